@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostile_again import AGAIN
 from hostile_inputs import ISSUE, NEW, Make
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +56,7 @@ def main() -> int:
     parser.add_argument("--issue", action="store_true", help="only the inputs that the bounds were asked for with")
     parser.add_argument("--new", action="store_true", help="only the others")
     chosen = parser.parse_args()
-    inputs = {**({} if chosen.new else ISSUE), **({} if chosen.issue else NEW)}
+    inputs = {**({} if chosen.new else ISSUE), **({} if chosen.issue else {**NEW, **AGAIN})}
     faults = 0
     print(f"{'input':52} {'CPU s':>6} {'MiB':>6} {'exit':>4}        said")
     for name, make in inputs.items():

@@ -121,9 +121,10 @@ MODEL = {
 }
 
 
-def _config(
+def config_naming(
     folder: Path, data: str | Path, *, model: str | Path = "NousResearch/Meta-Llama-3-8B", steps: int = 4
 ) -> str:
+    """The path of a config that names this data."""
     kind = {".parquet": "parquet", ".csv": "csv"}.get(Path(data).suffix, "json")
     path = folder / "config.yaml"
     path.write_text(CONFIG.format(model=model, data=data, kind=kind, accumulation=steps))
@@ -136,7 +137,7 @@ def data_file(name: str, pieces: Callable[[], Iterator[bytes]], verb: str = "che
     def make(folder: Path) -> Command:
         with (folder / name).open("wb") as file:
             file.writelines(pieces())
-        return [verb, _config(folder, folder / name), *CARD]
+        return [verb, config_naming(folder, folder / name), *CARD]
 
     return make
 
@@ -161,7 +162,7 @@ def shared(name: str, *command: str) -> Make | None:
         path = folder / name.removesuffix(".gz")
         path.write_bytes(gzip.decompress(data) if name.endswith(".gz") else data)
         if command[0] == "check":
-            return ["check", _config(folder, path), *CARD]
+            return ["check", config_naming(folder, path), *CARD]
         return [
             str(path) if word == "FILE" else str(folder / word) if word.endswith(".html") else word for word in command
         ]
@@ -177,7 +178,7 @@ def nulls(folder: Path) -> Command:
     count = 500_000_000
     column = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count, pa.null()))
     parquet.write_table(pa.table({"messages": column}), folder / "nulls.parquet", compression="zstd")
-    return ["check", _config(folder, folder / "nulls.parquet"), *CARD]
+    return ["check", config_naming(folder, folder / "nulls.parquet"), *CARD]
 
 
 def wide_csv() -> Iterator[bytes]:
@@ -195,7 +196,7 @@ def launch_file(folder: Path) -> Command:
 
 def accumulation(verb: str) -> Make:
     """A million micro-batches a step."""
-    return lambda folder: [verb, _config(folder, "some/data", steps=1_000_000), *CARD]
+    return lambda folder: [verb, config_naming(folder, "some/data", steps=1_000_000), *CARD]
 
 
 def plain(text: str, *command: str) -> Make:
@@ -234,7 +235,7 @@ def _model(folder: Path, config: bytes, tokenizer: bytes | None = None) -> Comma
     if tokenizer is not None:
         (folder / "model" / "tokenizer.json").write_bytes(tokenizer)
     (folder / "d.jsonl").write_text(json.dumps({"text": "word " * 400}) + "\n")
-    return ["predict", _config(folder, folder / "d.jsonl", model=folder / "model"), *CARD]
+    return ["predict", config_naming(folder, folder / "d.jsonl", model=folder / "model"), *CARD]
 
 
 def model_config(extra: Callable[[], bytes]) -> Make:
@@ -284,7 +285,7 @@ def _parquet(name: str, table: Callable[[], object], **options: object) -> Make:
         from pyarrow import parquet
 
         parquet.write_table(table(), folder / name, **options)
-        return ["check", _config(folder, folder / name), *CARD]
+        return ["check", config_naming(folder, folder / name), *CARD]
 
     return make
 
@@ -363,7 +364,7 @@ def _lock() -> bytes:
 def _stack_file(content: Callable[[], bytes]) -> Make:
     def make(folder: Path) -> Command:
         (folder / "lock.txt").write_bytes(content())
-        return ["check", _config(folder, "some/data"), *CARD, "--stack", str(folder / "lock.txt")]
+        return ["check", config_naming(folder, "some/data"), *CARD, "--stack", str(folder / "lock.txt")]
 
     return make
 
@@ -371,7 +372,7 @@ def _stack_file(content: Callable[[], bytes]) -> Make:
 def _project(content: Callable[[], bytes]) -> Make:
     def make(folder: Path) -> Command:
         (folder / "pyproject.toml").write_bytes(content())
-        return ["check", _config(folder, "some/data")]
+        return ["check", config_naming(folder, "some/data")]
 
     return make
 
@@ -379,7 +380,7 @@ def _project(content: Callable[[], bytes]) -> Make:
 def _lengths(content: Callable[[], bytes]) -> Make:
     def make(folder: Path) -> Command:
         (folder / "lengths").write_bytes(content())
-        return ["predict", _config(folder, "some/data"), *CARD, "--lengths", str(folder / "lengths")]
+        return ["predict", config_naming(folder, "some/data"), *CARD, "--lengths", str(folder / "lengths")]
 
     return make
 
@@ -387,7 +388,7 @@ def _lengths(content: Callable[[], bytes]) -> Make:
 def _side(content: Callable[[], bytes]) -> Make:
     def make(folder: Path) -> Command:
         (folder / "ds.json").write_bytes(content())
-        config = Path(_config(folder, "some/data"))
+        config = Path(config_naming(folder, "some/data"))
         config.write_text(config.read_text() + f"deepspeed: {folder / 'ds.json'}\n")
         return ["fit", str(config), *CARD, "--gpus", "2"]
 

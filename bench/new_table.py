@@ -1,21 +1,22 @@
 """`vramwise new` over models, cards and trainers: is every config clean, does it fit, does `fit` find a faster one?
 
-    python bench/new_table.py --models 4 --cards 3 --jobs 1 --out bench/results/new_table.md
+    python bench/new_table.py FOLDER --seconds 60    # goes on where the last call ended, until all are done
+    python bench/new_table.py FOLDER --table bench/results/new_table.md
 
-A row a combination: the method that was chosen, what it needs, findings of `check`, and how much faster the best of
-`fit` is. "nothing" is an answer too: the card is too small for every method. The data has 400 rows of chat messages.
+A row a combination, in an order drawn once, so that the rows that are done are a fair sample: the method that was
+chosen, what it needs, findings of `check`, and how much faster the best of `fit` is. "nothing" is an answer too: the
+card is too small for every method. The data has 400 rows of chat messages. FOLDER keeps rows.jsonl and the configs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
-import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time
 
 from vramwise.api import FitOptions, Options, fit
 from vramwise.options import NewOptions, Text
@@ -49,19 +50,29 @@ def data_file(folder: Path) -> Path:
     return path
 
 
-def judged(case: tuple[str, str, str, str, bool]) -> dict[str, object]:
+def file_of(case: tuple[str, str, str]) -> Path:
+    """Where its config is kept."""
+    model, card, trainer = case
+    name = f"{model.replace('/', '--')}.{card}.{trainer}"
+    return Path("configs") / f"{name}.{'py' if trainer == 'unsloth' else 'yml'}"
+
+
+def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
     """One combination."""
-    model, card, trainer, data, fits = case
+    model, card, trainer = case
     options = Options(gpu=card, trainer=trainer)
     began = process_time()
     try:
-        found = new(NewOptions(model=model, data=data, online=False), options)
+        found = new(NewOptions(model=model, data="data.jsonl", online=False), options)
     except Exception as error:
-        return {"case": case[:3], "error": f"{type(error).__name__}: {error}"[:200]}
-    row: dict[str, object] = {"case": case[:3], "seconds": process_time() - began, "method": found.method}
+        return {"case": case, "error": f"{type(error).__name__}: {error}"[:200]}
+    row: dict[str, object] = {"case": case, "seconds": process_time() - began, "method": found.method}
     if not found.fits:
         return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
-    report = check_source(Text(found.text), options, alone=True)
+    path = file_of(case)
+    path.write_text(found.text, encoding="utf-8")
+    # as anybody checks the file: nobody names the trainer
+    report = check_source(Text(found.text), Options(gpu=card), alone=True)
     prediction = report.prediction
     assert prediction is not None
     spare = (prediction.capacity_bytes or 0) - prediction.needs.highest_reserved_bytes
@@ -76,7 +87,7 @@ def judged(case: tuple[str, str, str, str, bool]) -> dict[str, object]:
         "step": found.speed and found.speed.step_seconds,
     }
     if fits:
-        better = fit(Text(found.text), options, FitOptions(online=False))
+        better = fit(Text(found.text), Options(gpu=card), FitOptions(online=False))
         best, now = better.best, better.original
         faster = now.seconds / best.seconds if best and best.seconds and now.seconds and not best.tight else 1.0
         row |= {"faster": faster, "by": best.attempt.words if best and faster >= _SAME else ""}
@@ -100,33 +111,37 @@ def line(row: dict[str, object]) -> str:
 
 
 def main() -> None:
-    """Print the table and what does not hold."""
+    """Do some more rows, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, default=len(MODELS))
-    parser.add_argument("--cards", type=int, default=len(CARDS))
-    parser.add_argument("--trainers", nargs="*", default=list(starting_trainers()))
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=60, help="start no row after so many")
     parser.add_argument("--no-fit", action="store_true", help="do not look for faster variants")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, help="write what is done so far, and do no more")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(asked.jobs) as pool:
-        data = str(data_file(Path(folder)))
-        cases = [
-            (*case, data, not asked.no_fit)
-            for case in product(MODELS[: asked.models], CARDS[: asked.cards], asked.trainers)
-        ]
+    table = asked.table and asked.table.resolve()
+    (asked.folder / "configs").mkdir(parents=True, exist_ok=True)
+    os.chdir(asked.folder)
+    kept = Path("rows.jsonl")
+    rows = [json.loads(one) for one in kept.read_text(encoding="utf-8").splitlines()] if kept.exists() else []
+    if table is not None:
         head = "| model | card | trainer | chosen | needs | verdict | findings | `fit` | CPU s |"
-        lines = [head, "|---" * 9 + "|"]
-        print(*lines, sep="\n", flush=True)
-        rows = []
-        for row in pool.map(judged, cases):
-            rows.append(row)
-            lines.append(line(row))
-            print(lines[-1], flush=True)
-    lines += ["", summary(rows)]
-    print(lines[-1])
-    if asked.out is not None:
-        asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = [summary(rows), "", head, "|---" * 9 + "|", *sorted(map(line, rows))]
+        table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return
+    if not Path("data.jsonl").exists():
+        data_file(Path())
+    done, end = {tuple(row["case"]) for row in rows}, monotonic() + asked.seconds
+    cases = list(product(MODELS, CARDS, starting_trainers()))
+    random.Random(11).shuffle(cases)
+    for case in cases:
+        if case in done:
+            continue
+        if monotonic() >= end:
+            break
+        row = judged(case, fits=not asked.no_fit)
+        with kept.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        print(line(row), flush=True)
 
 
 def summary(rows: list[dict[str, object]]) -> str:
@@ -137,9 +152,10 @@ def summary(rows: list[dict[str, object]]) -> str:
     timed = [row for row in made if "faster" in row]
     slower = sum(float(str(row["faster"])) >= _SAME for row in timed)
     nothing, failed = sum("nothing" in row for row in rows), sum("error" in row for row in rows)
+    of = len(MODELS) * len(CARDS) * len(starting_trainers())
     return (
-        f"{len(rows)} combinations: {len(made)} configs, {nothing} where nothing fits, {failed} errors. Of the configs "
-        f"{clean} without a finding, {fitting} fit with a margin; `fit` finds something faster for {slower} of "
+        f"{len(rows)} of {of} combinations: {len(made)} configs, {nothing} where nothing fits, {failed} errors. Of the "
+        f"configs {clean} without a finding, {fitting} fit with a margin; `fit` finds something faster for {slower} of "
         f"{len(timed)}."
     )
 

@@ -1,7 +1,7 @@
 """Writes src/vramwise/facts/accuracy.json: every measured run with its features and the errors of its prediction.
 
 python bench/record.py          # all of it: seconds to a minute (`make record`)
-python bench/accuracy.py --record, and so bench/axolotl.py and bench/trainers.py: the runs of one kind, others kept
+python bench/accuracy.py --record, and so axolotl.py, trainers.py and unsloth.py: the runs of one kind, others kept
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def main() -> None:
     import accuracy
     import axolotl
     import trainers
+    import unsloth
 
-    for module in (accuracy, axolotl, trainers):
+    for module in (accuracy, axolotl, trainers, unsloth):
         sys.argv = [module.__file__, "--record"]
         module.main()
 

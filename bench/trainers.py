@@ -33,6 +33,7 @@ RUNS = HERE.parent / "tests" / "data" / "truth"
 _OLDER = ("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0")
 VERSIONS = {
     "trl": ("trl==1.16.0", "transformers==5.22.2", "peft==0.21.2", "accelerate==1.15.0"),
+    "trl-1.14": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"),
     "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", *_OLDER),
     "llamafactory457": ("llamafactory==0.9.5", "transformers==4.57.6", *_OLDER),
 }

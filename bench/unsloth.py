@@ -1,6 +1,7 @@
 """Predicted against measured, for runs of the real Unsloth: loading, allocated and reserved, one line a run.
 
-    python bench/unsloth.py [FILE.jsonl ...] [--only NAME] [--steps]
+    python bench/unsloth.py [FILE.jsonl ...] [--only NAME]
+    python bench/unsloth.py --record
 
 Each measured run is a model's `config.json`, the arguments of three calls and what came of them on a card. It is
 predicted from a script with those calls; the widths of the batches are those that came.
@@ -20,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import MIB, Figures  # noqa: E402
+from record import Entry, write  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.ghost.loops.batches import BatchShape  # noqa: E402
@@ -28,6 +30,7 @@ from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
 from vramwise.timeline import MemoryReport  # noqa: E402
 from vramwise.types import RunSpec  # noqa: E402
+from vramwise.variants.features import features  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -120,6 +123,22 @@ def measured(row: dict[str, Any]) -> Figures:
     return Figures(load[0], load[2], max(step[0] for step in row["steps"]), max(step[2] for step in row["steps"]))
 
 
+def entry_of(row: dict[str, Any]) -> Entry:
+    """The run as it is recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        subject = subject_of(row, Path(folder))
+    assert subject.model is not None
+    guess, truth = predicted(row), measured(row)
+    off = {name: getattr(guess, name) / getattr(truth, name) - 1 for name in ("allocated", "reserved", "load_reserved")}
+    return Entry(
+        name=row["name"],
+        features=features(subject.run, subject.model),
+        allocated=off["allocated"],
+        reserved=off["reserved"],
+        load=off["load_reserved"],
+    )
+
+
 def rows(files: list[Path]) -> list[dict[str, Any]]:
     """The runs that reached their end."""
     files = files or sorted(RUNS.glob("unsloth-*.jsonl"))
@@ -132,8 +151,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--record", action="store_true", help="write the errors that predictions name")
     parser.add_argument("--guess", action="store_true", help="print predictions alone")
     arguments = parser.parse_args()
+    if arguments.record:
+        return write([entry_of(row) for row in rows(arguments.files)], "unsloth")
     errors: dict[str, list[float]] = {}
     for row in rows(arguments.files):
         if arguments.only not in row["name"]:
@@ -148,6 +170,7 @@ def main() -> None:
     for name, sizes in errors.items():
         if not arguments.guess:
             print(f"{name}: {len(sizes)} runs, median {median(sizes):.2%}, worst {max(sizes):.2%}")
+    return None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 `@pytest.mark.nightly` is a whole test. `@pytest.mark.sampled(5)` on a test with many cases: `make test` runs every
 fifth. `@settings(max_examples=examples(300))` on a property: `make test` tries a quarter of them.
+`@pytest.mark.usefixtures("short_searches")` on a test of what is done with the answer of a search: `make test` stops
+the search early.
 """
 
 from collections import Counter
@@ -21,6 +23,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def examples(count: int) -> int:
     """How many examples of a property to try in this run, of `count` in a run of everything."""
     return count if _everything else max(count // 4, _FEWEST_EXAMPLES)
+
+
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches stop at an eighth of their effort. What they have found by then fits, but need not be the fastest."""
+    if _everything:
+        return
+    from vramwise.variants import effort
+    from vramwise.verbs.fitting import fastest, largest
+
+    for module in (fastest, largest):
+        for name in ("ANSWER", "BESIDE", "OPENED"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(effort, name) // 8)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks

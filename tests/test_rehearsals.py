@@ -126,7 +126,7 @@ def test_figures_that_would_take_too_long_are_named(monkeypatch):
     target = make_target(gpu="h100", alloc_conf="")
     report = check_document(parse_document("a.yml", VARYING.encode()), target, predicts=True)
     assert "unpadded-sequences" in report.without_figures
-    assert "not predicted, because the run is too long for it: what mending" in summary([report])
+    assert "were not predicted: the run is too long" in summary([report])
 
 
 def test_a_model_that_is_not_known_is_said_to_be_unpredicted():

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 # Parts of sentences by what they are for. A door that has other means gives its own table to `in_words_of`.
 COMMAND_LINE: Mapping[str, str] = {
     "choose a card": "name a card with --gpu",
-    "say how many cards": "--gpus N says how many there are",
+    "say how many cards": "use --gpus N to set how many there are",
     "several cards": "several (--gpus)",
     "read the lengths": "--data FILE reads them from your data, --lengths FILE takes a list of lengths",
-    "read how long": "--data FILE reads how long they are",
+    "read how long": "use --data FILE to read the row lengths",
     "lengths tell": "--data or --lengths tell",
     "given lengths": "--lengths are those of prompts, which without them",
     "simulate more": "--steps N takes more",
@@ -32,12 +32,10 @@ COMMAND_LINE: Mapping[str, str] = {
         "model of the same shape with --model"
     ),
     "looked for a model": "not a folder or file here, not in the catalogue, not in {}",
-    "fetch a model": (
-        "; or fetch it: `predict` asks the hub, and `hf download {} config.json` puts it where it is found"
-    ),
+    "fetch a model": ("; or fetch it: `predict` downloads it, or run `hf download {} config.json`"),
     "give the config": "give the config: `vramwise diagnose train.log --config config.yml`",
     "give the snapshot": "add --snapshot snapshot.pickle",
-    "say the trainer": "--config or --trainer ({}) gives yours",
+    "say the trainer": "use --config or --trainer ({}) for yours",
 }
 _words: ContextVar[Mapping[str, str]] = ContextVar("_words", default=COMMAND_LINE)
 

@@ -100,8 +100,8 @@ class NewOptions:
     sequence_len: int | None = None
     rank: int = 16
     epochs: int | None = None
-    # A Python script in place of a config.
-    script: bool = False
+    # A Python script or a config; None: what the trainer is mostly used with.
+    script: bool | None = None
     # Where the config will be, for the command that trains it.
     path: str | None = None
     online: bool = True

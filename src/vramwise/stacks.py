@@ -51,7 +51,11 @@ def make_stack(
     found: dict[str, Release] = {}
     here: dict[str, Release] = {}
     if look_around:
-        here = _from_folders(packages, tuple(site), "installed where the trainer is") if site else _from_here(packages)
+        here = (
+            _from_folders(packages, tuple(site), "installed in the trainer's environment")
+            if site
+            else _from_here(packages)
+        )
     for source in (_from_words(said, torch), _from_file(file)):
         for name, release in source.items():
             if name in packages:

@@ -50,8 +50,8 @@ Source = str | Path | Mapping[str, Any]
 class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
 
-    def __init__(self, foreign: Foreign) -> None:
-        super().__init__(f"this is {foreign.what}, which vramwise does not read: {action('insist')}")
+    def __init__(self, foreign: Foreign, message: str = "") -> None:
+        super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {action('insist')}")
         self.foreign = foreign
 
 
@@ -92,6 +92,10 @@ class Subject:
         `effort` counts its work.
         """
         return replace(self, _memo={}, _simulations=Simulations(effort=effort or Effort()))
+
+    def knowing(self, other: Subject) -> Subject:
+        """The same subject with what was worked out for another: what both have in common is not worked out again."""
+        return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
 
     @property
     def effort(self) -> Effort:
@@ -387,8 +391,9 @@ def _read_source(path: str, data: bytes, options: Options) -> Document:
 
     try:
         return read_training(path, data, options)
-    except NoTraining:
-        raise NotOurs(Foreign(kind="python", what="Python source that calls no known trainer")) from None
+    except NoTraining as nothing:
+        what = Foreign(kind="python", what="Python source that calls no known trainer")
+        raise NotOurs(what, nothing.message) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:

@@ -106,7 +106,7 @@ def test_a_path_is_a_text_like_any_other(server):
 
     named, nowhere, log = talk(server.url(), asked)
     for refused in (named, nowhere):  # whether the file exists is not told either
-        assert "not a config's text. Next: read that file" in refused.content[0].text
+        assert "not the text of a config. Next: read that file" in refused.content[0].text
     assert log.structured_content["failed"] is False
 
 
@@ -121,7 +121,7 @@ def test_headers_beyond_all_measure_and_no_http_are_refused(port):
 def test_a_port_that_is_taken_is_one_sentence(port, vramwise):
     refused = vramwise("mcp", "--http", "--port", port)
     assert refused.exit_code == 2
-    assert "cannot be used" in str(refused.exception)
+    assert "cannot use port" in str(refused.exception)
     assert "--port" in str(refused.exception)
 
 

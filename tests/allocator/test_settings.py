@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.allocator.settings import AllocatorSettings, effective_settings, parse_settings
+from vramwise.allocator.settings import AllocatorSettings, effective_settings, first_version_with, parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.units import MIB
 
@@ -86,6 +86,25 @@ def test_host_options_change_nothing(text):
     assert parse_settings(text, (2, 11)) == AllocatorSettings(text=text)
 
 
+@pytest.mark.parametrize(
+    "text", ["expandable_segments_reserve:40G", "expandable_segments_reserve_by_class:[a:0.5,b:9G]"]
+)
+def test_address_space_options_of_2_15_change_nothing(text):
+    assert parse_settings(text, (2, 15)) == AllocatorSettings(text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("", (2, 2)),
+        ("expandable_segments:True", (2, 2)),
+        ("expandable_segments:True,expandable_segments_reserve:0.5,large_segment_size_mb:32", (2, 15)),
+    ],
+)
+def test_first_version_with_every_option(text, version):
+    assert first_version_with(text) == version
+
+
 def test_numbers_are_read_as_c_reads_them():
     assert parse_settings("max_split_size_mb:30.5", (2, 11)).max_split_bytes == 30 * MIB
     # A negative size wraps around to one that nothing reaches.
@@ -113,6 +132,11 @@ def test_numbers_are_read_as_c_reads_them():
         ("per_process_memory_fraction:[1:1]", (2, 10), "not '\\[1:1\\]'"),
         ("large_segment_size_mb:32", (2, 10), "it came with torch 2.11"),
         ("large_segment_size_mb:10", (2, 11), "must be above 10"),
+        ("pinned_use_background_threads:True", (2, 5), "it came with torch 2.6"),
+        ("graph_capture_record_stream_reuse:True", (2, 8), "it came with torch 2.9"),
+        ("throw_on_cudamalloc_oom:True", (2, 11), "it came with torch 2.12"),
+        ("pinned_max_cached_size_mb:64", (2, 12), "it came with torch 2.13"),
+        ("expandable_segments_reserve:0.5", (2, 14), "torch 2.14 does not know .* it came with torch 2.15"),
         ("garbage_collection_threshold:1", (2, 11), "between 0 and 1"),
         ("garbage_collection_threshold:0", (2, 11), "between 0 and 1"),
         ("garbage_collection_threshold:no", (2, 11), "takes a number"),

@@ -121,9 +121,9 @@ def test_the_closest_pyproject_decides(vramwise, config, tmp_path):
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[tool.vramwise]\nignroe = []\n", "is not a setting"),
+        ("[tool.vramwise]\nignroe = []\n", "is not a valid setting"),
         ("[tool.vramwise]\nignore = 'x'\n", "must be a list"),
-        ("[tool.vramwise]\nignore = ['nope']\n", "there is no rule 'nope'"),
+        ("[tool.vramwise]\nignore = ['nope']\n", "no such rule 'nope'"),
         ("[tool.vramwise]\ngpu = 'rtx-9999'\n", "rtx-9999"),
         ("[tool.vramwise]\nmin-severity = 'bad'\n", "must be one of"),
         ("[tool.vramwise\n", "cannot be read"),

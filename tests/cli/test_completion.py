@@ -62,7 +62,7 @@ def test_cards_for_programs(vramwise):
 
 def test_a_card_that_was_taken_for_another_is_said(vramwise, tmp_path):
     (tmp_path / "c.yml").write_text("base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n")
-    assert "'a100' is taken for A100 80GB" in vramwise("check", tmp_path / "c.yml", "--gpu", "a100").stderr
+    assert "'a100' is treated as A100 80GB" in vramwise("check", tmp_path / "c.yml", "--gpu", "a100").stderr
     assert vramwise("check", tmp_path / "c.yml", "--gpu", "a100-80gb").stderr == ""
 
 

@@ -81,7 +81,7 @@ def test_fit_fixes_what_it_can_and_says_so(vramwise, config):
     assert [one["rule"] for one in found["repairs"]] == ["attention-unsupported-card"]
     assert found["stops"] == []
     assert "+attn_implementation: sdpa\n" in found["best"]["diff"]
-    assert "where your file will not start" in found["verdict"]["text"]
+    assert "; your file will not start" in found["verdict"]["text"]
 
 
 def test_fit_stops_at_what_it_cannot_fix(vramwise, config):

@@ -132,13 +132,13 @@ def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, con
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--gpu", "t4", "--allow", "qlroa"), "--allow qlroa: there is no such word: did you mean qlora"),
-        (("--gpu", "t4", "--allow", "magic"), "the words are lora, qlora, "),
+        (("--gpu", "t4", "--allow", "qlroa"), "unknown value for --allow: qlroa; did you mean qlora"),
+        (("--gpu", "t4", "--allow", "magic"), "choose one of lora, qlora, "),
         (("--gpu", "t4", "--keep", "sequence_length"), "--keep sequence_length: Axolotl knows no key"),
-        ((), "no card is named"),
+        ((), "use --gpu to name the card"),
         (("--gpu", "t4", "--margin", "much"), "'much' is not a size"),
-        (("--gpu", "t4", "--max", "lora"), "--max lora: it can be one of micro_batch_size"),
-        (("--gpu", "t4", "--write", "--out", "x.yml"), "give one of them"),
+        (("--gpu", "t4", "--max", "lora"), "--max lora: choose one of micro_batch_size"),
+        (("--gpu", "t4", "--write", "--out", "x.yml"), "use only one"),
         (("--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline"), "nobody/unheard-of-13b"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_file_with_errors_is_fixed_before_it_is_fitted(vramwise, config):
     config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
     shown = fit(vramwise, config).stdout
     assert "your file will not start: Use adamw_8bit; " in shown.splitlines()[0]
-    assert "\n  Line 9 of your file: optimizer 'adamw_8bt' is not known" in shown
+    assert "\n  Line 9 of your file: optimizer 'adamw_8bt' is unknown" in shown
     assert "-optimizer: adamw_8bt\n" in shown
 
 
@@ -200,5 +200,5 @@ def test_a_million_micro_batches_are_answered_within_the_limit(vramwise, config,
     assert result.exit_code in (0, 1)
     document = json.loads(result.stdout)
     assert document["ended_early"] is early
-    assert any("The search ended at its limit" in reason for reason in document["reasons"]) is early
+    assert any("The search reached its limit" in reason for reason in document["reasons"]) is early
     assert ("were not tried" in document["fallen"]) is early

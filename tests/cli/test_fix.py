@@ -139,6 +139,6 @@ def test_a_file_that_cannot_be_written_stops_no_other(vramwise, config, tmp_path
     monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "locked.yml")
     done = vramwise("fix", str(locked), str(open_to_all))
     assert done.exit_code == 2
-    assert "locked.yml error: this could not be written and is as it was: permission denied" in done.output
+    assert "locked.yml error: cannot write the file, which is unchanged: permission denied" in done.output
     assert "batch_size: 8" in locked.read_text()
     assert "gradient_accumulation_steps: 4" in open_to_all.read_text()

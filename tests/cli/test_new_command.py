@@ -2,15 +2,17 @@
 
 import json
 
+import pytest
 import yaml
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 WORDS = ("new", MODEL, "--gpu", "rtx-3060", "--method", "lora", "--offline")
 
 
-def rows(folder):
+def rows(folder, pairs=125):
     path = folder / "data.jsonl"
-    path.write_text("\n".join(json.dumps({"prompt": "Hi", "completion": "Ho " * n}) for n in range(5, 255)))
+    path.write_text("\n".join(json.dumps({"prompt": "Hi", "completion": "Ho " * n}) for n in [5, 255] * pairs))
     return path
 
 
@@ -45,7 +47,7 @@ def test_no_file_is_written_over(vramwise, tmp_path):
 
 def test_dataset_info_is_written_once(vramwise, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows(tmp_path)
+    rows(tmp_path, pairs=1)
     words = (*WORDS, "--trainer", "llamafactory", "--data", "data.jsonl")
     assert "wrote dataset_info.json" in vramwise(*words, "--out", "a.yml").stderr
     before = (tmp_path / "dataset_info.json").read_text()
@@ -66,7 +68,7 @@ def test_an_unknown_format_is_one_sentence(vramwise, tmp_path):
     (tmp_path / "odd.csv").write_text("a,b\n1,2\n")
     found = vramwise(*WORDS, "--data", tmp_path / "odd.csv")
     assert found.exit_code == 2
-    assert "columns a, b, which is no format that is known" in str(found.exception)
+    assert "columns a, b, which is not a known format" in str(found.exception)
 
 
 def test_json_says_the_same(vramwise):

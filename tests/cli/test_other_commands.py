@@ -29,7 +29,7 @@ def test_the_seven_are_there():
 
 def test_explain(vramwise):
     out = vramwise("explain", "eval-batch-differs").stdout
-    assert out.startswith("eval-batch-differs (warning, in other cases info): Evaluation uses another batch size")
+    assert out.startswith("eval-batch-differs (warning, in other cases info): Evaluation uses a different batch size")
     assert "36.3 GiB" in out
     assert "eval_batch_size: 16" in out
     assert vramwise("explain", "nonsense").exit_code == 2

@@ -147,7 +147,7 @@ def test_targets_that_are_no_expression_are_named(vramwise, config):
     config.write_text(CONFIG + "adapter: lora\nlora_r: 8\nlora_target_modules: '*_proj'\n")
     result = vramwise("predict", config)
     assert result.exit_code == 2
-    assert "lora_target_modules: '*_proj' is no regular expression" in str(result.exception)
+    assert "lora_target_modules: '*_proj' is not a regular expression" in str(result.exception)
 
 
 def test_engines_differ_in_the_embeddings(vramwise, config):
@@ -198,7 +198,7 @@ def test_check_says_what_a_finding_costs(vramwise, config):
         (["--what-if", "nonsense"], "key=value"),
         (["--what-if", "micro_batchsize=1"], "did you mean micro_batch_size"),
         (["--gpu", "rtx-9999"], "rtx-9999"),
-        (["--html", "/no/such/folder/x.html"], "cannot be written"),
+        (["--html", "/no/such/folder/x.html"], "cannot write"),
     ],
 )
 def test_bad_usage_is_one_sentence(vramwise, config, words, sentence):
@@ -258,7 +258,7 @@ def test_a_broken_config_json_is_named(vramwise, config, tmp_path, model):
 
 def test_a_size_alone_says_whose_multiprocessors_are_taken(vramwise, config):
     notes = predicted(vramwise, config, "--gpu", "24GB")["assumptions"]
-    assert any("multiprocessors of an H200 (132) taken for 24GB" in note for note in notes)
+    assert any("24GB is assumed to have as many multiprocessors as an H200 (132)" in note for note in notes)
     assert not any(
         "multiprocessors" in note for note in predicted(vramwise, config, "--gpu", "rtx-3050")["assumptions"]
     )
@@ -274,7 +274,7 @@ def test_data_decides_the_shapes_and_is_named(vramwise, config, tmp_path):
     full = predicted(vramwise, config)
     short = predicted(vramwise, config, "--data", tmp_path / "d.jsonl")
     assert short["peak_allocated_bytes"] < full["peak_allocated_bytes"]
-    assert any(line.startswith("Rows as in the data: 8 rows of") for line in short["reasons"])
+    assert any(line.startswith("Row lengths from ") for line in short["reasons"])
     wrong = vramwise("predict", config, "--data", tmp_path / "none.jsonl")
     assert wrong.exit_code == 2
     assert "does not exist" in str(wrong.exception)
@@ -305,7 +305,7 @@ def test_full_rows_that_do_not_fit_are_a_warning_where_shorter_ones_do(vramwise,
     found = json.loads(vramwise("check", config, *card, "--format", "json").stdout)["files"][0]["findings"]
     (misfit,) = [one for one in found if one["rule"] == "does-not-fit"]
     assert misfit["severity"] == "warning"
-    assert f"no row is longer than about {rows}:" in misfit["message"]
+    assert f"no row exceeds about {rows}:" in misfit["message"]
     (tmp_path / "short.txt").write_text(f"{rows}\n{rows - 1}\n" * 16)
     assert predicted(vramwise, config, *card, "--lengths", tmp_path / "short.txt")["fits"] is True
     (tmp_path / "long.jsonl").write_text('{"length": 512}\n' * 16)
@@ -339,7 +339,7 @@ def test_values_of_one_key_stand_side_by_side(vramwise, config):
     shown = vramwise("predict", config, *words).stdout
     assert all(f"micro_batch_size={size} " in shown for size in (1, 2, 4))
     many = [word for size in range(1, 18) for word in ("--what-if", f"micro_batch_size={size}")]
-    assert "17 scenarios" in str(vramwise("predict", config, *many).exception)
+    assert "17 combinations" in str(vramwise("predict", config, *many).exception)
 
 
 def test_a_config_that_shards_on_one_card_is_told_of_gpus(vramwise, config):

@@ -71,7 +71,7 @@ def test_steps_that_are_counted_need_no_data(predict):
 
 def test_a_card_without_rates_says_so(predict):
     assert json.loads(predict("--format", "json", card="24GB"))["speed"] is None
-    assert "  No speed: the rates of 24GB are not known" in predict(card="24GB").splitlines()
+    assert "  No speed estimate: the rates of 24GB are unknown" in predict(card="24GB").splitlines()
 
 
 def test_a_change_shows_what_it_does_to_speed(predict):

@@ -70,14 +70,14 @@ def test_what_if_and_the_command_of_a_remedy_hold_for_it(vramwise):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "name a config; or without one a model"),
-        (("--adapter", "lora"), "name a config; or without one a model"),
-        (("examples/qlora.yml", "--rank", "4"), "--rank says a run without a file"),
-        (("examples/qlora.yml", "--no-packing"), "--packing says a run without a file"),
-        (("--model", MODEL, "--rank", "4"), "rank is an adapter's"),
-        (("--model", MODEL, "--trainer", "nobody"), "there is no trainer 'nobody'"),
-        (("--model", MODEL, "--trainer", "hf-trainer"), "can be made for axolotl, llamafactory, trl, not for"),
-        (("--model", MODEL, "--trainer", "trl:dpo"), "for dpo write a config"),
+        ((), "expected a config or a model"),
+        (("--adapter", "lora"), "expected a config or a model"),
+        (("examples/qlora.yml", "--rank", "4"), "--rank works only without CONFIG"),
+        (("examples/qlora.yml", "--no-packing"), "--packing works only without CONFIG"),
+        (("--model", MODEL, "--rank", "4"), "rank needs an adapter"),
+        (("--model", MODEL, "--trainer", "nobody"), "unknown trainer 'nobody'"),
+        (("--model", MODEL, "--trainer", "hf-trainer"), "only axolotl, llamafactory, trl are supported, not"),
+        (("--model", MODEL, "--trainer", "trl:dpo"), "for dpo, write a config"),
         (("--model", MODEL, "--trainer", "llamafactory", "--attention", "x"), "LLaMA-Factory has no attention 'x'"),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_large_file_is_read_in_part_and_that_is_said(tmp_path, monkeypatch):
     path = written(tmp_path / "d.jsonl", [{"text": "a" * 90}] * 1000)
     lengths = read_named(str(path))
     assert 10 < len(lengths.tokens) < 100
-    assert any("later ones may be longer" in note for note in lengths.assumptions)
+    assert any("later rows may be longer" in note for note in lengths.assumptions)
 
 
 def test_local_files_that_a_config_names_are_read(tmp_path, monkeypatch):

@@ -175,7 +175,7 @@ def test_a_log_of_another_run_is_said_to_be_one(diagnose):
     log = lines(oom("7.83 GiB", allocated="17.10 GiB", pieces="920.00 MiB", used="18.50 GiB", free="5.12 GiB"))
     found = diagnose(log, small)
     assert found.verdict == "diagnosed"
-    assert any("17.1 GiB were allocated, this config is predicted to allocate" in note for note in found.notes)
-    assert not any("doubted" in said for cause in found.causes for said in cause.evidence)
+    assert any("17.1 GiB were allocated, but this config is predicted to allocate" in note for note in found.notes)
+    assert not any("contradicted" in said for cause in found.causes for said in cause.evidence)
     assert {remedy.survives for cause in found.causes for remedy in cause.remedies} == {None}
     assert found.next_steps

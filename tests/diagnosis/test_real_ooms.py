@@ -94,11 +94,11 @@ def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
     diagnosis = vramwise.diagnose(log_of(name), config=config_of(name, tmp_path), snapshot=snapshot)
     first = diagnosis.causes[0]
     assert first.id == CASES[name]["cause"], ranked(diagnosis)
-    assert any(said.startswith("confirmed by the ghost run") for said in first.evidence), first.evidence
+    assert any(said.startswith("confirmed by simulation") for said in first.evidence), first.evidence
     if name != "leak":
         # It fails, and not after the change. Where rows were full, masks of padded ones move the request that fails.
-        asked = f"asking for {readable(diagnosis.symptom.memory.requested_bytes)} ("
-        assert any((asked if name != "capacity" else "asking for ") in said for said in diagnosis.ghost)
+        asked = f"requesting {readable(diagnosis.symptom.memory.requested_bytes)} ("
+        assert any((asked if name != "capacity" else "requesting ") in said for said in diagnosis.ghost)
         assert first.remedies[0].survives
 
 

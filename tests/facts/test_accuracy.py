@@ -81,7 +81,7 @@ def test_the_record_of_the_package_is_whole():
     runs, basis = accuracy.record()
     assert "H200" in basis
     trainers = {dict(run.features)["trainer"] for run in runs}
-    assert trainers == {"transformers", "axolotl", "trl", "llamafactory"}
+    assert trainers == {"transformers", "axolotl", "trl", "llamafactory", "unsloth"}
     assert len({run.name for run in runs}) == len(runs) > 200
     kinds = set(features(opened().run, opened().model))
     for run in runs:
@@ -135,3 +135,14 @@ def test_what_has_no_upper_bound_is_not_known():
     assert between is not None
     assert between.upper_bytes is None
     assert subject.with_run(run).prediction().fits is None
+
+
+def test_a_type_that_a_trainer_was_never_measured_in_is_compared_with_all_of_its_method():
+    runs, _ = accuracy.record()
+    of_unsloth = [run for run in runs if {("trainer", "unsloth"), ("method", "LoRA on a 4-bit base")} <= run.features]
+    features = dict(of_unsloth[0].features)
+    usual, new = expected_error(features), expected_error({**features, "precision": "fp16"})
+    assert usual.applies
+    assert (new.applies, new.outside) == (False, ("fp16 in unsloth",))
+    assert set(new.names) >= {run.name for run in of_unsloth}
+    assert new.took_more >= usual.took_more

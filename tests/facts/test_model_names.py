@@ -49,7 +49,7 @@ def test_different_shapes_are_refused_with_the_candidates():
 def test_the_refusal_names_the_candidates(monkeypatch):
     found = Unclear(("a/foo-7b", "b/foo-7b"))
     monkeypatch.setattr("vramwise.facts.models.carried", lambda name, shapes: found)
-    with pytest.raises(VramwiseError, match=r"different shapes: a/foo-7b, b/foo-7b\. Use --model to name the one"):
+    with pytest.raises(VramwiseError, match=r"different shapes: a/foo-7b, b/foo-7b\. Name the one"):
         find_model("me/foo-7b-x")
 
 

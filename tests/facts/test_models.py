@@ -56,7 +56,7 @@ class TestOnDisk:
     def test_relative_to_the_config_file(self, tmp_path):
         write_config(tmp_path / "models" / "mine")
         assert find_model("./models/mine", base_dir=tmp_path).vocab_size == 100
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="is unknown"):
             find_model("./models/mine", base_dir=tmp_path / "elsewhere")
 
     def test_the_working_folder_goes_before_the_configs(self, tmp_path, monkeypatch):
@@ -194,7 +194,7 @@ class TestHubCache:
 
 class TestUnknown:
     def test_says_how_to_go_on(self):
-        with pytest.raises(VramwiseError, match=r"Set base_model or --model to its config\.json"):
+        with pytest.raises(VramwiseError, match=r"Point to its config\.json"):
             find_model("nobody/nothing-at-all")
 
     @pytest.mark.parametrize(
@@ -221,3 +221,18 @@ def test_a_cold_look_up_is_quick():
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) for _ in range(3)
     ]
     assert min(times) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("mirror", "original", "quantised"),
+    [
+        ("unsloth/Mistral-Small-Instruct-2409", "mistralai/Mistral-Small-Instruct-2409", None),
+        ("unsloth/Magistral-Small-2509-unsloth-bnb-4bit", "mistralai/Magistral-Small-2509", "bitsandbytes_4bit"),
+        ("unsloth/functiongemma-270m-it", "google/functiongemma-270m-it", None),
+    ],
+)
+def test_a_mirror_has_the_shape_of_what_it_copies(mirror, original, quantised):
+    found, copied = from_catalogue(mirror), from_catalogue(original)
+    assert (found.hidden_size, found.num_hidden_layers) == (copied.hidden_size, copied.num_hidden_layers)
+    assert found.checkpoint_quantization == quantised
+    assert from_catalogue("unsloth/no-such-model") is None

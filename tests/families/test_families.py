@@ -79,7 +79,7 @@ def test_an_unknown_type_has_no_family():
 
 
 def test_modules_are_no_families():
-    with pytest.raises(VramwiseError, match=r"no parameter layout .* 'base'"):
+    with pytest.raises(VramwiseError, match=r"unknown parameter layout .* 'base'"):
         families.layout_of(replace(spec("llama"), family="base"))
 
 

@@ -113,7 +113,7 @@ def test_training_is_offered_what_keeps_its_result():
 def test_the_largest_that_fits_is_the_last_that_does(key, step):
     subject = small(LORA, 6)
     if step == 0:
-        with pytest.raises(VramwiseError, match="it can be one of micro_batch_size, sequence_len, lora_r, model"):
+        with pytest.raises(VramwiseError, match="choose one of micro_batch_size, sequence_len, lora_r, model"):
             fit(subject, maximise=key)
         return
     found = fit(subject, maximise=key)

@@ -36,7 +36,16 @@ BASES = {
         **_TRAINING,
     },
     "hf-trainer": {"model_name_or_path": "model", "lr_scheduler_type": "cosine", "bf16": True, **_TRAINING},
+    # the file of its command, which has sections
+    "unsloth": {
+        "model": "model",
+        "data": {"dataset": "x/y"},
+        "training": {"training_type": "lora", "max_seq_length": 256, "batch_size": 2, "max_steps": 10},
+        "lora": {"lora_r": 8},
+    },
 }
+# Arguments of Unsloth's calls, as scripts have them: in a file they are read where its trainer is named.
+_UNSLOTH_ARGUMENTS = {"model_name_or_path": "model", "max_seq_length": 256, "load_in_4bit": True, **_TRAINING}
 # What makes a trainer read a block or a group of keys.
 _COMPANIONS = {
     "fsdp_config": {"fsdp": ["full_shard", "auto_wrap"]},
@@ -78,6 +87,16 @@ class Key:
         """The names on the way: `datasets[]` is the first item of a list."""
         return self.path.split(".")
 
+    @property
+    def base(self):
+        """The config that the key is put into."""
+        return BASES[self.trainer] if self.recognised else _UNSLOTH_ARGUMENTS
+
+    @property
+    def recognised(self):
+        """Whether the trainer of that config is recognised by its keys."""
+        return self.trainer != "unsloth" or self.parts[0] in BASES["unsloth"]
+
     def fact(self, turn):
         """(version, fact) of one of the versions that have the key, each in its turn; (None, None) without any."""
         return self.facts[turn % len(self.facts)] if self.facts else (None, None)
@@ -107,9 +126,12 @@ def _unlisted(trainer, facts):
     from vramwise.stacks import make_stack
     from vramwise.trainers.registry import trainer_named
     from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, GONE, launcher_keys
+    from vramwise.trainers.unsloth.keys import CLI_KEYS
     from vramwise.trainers.vocabulary import key_facts_of
 
     tops = {path.split(".")[0] for path in facts}
+    if trainer == "unsloth":
+        yield from (".".join(path) for path in CLI_KEYS)
     yield from (path for path in _INLINE if path.split(".")[0] in tops)
     if trainer == "trl":
         trl = trainer_named("trl")

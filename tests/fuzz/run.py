@@ -1,4 +1,7 @@
-"""The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`."""
+"""The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`.
+
+On a machine with many cores: `python -m tests.fuzz.run --minutes 10 --jobs 16`.
+"""
 
 import argparse
 import gc
@@ -9,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from tests.fuzz.blocks import fuzz_blocks
 from tests.fuzz.jobs import run_worker
 from tests.fuzz.schedule import Walk
 from tests.fuzz.seeds import corpus
@@ -31,7 +35,7 @@ def main(words=None):
     if asked.replay:
         totals = {name: _replayed(targets[name], files, asked) for name, files in _by_target(asked.replay, targets)}
     else:
-        chosen = [targets[name] for name in asked.targets.split(",") if name] or list(targets.values())
+        chosen = _chosen(targets, asked.targets)
         totals = _fuzzed(chosen, asked)
     for name, total in totals.items():
         for line in total["failures"]:
@@ -65,11 +69,14 @@ def _arguments(words):
     parser.add_argument(
         "--inputs", type=int, help="instead of --seconds: until so many in all, and every walk over the keys is done"
     )
+    parser.add_argument(
+        "--minutes", type=float, help="instead of --seconds: by the clock, each target in several jobs at a time"
+    )
     parser.add_argument("--executions", type=int, default=10**9, help="at most so many a target")
     parser.add_argument("--fork", action="store_true", help="one job, whose workers are forks: for many short ones")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
-    parser.add_argument("--targets", default="", help="comma-separated; default: all")
+    parser.add_argument("--targets", default="", help="comma-separated; default: all; -NAME: all but it")
     parser.add_argument("--corpus", action="store_true", help="the regression files first")
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="NAME", help="regression files to leave out")
     parser.add_argument("--failures", default="fuzz-failures", help="where inputs that fail are written")
@@ -82,6 +89,14 @@ def _arguments(words):
         asked.seed = int(time.time())
         print(f"seed {asked.seed}", file=sys.stderr)
     return asked
+
+
+def _chosen(targets, names):
+    """The targets that are named, or all but those with a minus."""
+    names = [name for name in names.split(",") if name]
+    without = [name.removeprefix("-") for name in names if name.startswith("-")]
+    wanted = [name for name in names if not name.startswith("-")] or [name for name in targets if name not in without]
+    return [targets[name] for name in wanted]
 
 
 def _by_target(files, targets):
@@ -128,6 +143,9 @@ def _fuzzed(chosen, asked):
             done = each(lambda target: _replayed(target, _regressions(target, asked), asked), chosen)
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
+        if asked.minutes:
+            fuzz_blocks(chosen, asked, totals, _join)
+            return totals
         while any(goes_on(target) for target in chosen):
             list(each(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
     return totals

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 
-from tests.fuzz.keys import BASES, all_keys, companions
+from tests.fuzz.keys import all_keys, companions
 from tests.fuzz.kinds import KINDS, written
 
 # The first line of an input may hold options of the command line.
@@ -62,7 +62,7 @@ def config_with(pairs):
     """A config of one trainer with keys and kinds of value; the first key's version is said in the first line."""
     first, kind = pairs[0]
     turn = KINDS.index(kind)
-    tree, values = BASES[first.trainer], []
+    tree, values = first.base, []
     for key, kind in pairs:
         fact = key.fact(turn)[1]
         tree = put({**tree, **companions(key, fact)}, key.parts, f"\0{len(values)}")
@@ -78,7 +78,7 @@ def options_line(key, turn):
     words = [] if version is None else ["--with", f"{trainer_named(key.trainer).package}=={version}"]
     if key.trainer == "trl":
         words += ["--trainer", f"trl:{_TRL_COMMANDS[turn % len(_TRL_COMMANDS)]}"]
-    elif turn % 2:  # else it is recognised by its keys
+    elif turn % 2 or not key.recognised:
         words += ["--trainer", key.trainer]
     return OPTIONS + " ".join(words) + "\n"
 

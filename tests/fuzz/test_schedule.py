@@ -39,8 +39,8 @@ def test_the_walk_knows_every_key_of_every_trainer(walk):
     from vramwise.trainers.vocabulary import closed_blocks_of, key_facts_of
 
     walked = {(key.trainer, key.path) for key in walk.keys}
-    # the embedded engine reads the files of others and lists Axolotl's keys; Unsloth's keys are arguments of scripts
-    for trainer in (one for one in all_trainers() if one.name not in ("transformers", "unsloth")):
+    # the embedded engine reads the files of others and lists Axolotl's keys
+    for trainer in (one for one in all_trainers() if one.name != "transformers"):
         for version in trainer.releases():
             known = {*key_facts_of(trainer, version), *closed_blocks_of(trainer, version)}
             assert {(trainer.name, path) for path in known} <= walked, (trainer.name, version)
@@ -95,6 +95,19 @@ def test_configs_of_the_walk_are_recognised_and_predicted(tmp_path, monkeypatch)
         Path("config.yml").write_text(text_of(base))
         [report] = api.check("config.yml", api.Options(gpu="24GB"))
         assert (report.run.trainer, report.prediction.fits) == (name, True)
+
+
+def test_changes_of_keys_with_a_dot_are_held_against_the_fix_that_names_them():
+    """`e.able_liger_kernel` is one key, and no block `e`."""
+    from tests.fuzz.targets.fixes import covers, differing
+
+    [path] = differing({"e.able": True, "e": {"f": 1}}, {"e": {"f": 1}}, ())
+    assert covers("e\\.able", path)
+    assert not covers("e.able", path)
+    [path] = differing({"a": {"b.c": 1}}, {"a": {"b.c": 2}}, ())
+    assert covers("a", path)
+    assert covers("a.b\\.c", path)
+    assert not covers("a.b", path)
 
 
 def test_typed_values_are_of_their_type(walk):

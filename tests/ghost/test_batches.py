@@ -148,5 +148,5 @@ def test_samples_may_say_how_many_of_their_tokens_are_trained_on():
     for bad in ("91", "-1", "true", "[1, 2]", '"x"'):
         with pytest.raises(VramwiseError, match="`labelled` is"):
             parse_lengths(f'{{"length": 90, "labelled": {bad}}}', "f")
-    with pytest.raises(VramwiseError, match="all or to none"):
+    with pytest.raises(VramwiseError, match="all or none"):
         parse_lengths('{"length": 90, "labelled": 70}\n{"length": 50}', "f")

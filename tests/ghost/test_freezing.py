@@ -42,5 +42,5 @@ def test_nothing_left_to_train_is_said():
 
 
 def test_what_is_no_regular_expression_is_said():
-    with pytest.raises(VramwiseError, match=r"'\(' is no regular expression"):
+    with pytest.raises(VramwiseError, match=r"'\(' is not a regular expression"):
         gradients(FULL, unfrozen=("(",))

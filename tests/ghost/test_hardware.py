@@ -10,7 +10,9 @@ from vramwise.ghost.hardware import Hardware, hardware_of, taken_for_granted
 def test_every_cards_own_multiprocessors_count_or_it_is_said(card):
     said = list(taken_for_granted(card))
     assert len(said) == (card.multiprocessors is None)
-    assert all(f"multiprocessors of an H200 (132) taken for {card.name}:" in sentence for sentence in said)
+    assert all(
+        f"{card.name} is assumed to have as many multiprocessors as an H200 (132)" in sentence for sentence in said
+    )
     assert hardware_of(card, (2, 11)).multiprocessors == (card.multiprocessors or 132)
 
 

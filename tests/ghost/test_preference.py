@@ -97,7 +97,7 @@ def test_a_pair_goes_with_either_of_its_rows():
 
 
 def test_lengths_of_pairs_are_no_lengths_of_samples():
-    with pytest.raises(VramwiseError, match="the lengths are pairs, but training on text takes one row a sample"):
+    with pytest.raises(VramwiseError, match="the lengths are pairs, but text training uses single samples"):
         train_shapes(KTO.changed(objective="tokens", rl=None), Lengths(tokens=[10, 20], pairs=True))
 
 

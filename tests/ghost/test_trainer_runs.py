@@ -1,4 +1,4 @@
-"""Runs of TRL 1.16 and LLaMA-Factory 0.9.5 on an H200: what was measured against what is predicted for them.
+"""Runs of TRL 1.14 and 1.16, and of LLaMA-Factory 0.9.5 on an H200: what was measured against what is predicted for them.
 
 All of them: `python bench/trainers.py`. Here those that each show something of their own.
 """
@@ -26,6 +26,9 @@ HELD = {
     "trl05": (0.1, 0.1),  # adapters around an fp32 base are made in fp32 at once
     "llamafactory16": (0.1, 0.1),  # KTO with KL rows of other widths
     "llamafactory18": (0.1, 0.1),  # a value head
+    "trl1140": (0.1, 0.1),  # TRL 1.14: 256 tokens at a time, each with a copy of the fp32 head
+    "trl1141": (0.1, 0.1),  # the same without checkpointing, on a bf16 base
+    "trl1142": (0.1, 0.1),  # and in an evaluation
     "trl3108": (0.1, 0.1),  # a checkpoint cut short: arguments go after what was made of them
     "trl3123": (0.1, 0.1),  # DoRA under dropout that is turned off; flash attention shares out keys
     "trl3126": (0.1, 0.1, 0.5),  # the head's own copy is cast before idle memory is handed back

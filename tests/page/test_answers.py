@@ -186,6 +186,7 @@ def test_a_config_from_a_few_words(answers):
         assert ask(answers, "start", wishes=wrong)["ok"] is False
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
     offered = [one["name"] for one in ask(answers, "catalogue")["trainers"] if one["composes"]]
     assert offered == ["axolotl", "llamafactory", "trl"]

@@ -172,7 +172,7 @@ def test_what_is_no_request_is_refused(served, sent, status):
 
 
 def test_no_page_is_one_sentence(tmp_path, monkeypatch):
-    with pytest.raises(VramwiseError, match="holds no built page"):
+    with pytest.raises(VramwiseError, match="contains no built page"):
         page_folder(str(tmp_path))
     monkeypatch.setattr(serving, "_HERE", tmp_path / "src" / "vramwise" / "page")
     with pytest.raises(VramwiseError, match="make page"):

@@ -47,6 +47,38 @@ def test_a_snapshot_pickled_or_gzipped():
         assert recording.torch is None
 
 
+@pytest.mark.parametrize(
+    ("added", "internal", "conf", "torch"),
+    [
+        ({}, None, "", None),
+        ({"host_segments": [], "host_traces": []}, None, "", (2, 14)),
+        ({"host_segments": [], "host_traces": []}, "mallocWithAddress", "", (2, 15)),
+        ({}, None, "expandable_segments:True,expandable_segments_reserve:0.5", (2, 15)),
+        ({}, None, "large_segment_size_mb:32", None),
+    ],
+)
+def test_fields_of_newer_snapshots_tell_their_torch(added, internal, conf, torch):
+    entries = [dict(one) for one in ENTRIES]
+    if internal:
+        entries[1]["internal_metadata"] = internal
+    made = {**snapshot(entries, [segment(BASE, 20 * MIB, [])], conf), **added}
+    assert parse_recording(pickle.dumps(made), "x.pickle").torch == torch
+
+
+def test_annotations_of_torch_2_14_are_notes_of_their_allocation():
+    note = {**entry("annotate", BASE + 4 * MIB, 0), "user_metadata": "teacher logits"}
+    late = {**entry("annotate", BASE + 12 * MIB, 0), "user_metadata": "nothing is there"}
+    recording = parse_recording(pickle.dumps(snapshot([*ENTRIES[:3], note, *ENTRIES[3:], late], [])), "x.pickle")
+    assert recording.events.rows == parse_recording(pickle.dumps(SNAPSHOT), "x.pickle").events.rows
+    assert recording.notes() == {2: "teacher logits"}
+
+
+def test_a_snapshot_of_host_memory_alone_is_refused():
+    made = {**SNAPSHOT, "device_traces": [[]], "host_traces": [entry("alloc", BASE, MIB)]}
+    with pytest.raises(VramwiseError, match="only pinned host memory"):
+        parse_recording(pickle.dumps(made), "x.pickle")
+
+
 def test_a_trace_file():
     trace = {
         "events": [[one["action"], one["addr"], one["size"], one["stream"]] for one in ENTRIES],
@@ -97,7 +129,7 @@ class TestDevices:
             parse_recording(pickle.dumps(TWO_DEVICES), "x", device=0)
 
     def test_a_trace_file_has_one(self):
-        with pytest.raises(VramwiseError, match="there is no device 1"):
+        with pytest.raises(VramwiseError, match="not device 1"):
             parse_recording(b'{"events": []}', "x", device=1)
 
 
@@ -110,26 +142,26 @@ def damaged(**changes):
     [
         (b"", "not a pickle"),
         (b"[1, 2]", "not a pickle"),
-        (b"{", "not readable as JSON"),
+        (b"{", "not valid JSON"),
         (b'{"events": 3}', 'no list of "events"'),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply|not readable"),
-        (b'{"events": [["alloc", 1, 2]]}', "not laid out like a recording"),
-        (b'{"events": [[["alloc"], 1, 2, 0]]}', "not laid out like a recording"),
+        (b'{"events": [["alloc", 1, 2]]}', "not a recording of torch's allocator"),
+        (b'{"events": [[["alloc"], 1, 2, 0]]}', "not a recording of torch's allocator"),
         (b'{"events": [["alloc", "1", 2, 0]]}', r"event 0 \(alloc\) has no usable address"),
         (b'{"events": [["alloc", true, 2, 0]]}', "has no usable address"),
         (b'{"events": [["alloc", 1, -2, 0]]}', "that no card has"),
         (b'{"events": [["alloc", 281474976710656, 2, 0]]}', "that no card has"),
         (b'{"events": [], "final_segments": [[1, 0, "small", 0, false]]}', "a segment without usable address"),
-        (b'{"events": [], "final_segments": 7}', "not laid out"),
+        (b'{"events": [], "final_segments": 7}', "not a recording"),
         (b'{"events": []}', "nothing to replay"),
         (pickle.dumps([SNAPSHOT]), "the pickle holds a list, not a dict"),
-        (damaged(device_traces=[[]]), "holds no history of allocations: call torch.cuda.memory._record_memory_history"),
-        (damaged(device_traces=[[3]]), "not laid out like a recording"),
-        (damaged(segments=None), "not laid out like a recording"),
-        (damaged(segments=[{"address": 1}]), "not laid out like a recording"),
+        (damaged(device_traces=[[]]), "contains no allocation history: call torch.cuda.memory._record_memory_history"),
+        (damaged(device_traces=[[3]]), "not a recording of torch's allocator"),
+        (damaged(segments=None), "not a recording of torch's allocator"),
+        (damaged(segments=[{"address": 1}]), "not a recording of torch's allocator"),
         (damaged(segments=[{**segment(BASE, MIB, []), "total_size": 2 * MIB}]), "blocks do not fill their segment"),
         (damaged(segments=[segment(BASE, MIB, [block(BASE, -5)])]), "a block of size -5"),
-        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip data is cut off"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip data is truncated"),
         (b"\x1f\x8bgarbage", "damaged gzip data"),
     ],
 )

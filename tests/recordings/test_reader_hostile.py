@@ -173,7 +173,7 @@ def test_equal_shared_lists_are_never_compared():
     changed = put(("segments", 0, "address"), nested(60))
     changed["segments"][0].update(total_size=[], blocks=[])
     changed["segments"].append({**changed["segments"][0], "address": nested(60), "device": nested(60)})
-    with pytest.raises(VramwiseError, match="a segment at something that is no whole number"):
+    with pytest.raises(VramwiseError, match="a segment at something that is not a whole number"):
         parse_recording(pickle._dumps(changed), "x")
 
 
@@ -181,13 +181,13 @@ class TestWhatIsNoFile:
     @pytest.mark.skipif(not Path("/dev/zero").exists(), reason=NOT_THIS_SYSTEM)
     @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
     def test_a_device(self, device):
-        with pytest.raises(VramwiseError, match="is a device or a pipe, not a file"):
+        with pytest.raises(VramwiseError, match="is a device or a pipe: save"):
             read_recording(device)
 
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason=NOT_THIS_SYSTEM)
     def test_a_pipe_that_nobody_writes_to(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(VramwiseError, match="is a device or a pipe, not a file"):
+        with pytest.raises(VramwiseError, match="is a device or a pipe: save"):
             read_recording(tmp_path / "pipe")
 
     def test_a_folder(self, tmp_path):
@@ -260,7 +260,7 @@ def test_memory_given_back_without_end(monkeypatch):
         entries += [entry("segment_alloc", address, 20 * MIB), entry("alloc", address, 9 * MIB)]
     for number in range(50):
         entries += [entry("segment_free", BASE - (number + 1) * 40 * MIB, 20 * MIB), entry("alloc", BASE, 30 * MIB)]
-    with pytest.raises(VramwiseError, match="gives memory back too often"):
+    with pytest.raises(VramwiseError, match="releases memory too often"):
         replay(parse_recording(pickle._dumps(snapshot(entries, [])), "x"))
 
 

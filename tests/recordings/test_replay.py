@@ -329,7 +329,7 @@ def test_segments_that_overlap_are_refused():
         "settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
         "final_segments": [[BASE, 2 * MIB, "small", 0, True]],
     }
-    with pytest.raises(VramwiseError, match=r"odd.json: the recording contradicts itself"):
+    with pytest.raises(VramwiseError, match=r"odd.json: the recording is inconsistent"):
         replay(parse_recording(json.dumps(trace).encode(), "odd.json"))
 
 

@@ -34,7 +34,7 @@ def test_the_answer_says_room_speed_and_changes_and_the_last_line_what_to_run():
     text = "\n".join(lines)
     assert "-micro_batch_size: 4\n" in text
     assert "+micro_batch_size: 2\n" in text
-    assert "Why the others fell: 214 slower; 31 out of memory" in text
+    assert "Why the others were rejected: 214 slower; 31 out of memory" in text
     assert "The smallest card for your original file: RTX 4090 (23.5 GiB)" in text
     assert "Expected error of memory: " in text
     assert "Expected error of speed: " in text
@@ -43,7 +43,7 @@ def test_the_answer_says_room_speed_and_changes_and_the_last_line_what_to_run():
 def test_every_change_says_what_it_does_to_the_training():
     lines = told(a_fit()[1])
     assert "Same result: micro 2 × accumulation 8" in lines
-    assert "Same mathematics, other kernels: Liger's fused loss" in lines
+    assert "Same math, different kernels: Liger's fused loss" in lines
     subject = subject_on("rtx-4090")
     shorter = Fit(original=candidate(subject), best=candidate(subject, changes.shorten_rows(subject.run)))
     assert "Changes the training: rows of 1024 tokens (samples longer than the new length are dropped or cut)" in told(
@@ -95,7 +95,7 @@ def test_short_of_the_margin_is_not_short_of_the_card():
 def test_a_file_that_does_not_fit_is_no_measure_of_speed():
     _, fit = a_fit()
     first = told(replace(fit, original=replace(fit.original, fell="out of memory")))[0]
-    assert "where your file does not fit" in first
+    assert "; your file does not fit" in first
     assert "as fast" not in first
 
 

@@ -40,7 +40,7 @@ def test_a_shell_script_is_read_with_its_variables():
 
 def test_what_starts_nothing_is_one_sentence():
     assert not is_launch(["config.yml"])
-    with pytest.raises(ConfigError, match="starts no training"):
+    with pytest.raises(ConfigError, match="not a known training command"):
         read_launch(["trl"])
-    with pytest.raises(ConfigError, match="starts no training"):
+    with pytest.raises(ConfigError, match="no known training command"):
         read_shell("echo hello\n")

@@ -41,8 +41,8 @@ REFUSED = {
     "a long sum": (script("x = " + "+".join(["1"] * 20000)), "nested too deeply"),
     "a chain of attributes": (script("x = a" + ".b" * 5000), "nested too deeply"),
     "a chain of branches": (script("if q:\n    x = 0\n" + "elif q:\n    x = 1\n" * 1500), "nested too deeply"),
-    "too large": (script("x = 1") + "# " + "a" * 3_000_000, "at most 2,000,000"),
-    "Python 2": (script("print 'hello'\nx = 1"), "not Python"),
+    "too large": (script("x = 1") + "# " + "a" * 3_000_000, "the limit is 2,000,000"),
+    "Python 2": (script("print 'hello'\nx = 1"), "cannot parse this Python source"),
     "NUL": (script("x = 1\0"), "NUL"),
     "UTF-16": (script("x = 1").encode("utf-16"), "not UTF-8"),
     "a codec that is no text's": (b"# coding: rot13\n\xff SFTTrainer", "not UTF-8"),
@@ -50,7 +50,7 @@ REFUSED = {
     "an old notebook": (json.dumps({"nbformat": 3, "worksheets": [{"cells": []}]}), "list of cells"),
     "JSON cut off": ('{"cells": [{"cell_type": "code", "source": ["SFTTrainer', "list of cells"),
     "deep JSON": ('{"cells":' + "[" * 100_000 + "]" * 100_000 + "}", "list of cells"),
-    "a source that is a number": (notebook({"cell_type": "code", "source": 3}), "no text as its source"),
+    "a source that is a number": (notebook({"cell_type": "code", "source": 3}), "has no source text"),
 }
 
 
@@ -126,7 +126,7 @@ def test_a_cell_that_is_left_out_is_reported():
 
 
 def test_a_broken_cell_that_trains_stops_the_reading():
-    with pytest.raises(ConfigError, match="not Python"):
+    with pytest.raises(ConfigError, match="cannot parse this Python source"):
         read(notebook(code(script("x = 3")), code("SFTTrainer(((")))
 
 

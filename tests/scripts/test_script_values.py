@@ -105,7 +105,7 @@ def test_several_trainings_are_listed_and_one_is_chosen():
     first = read(body, call=1)
     assert first.values["model_name_or_path"] == "A"
     assert first.script.trainings == ("SFTTrainer (line 4)", "SFTTrainer (line 5)")
-    with pytest.raises(VramwiseError, match="2 trainings"):
+    with pytest.raises(VramwiseError, match="2 trainer calls"):
         read(body, call=3)
 
 
@@ -117,7 +117,7 @@ def test_versions_come_from_lines_that_install_them():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def f(:\n", "not Python"),
+        ("def f(:\n", "cannot parse this Python source"),
         ("x = " + "(" * 3000 + ")" * 3000, "Python|nested"),
         ('{"cells": [', "list of cells"),
         ("x = 1\0", "NUL"),

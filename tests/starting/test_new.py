@@ -9,6 +9,7 @@ from vramwise.api import Options, check, fit, new
 from vramwise.errors import VramwiseError
 from vramwise.options import Text
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 CARD = "rtx-4090"
 ANSWER = "a fine answer " * 30
@@ -28,7 +29,12 @@ AXOLOTL_TYPES = {
     "pairs": "user_defined.default",
     "text": "completion",
 }
-LAUNCHED = {"axolotl": "axolotl train", "trl": "trl sft --config", "llamafactory": "llamafactory-cli train"}
+LAUNCHED = {
+    "axolotl": "axolotl train",
+    "trl": "trl sft --config",
+    "llamafactory": "llamafactory-cli train",
+    "unsloth": "python train.py",
+}
 
 
 @pytest.fixture
@@ -51,11 +57,13 @@ def clean_and_fitting(text, trainer, card=CARD):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("trainer", ["axolotl", "trl", "llamafactory"])
+@pytest.mark.parametrize("trainer", ["axolotl", "trl", "llamafactory", "unsloth"])
 @pytest.mark.parametrize("kind", ["chat", "prompt", "pairs"])
 def test_every_trainer_gets_a_clean_config_that_fits(data, trainer, kind):
     if (trainer, kind) == ("llamafactory", "pairs"):
         pytest.skip("its stage dpo stops with the versions it installs with: see the test below")
+    if (trainer, kind) == ("unsloth", "pairs"):
+        pytest.skip("refused: see the tests of its scripts")
     found = new(MODEL, Options(gpu=CARD, trainer=trainer), data=f"{kind}.jsonl", method="lora")
     assert found.fits
     assert found.findings == ()
@@ -71,6 +79,7 @@ def test_what_stops_the_trainer_is_told(data):
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", AXOLOTL_TYPES)
 def test_formats_become_axolotls_types(data, kind):
@@ -145,6 +154,7 @@ def test_many_cards_leave_nothing_to_fix(data):
     assert found.subject.run.batch.gpus == 8
 
 
+@pytest.mark.nightly
 def test_nothing_fits_says_what_would():
     found = new("Qwen/Qwen3-8B", Options(gpu="4GB"))
     assert not found.fits
@@ -168,7 +178,7 @@ def test_without_data_the_placeholder_is_named_by_check():
         ({"model": MODEL, "method": "magic"}, "choose one of auto, full, lora, qlora"),
         ({"model": MODEL, "data_format": "xml"}, "alpaca, chat, prompt, pairs, text"),
         ({"model": MODEL, "sequence_len": 10**6}, "takes at most"),
-        ({"model": MODEL, "script": True}, "--as script is for trl"),
+        ({"model": MODEL, "script": True}, "--as script is for unsloth, trl"),
     ],
 )
 def test_mistakes_are_one_sentence(data, asked, said):

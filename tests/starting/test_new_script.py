@@ -8,11 +8,6 @@ import pytest
 from vramwise.api import Options, new
 
 MODEL = "HuggingFaceTB/SmolLM2-135M"
-# Keys that the script says in another way than as arguments of SFTConfig.
-ELSEWHERE = {
-    *("model_name_or_path", "dtype", "attn_implementation", "load_in_4bit", "use_peft", "env", "datasets"),
-    *("dataset_name", "lora_r", "lora_alpha", "lora_target_modules", "test_split_size"),
-}
 CHAT = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho " * 50}]}
 ROWS = {
     "alpaca": {"instruction": "Say", "input": "it", "output": "Yes " * 50},
@@ -23,12 +18,11 @@ ROWS = {
 
 
 @pytest.fixture(params=ROWS)
-def pair(request, tmp_path, monkeypatch):
-    """The script for a format, and the values of the config that it stands for."""
+def script(request, tmp_path, monkeypatch):
+    """The script for a format."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[request.param])] * 250))
-    found = new(MODEL, Options(gpu="8GB", trainer="trl"), data="data.jsonl", method="qlora", script=True)
-    return found.text, found.subject.document.values
+    return new(MODEL, Options(gpu="8GB", trainer="trl"), data="data.jsonl", method="qlora", script=True)
 
 
 def calls(text):
@@ -47,17 +41,29 @@ def _literal(node):
         return ast.unparse(node)
 
 
-def test_the_script_has_the_values_of_the_config(pair):
-    text, values = pair
-    said = calls(text)
+def test_the_script_is_read_as_what_was_chosen(script):
+    said, run = calls(script.text), script.subject.run
     arguments = said.get("SFTConfig") or said["DPOConfig"]
-    expected = {key: value for key, value in values.items() if key not in ELSEWHERE}
-    assert {key: arguments.get(key) for key in expected} == expected
-    assert said["LoraConfig"]["r"] == values["lora_r"]
-    assert said["LoraConfig"]["target_modules"] == values["lora_target_modules"]
-    assert said["BitsAndBytesConfig"]["load_in_4bit"] is True
+    assert script.findings == ()
+    assert script.subject.document.script is not None
+    assert arguments["per_device_train_batch_size"] == run.batch.micro_batch_size
+    assert arguments["max_length"] == run.shapes.sequence_len
+    assert said["LoraConfig"]["r"] == run.adapter.lora_r
+    assert run.loading.quantization == "4bit"
     assert said["load_dataset"]["data_files"] == "data.jsonl"
-    assert ("DPOConfig" in said) == ("beta" in values)
+    assert ("DPOConfig" in said) == (run.objective.rl == "dpo")
+
+
+def test_script_and_config_are_one_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 50}]
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps({"messages": turns})] * 250))
+    options = Options(gpu="8GB", trainer="trl")
+    script, config = (new(MODEL, options, data="data.jsonl", method="lora", script=form) for form in (True, False))
+    assert script.prediction.needs.highest_reserved_bytes == config.prediction.needs.highest_reserved_bytes
+    assert script.subject.run.batch == config.subject.run.batch
+    assert script.subject.run.savings == config.subject.run.savings
+    assert script.duration == config.duration
 
 
 def test_columns_are_mapped_to_those_that_trl_reads(tmp_path, monkeypatch):
@@ -69,6 +75,6 @@ def test_columns_are_mapped_to_those_that_trl_reads(tmp_path, monkeypatch):
     assert row == {"prompt": "Say\n\nit", "completion": "Yes " * 50}
 
 
-def test_the_allocator_is_set_before_torch_is_imported(pair):
-    text, _ = pair
+def test_the_allocator_is_set_before_torch_is_imported(script):
+    text = script.text
     assert text.index("os.environ") < text.index("import torch")

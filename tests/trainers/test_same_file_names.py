@@ -10,12 +10,12 @@ from vramwise.types.run import SECTIONS
 FOLDER = Path(vramwise.__file__).parent / "trainers"
 TRAINERS = sorted(path.parent.name for path in FOLDER.glob("*/trainer.py") if path.parent.name != "arguments")
 PARTS = {"trainer", "recognise", "schema", "keys", "resolve", "spell", "refusals", "compose", "datasets"}
-PARTS |= {"start", "rules"}
+PARTS |= {"start", "script", "rules"}
 # Parts that one trainer alone has.
 OWN_PARTS = {
     "axolotl": {"plugins"},  # bring keys, rules and kernels of their own
     "transformers": {"embedded"},  # other trainers' files under the embedded engine
-    "trl": {"kind", "script"},  # the file does not say what it trains; `new` writes scripts for it
+    "trl": {"kind"},  # the file does not say what it trains
 }
 SECTION_FILES = {*SECTIONS, "unfollowed"}
 OWN_SECTION_FILES = {"axolotl": {"lora_kernels"}}  # rules and changes ask for it as well

@@ -7,11 +7,13 @@ import pytest
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.options import Options
+from vramwise.options import Options, Text
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.trainers.unsloth.keys import dynamic_checkpoint
+from vramwise.training.embedded.owners import unsupported
 from vramwise.variants.changes import halve_micro_batch
 
 SCRIPT = """from unsloth import FastLanguageModel
@@ -168,3 +170,50 @@ def test_fit_edits_a_notebook(tmp_path):
     changed = apply_edits(subject.document, spelling.edits)
     assert "per_device_train_batch_size = 4" in changed.text
     assert subject.prediction().needs.peak_reserved_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("release", "torch", "settings"),
+    [
+        ("2024.8", "2.4.0", "expandable_segments:True"),
+        ("2024.11.9", "2.5.1", "expandable_segments:True,roundup_power2_divisions:[64:128,256:64,>:32]"),
+        ("2025.9.1", "2.8.0", "expandable_segments:True,roundup_power2_divisions:[32:256,64:128,256:64,>:32]"),
+        ("2026.10.9", "2.11.0", "expandable_segments:True"),
+    ],
+)
+def test_the_allocator_is_set_as_the_release_does(release, torch, settings):
+    run = run_of(versions=(f"unsloth=={release}", f"torch=={torch}"))
+    assert run.allocator.settings == settings
+    assert run.kernels.tables_each_layer == release.startswith("2024")
+
+
+def test_a_tied_pair_shares_its_copy_since_2026_10():
+    peft = 'target_modules = ["q_proj", "embed_tokens", "lm_head"],'
+    assert run_of(peft=peft).adapter.saved_pair_tied
+    assert not run_of(peft=f"{peft} ensure_weight_tying = False,").adapter.saved_pair_tied
+    assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
+
+
+@pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
+def test_gemma_3_in_float16_is_said_to_be_run_in_float32(gpu, found):
+    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+    document = read_script("train.py", script.encode(), Reading())
+    run = trainer_named("unsloth:sft").resolve(document, make_target(trainer="unsloth", gpu=gpu), {})
+    assert [one.name for one in run.unfollowed] == found
+
+
+def test_the_default_targets_of_the_commands_file_are_a_list_of_names():
+    run = open_subject(Text(FILE), Options()).run
+    assert run.adapter.lora_target_modules[:2] == ("q_proj", "k_proj")
+    assert len(run.adapter.lora_target_modules) == 7
+
+
+def test_a_model_that_is_no_name_is_no_traceback():
+    assert dynamic_checkpoint(7) is None
+    assert dynamic_checkpoint(["unsloth/Llama-3.2-1B"]) is None
+
+
+def test_the_embedded_engine_says_that_it_cannot_train_a_file():
+    run = open_subject(Text(FILE), Options()).run
+    [refusal] = unsupported(run)
+    assert "written for unsloth" in refusal.message

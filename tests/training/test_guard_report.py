@@ -145,7 +145,7 @@ def test_a_run_that_is_going_on(tmp_path, vramwise):
         file.write('{"kind":"sample","st')
     done = vramwise("report", tmp_path)
     assert "measured to step 5 of 5" in done.output
-    assert "1 line(s) of the log were torn" in done.output
+    assert "1 line(s) of the log were cut off" in done.output
 
 
 @pytest.mark.parametrize(

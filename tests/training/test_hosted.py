@@ -256,6 +256,7 @@ def test_a_trainer_that_is_not_installed(folder, vramwise, monkeypatch, trainer,
     assert "GiB reserved of" in reasons
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_run_that_does_not_fit_is_told_what_helps_in_the_trainers_own_keys(folder, vramwise):
     config = write(
         folder,

@@ -48,6 +48,7 @@ def test_a_misfit_at_the_longest_sample_stops_with_what_fits(folder, monkeypatch
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", [{"pad_to_sequence_len": True}, {"datasets": [{"path": "gone.jsonl", "type": "completion"}]}])  # fmt: skip
+@pytest.mark.usefixtures("short_searches")
 def test_a_misfit_that_the_data_cannot_change_stops(folder, vramwise, changes):
     done = vramwise("train", too_long_for_the_card(folder, **changes), "--gpu", "rtx-3090", "--torch", "2.13")
     assert done.exit_code == 1

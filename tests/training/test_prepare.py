@@ -182,6 +182,7 @@ def test_a_restart_must_keep_the_effective_batch(folder):
         plan.restarted(resume_from=None, micro_batch_size=2)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_run_that_does_not_fit_stops_with_what_would_help(folder, vramwise):
     config = write_config(folder, base_model="meta-llama/Llama-3.2-1B", sequence_len=2048, pad_to_sequence_len=True,
                           micro_batch_size=8, adapter="lora", lora_r=8, lora_alpha=16, lora_target_linear=True)  # fmt: skip
@@ -195,6 +196,7 @@ def test_a_run_that_does_not_fit_stops_with_what_would_help(folder, vramwise):
     assert not (folder / "out").exists()
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_remedies_are_predicted_not_promised(folder):
     config = write_config(folder, base_model="meta-llama/Llama-3.2-1B", sequence_len=1024, pad_to_sequence_len=True,
                           micro_batch_size=4, adapter="lora", lora_r=8, lora_alpha=16, lora_target_linear=True)  # fmt: skip

@@ -1,9 +1,10 @@
 """PYTORCH_*_ALLOC_CONF: which variable torch reads, and what its text means, by torch version.
 
 Behaviour read from PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/core/AllocatorConfig.h from 2.10) and
-checked against torch 2.13's own parser. Knows nothing of the trainer that may set the variables. Versions before 2.2
-are read as 2.2, versions after 2.13 as 2.13. Options for pinned host memory, locking and virtual addresses are ignored:
-they move no byte of device memory.
+checked against torch 2.13's own parser. When each option came is read from the libraries of torch 2.2 to 2.15. Knows
+nothing of the trainer that may set the variables. Versions before 2.2 are read as 2.2. Options for pinned host memory,
+locking and virtual addresses (`expandable_segments_reserve` and its variant by class of stream) are ignored: they move
+no byte of device memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vramwise.units import MIB
 
 TorchVersion = tuple[int, int]
 
+OLDEST: TorchVersion = (2, 2)
 CUDA_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 HIP_VARIABLE = "PYTORCH_HIP_ALLOC_CONF"
 GENERIC_VARIABLE = "PYTORCH_ALLOC_CONF"
@@ -65,18 +67,22 @@ def parse_settings(text: str, torch: TorchVersion) -> AllocatorSettings:
     options.sort(key=lambda option: option[0] != "large_segment_size_mb")
     for name, value in options:
         reader = _READERS.get(name)
-        if reader is None:
-            if name not in _IGNORED:
-                raise VramwiseError(f"'{name}' is not an option of torch's CUDA allocator (in '{text}')")
-            continue
-        since = _SINCE.get(name)
-        if since is not None and torch < since:
+        if reader is None and name not in _IGNORED:
+            raise VramwiseError(f"'{name}' is not an option of torch's CUDA allocator (in '{text}')")
+        since = _SINCE.get(name, OLDEST)
+        if torch < since:
             raise VramwiseError(
                 f"torch {torch[0]}.{torch[1]} does not know the allocator option '{name}': it came with "
                 f"torch {since[0]}.{since[1]} (in '{text}')"
             )
-        reader(name, value, torch, fields)
+        if reader is not None:
+            reader(name, value, torch, fields)
     return AllocatorSettings(text=text, **fields)
+
+
+def first_version_with(text: str) -> TorchVersion:
+    """The first torch version that knows every option of a settings string."""
+    return max((_SINCE.get(name, OLDEST) for name, _ in _split_options(text)), default=OLDEST)
 
 
 # A value is one word, or the (key, value) pairs of a bracketed list.
@@ -92,7 +98,7 @@ def _split_options(text: str) -> list[tuple[str, _Value]]:
         match = re.match(r"([^,:\[\]]+):(?:\[([^\[\]]*)\]|([^,:\[\]]+))(?:,|$)", rest)
         if match is None:
             raise VramwiseError(
-                f"'{text}' is no allocator setting: expected option:value, separated by commas, at '{rest}'"
+                f"'{text}' is not an allocator setting: expected option:value, separated by commas, at '{rest}'"
             )
         name, pairs, word = match.groups()
         options.append((name, word if pairs is None else _split_pairs(text, pairs)))
@@ -223,11 +229,6 @@ _READERS: dict[str, _Reader] = {
     "per_process_memory_fraction": _read_memory_fraction,
     "roundup_power2_divisions": _read_roundup,
 }
-_SINCE: dict[str, TorchVersion] = {
-    "max_non_split_rounding_mb": (2, 6),
-    "per_process_memory_fraction": (2, 10),
-    "large_segment_size_mb": (2, 11),
-}
 _IGNORED = frozenset(
     (
         "expandable_segments_reserve",
@@ -246,3 +247,18 @@ _IGNORED = frozenset(
         "throw_on_cudamalloc_oom",
     )
 )
+# Options that are not listed came with 2.2 or before.
+_SINCE: dict[str, TorchVersion] = {
+    "max_non_split_rounding_mb": (2, 6),
+    "pinned_use_background_threads": (2, 6),
+    "graph_capture_record_stream_reuse": (2, 9),
+    "per_process_memory_fraction": (2, 10),
+    "pinned_reserve_segment_size_mb": (2, 10),
+    "large_segment_size_mb": (2, 11),
+    "pinned_free_catch_all": (2, 12),
+    "throw_on_cudamalloc_oom": (2, 12),
+    "pinned_max_cached_size_mb": (2, 13),
+    "pinned_max_round_threshold_mb": (2, 13),
+    "expandable_segments_reserve": (2, 15),
+    "expandable_segments_reserve_by_class": (2, 15),
+}

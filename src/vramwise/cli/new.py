@@ -48,9 +48,7 @@ _METHODS = ("auto", "full", "lora", "qlora")
     "--as",
     "written_as",
     type=click.Choice(["config", "script"]),
-    default="config",
-    show_default=True,
-    help="A config, or a Python script (plain TRL).",
+    help="A config, or a Python script (TRL and Unsloth; for Unsloth the default).",
 )
 @click.option("--out", metavar="FILE", help="Write it to FILE, which must not exist (default: standard output).")
 @click.option(
@@ -60,7 +58,7 @@ _METHODS = ("auto", "full", "lora", "qlora")
     help="Ask the hub for the config.json of a model that is not known here.",
 )
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(model: str, out: str | None, written_as: str, output_format: str, **asked: Any) -> None:
+def command(model: str, out: str | None, written_as: str | None, output_format: str, **asked: Any) -> None:
     """Write a config for MODEL that starts, passes check and is predicted to fit the card.
 
     The method, batch, kernels and the rest are chosen by the search of vramwise fit. The config goes to standard
@@ -69,7 +67,7 @@ def command(model: str, out: str | None, written_as: str, output_format: str, **
     Exit code: 0 written, 1 nothing fits, 2 bad usage or unreadable input.
     """
     options = Options(**{name: asked.pop(name) for name in TARGET_OPTIONS})
-    ask = NewOptions(model=model, script=written_as == "script", path=out, **asked)
+    ask = NewOptions(model=model, script=None if written_as is None else written_as == "script", path=out, **asked)
     if out is not None and Path(out).exists():
         raise VramwiseError(f"{out} exists, and new never writes over a file: name another")
     with Status() as status:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say
+from vramwise.errors import VramwiseError
 from vramwise.options import Options
+from vramwise.trainers.launch import is_launch
 from vramwise.training.parent.engines import ENGINES
 from vramwise.training.parent.prepare import TrainOptions
-from vramwise.training.parent.run import train
+from vramwise.training.parent.run import train, train_script
 from vramwise.units import parse_size
 
 
 @click.command("train")
-@click.argument("path", metavar="CONFIG")
+@click.argument("words", metavar="CONFIG|SCRIPT [ARGUMENTS]…", nargs=-1, required=True)
 @target_options
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="For the prediction: a value that a script leaves open. Repeatable.",
+)
+@click.option("--call", type=click.IntRange(min=1), metavar="N", help="Which trainer call of a script trains.")
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
@@ -41,7 +52,9 @@ from vramwise.units import parse_size
 @click.option("--random-weights", is_flag=True, help="Train from random weights; the model folder needs none.")
 @click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
 def command(
-    path: str,
+    words: tuple[str, ...],
+    settings: tuple[str, ...],
+    call: int | None,
     engine: str | None,
     force: bool,
     no_recover: bool,
@@ -53,7 +66,11 @@ def command(
     memory_limit: str | None,
     **machine: Any,
 ) -> None:
-    """Train a config. Memory is checked and predicted first, and the run recovers from out-of-memory errors.
+    """Train a config, or run a training script. Memory is checked and predicted first, and the run recovers from
+    out-of-memory errors.
+
+    A script runs unmodified, with its arguments after --: vramwise train train.py -- --lr 1e-5. A launch command works
+    too: vramwise train -- torchrun --nproc_per_node 2 train.py
 
     Exit code: 0 trained to the end, 1 stopped before the first step, 2 bad usage or unreadable input, 75 out of memory
     after all retries, 130 and 143 after a signal (with a checkpoint); otherwise the engine's own.
@@ -72,4 +89,13 @@ def command(
         random_weights=random_weights,
         memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
     )
-    sys.exit(train(path, options, say=say))
+    if words[0].endswith(".py") or (len(words) > 1 and is_launch(words)):
+        target = replace(options.target, settings=settings, call=call)
+        sys.exit(train_script(words, replace(options, target=target), say=say))
+    if settings or call is not None:
+        raise click.UsageError("--set and --call are for scripts: write the value into the config")
+    if len(words) > 1:
+        raise click.UsageError(f"Got unexpected extra arguments ({' '.join(words[1:])})")
+    if words[0].endswith(".ipynb"):
+        raise VramwiseError(f"{words[0]} is a notebook, which train does not run: use the memory guard in a cell")
+    sys.exit(train(words[0], options, say=say))

@@ -33,7 +33,7 @@ def recognise_data(name: str) -> Source:
         columns = ", ".join(str(column) for column in (rows[0] if rows else ()))[:120]
         known = "; ".join(FORMATS.values())
         has = f"columns {columns}" if columns else "no rows"
-        raise VramwiseError(f"{name} has {has}, which is no format that is known: {known}")
+        raise VramwiseError(f"{name} has {has}, which is not a known format: {known}")
     kind = KINDS.get(files[0].suffix.lower(), "json")
     return Source(path=name, kind=kind, folder=path.is_dir(), **found)
 

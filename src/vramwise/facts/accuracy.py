@@ -25,6 +25,8 @@ _WEIGHTS = {
     "evaluation": 5,
     "release": 2,
 }
+# The type of products decides which kernels run and what they hold: one that a trainer was never measured in is new.
+_TYPE = "precision"
 # From this weight on a feature must be stood for by a run that had it, however unlike that run is otherwise.
 _DECISIVE = 4
 
@@ -115,8 +117,10 @@ def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...
     # A kind that the record does not know at all is newer than the record: nothing can be said by it.
     kinds = {kind for kind, _ in known}
     unseen = [phrase for kind, phrase in sorted(features - known) if kind in kinds]
-    outside = tuple(dict.fromkeys([*not_modelled, *unseen]))
     alike = _alike(features & known, runs)
+    if new := _new_type(features & known, runs):
+        alike = list(dict.fromkeys([*alike, *_same_method(features, runs)]))
+    outside = tuple(dict.fromkeys([*not_modelled, *unseen, *new]))
     return ExpectedError(
         **summary(alike),  # type: ignore[arg-type]
         basis=basis,
@@ -139,6 +143,21 @@ def _alike(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> li
         if decides and not any(feature in run.features for run in picked):
             picked.append(next(run for run in ranked if feature in run.features))
     return picked
+
+
+def _new_type(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[str]:
+    """The type of products, where it was measured, but never with this trainer."""
+    words = dict(features)
+    with_trainer = [run.features for run in runs if ("trainer", words.get("trainer")) in run.features]
+    if not with_trainer or any((_TYPE, words.get(_TYPE)) in found for found in with_trainer):
+        return []
+    return [f"{words[_TYPE]} in {words['trainer']}"] if _TYPE in words else []
+
+
+def _same_method(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[Recorded]:
+    """All runs of this trainer and method: where the closest do not settle it, the spread of them does."""
+    shared = [feature for feature in features if feature[0] in ("trainer", "method")]
+    return [run for run in runs if run.features.issuperset(shared)]
 
 
 def summary(runs: Iterable[Recorded]) -> dict[str, float | int]:

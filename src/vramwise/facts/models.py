@@ -124,7 +124,7 @@ _RECALLED = "recalled"
 
 def from_catalogue(name: str) -> ModelSpec | None:
     """The model of this hub id, in any case, or None where it is not in the catalogue."""
-    found = _catalogue().get(name.strip().lower())
+    found = _catalogue().get(name.strip().lower()) or _mirrored(name.strip().lower())
     if found is None:
         return None
     shape, method = found
@@ -162,6 +162,31 @@ def _ids(shape: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 @cache
 def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
     return {name.lower(): (shape, method) for shape in catalogue_shapes() for name, method in _ids(shape)}
+
+
+# Whose repositories are copies of others under their own names, and how the names of 4-bit copies end.
+_MIRROR, _IN_4_BITS = "unsloth/", ("-unsloth-bnb-4bit", "-bnb-4bit")
+
+
+def _mirrored(name: str) -> tuple[Mapping[str, Any], str | None] | None:
+    """The entry whose copy this id names, where all entries of that name are one."""
+    if not name.startswith(_MIRROR):
+        return None
+    plain = name.removeprefix(_MIRROR)
+    ending = next((ending for ending in _IN_4_BITS if plain.endswith(ending)), "")
+    found = _by_last_part().get(plain.removesuffix(ending))
+    return None if found is None else (found, "bitsandbytes_4bit" if ending else None)
+
+
+@cache
+def _by_last_part() -> Mapping[str, Mapping[str, Any]]:
+    """Entries by the name behind the owner's, less those that several entries share."""
+    found: dict[str, Mapping[str, Any] | None] = {}
+    for shape in catalogue_shapes():
+        for known in shape["ids"]:
+            last = known.rpartition("/")[2].lower()
+            found[last] = shape if found.get(last, shape) is shape else None
+    return {name: shape for name, shape in found.items() if shape is not None}
 
 
 def _quantization(method: str) -> Mapping[str, Any]:

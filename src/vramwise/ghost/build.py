@@ -31,6 +31,7 @@ from vramwise.ghost.model.block import (
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
+from vramwise.ghost.model.compiled import CompiledGatedMlp, CompiledNorm
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
 from vramwise.ghost.model.kernels import (
     VARLEN_WIDEST,
@@ -49,15 +50,12 @@ from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainM
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import LayerNorm, Norm
 from vramwise.ghost.model.rotary import Rotation, turn_normed
-from vramwise.ghost.ops.fused_layers import turn_by_position
+from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS, turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
-
-# Positions that own tables begin with.
-_FIRST_POSITIONS = 32_768
 
 
 class Builder:
@@ -112,6 +110,8 @@ class Builder:
             layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
             kept_positions=self._kept_positions(),
             scratch_bytes=self.fused.scratch_bytes(),
+            masks_samples=self.weights.compiled,
+            usual_samples=run.batch.micro_batch_size if run.shapes.packing_fill == "single" else 2,
             always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
 
@@ -132,7 +132,7 @@ class Builder:
         if not self.own_layers:
             return 0
         most = self.model.max_position_embeddings
-        return most if self.run.shapes.packing_rows != "none" else min(most, _FIRST_POSITIONS)
+        return most if self.run.shapes.packing_rows != "none" else min(most, FIRST_POSITIONS)
 
     def trained_blocks(self) -> tuple[bool, ...]:
         """Which blocks have parameters that are trained, where only some are meant to."""
@@ -178,6 +178,8 @@ class Builder:
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
         if rms and self.own_layers:
             return LigerNorm(weight, in_place=self.facts.norm == "stock")
+        if rms and self.weights.compiled:
+            return CompiledNorm(weight)
         if rms and "rms_norm" in self.run.kernels.liger and not self._left_by_liger(name):
             return LigerNorm(weight, in_place=self.facts.liger_norm_in_place)
         return NORMS[self.facts.norm](weight)
@@ -327,8 +329,15 @@ class Builder:
         kernel = self.fused.mlp(place)
         if kernel is not None:
             return kernel
+        if self.weights.compiled and not self._called_apart(place):
+            return CompiledGatedMlp(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
         gated = LigerGatedMlp if "glu_activation" in self.run.kernels.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
+
+    def _called_apart(self, place: str) -> bool:
+        """Whether a compiled layer is cut at each projection: those of 8 bits with an adapter are called uncompiled."""
+        adapted = any(f"{place}{part}" in self.weights.adapters for part in self.facts.gated_mlp)
+        return adapted and self.run.loading.quantization == "8bit"
 
     def _tiled(self, made: Mlp, place: str) -> Mlp:
         """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vramwise.families import block_of
 from vramwise.ghost.dtypes import BOOL, INT64
@@ -21,6 +22,7 @@ from vramwise.ghost.ops.room_loss import free_budget, room_loss
 from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
+from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
@@ -153,16 +155,33 @@ class TiledLoss:
         return scale(t, summed(t, log_probs)), None
 
 
+@dataclass(frozen=True, slots=True)
+class SlicedLoss:
+    """The head and its loss for 256 labelled tokens at a time, in evaluation too."""
+
+    stock: StockLoss
+    in_fp32: bool
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "the head, a slice of tokens at a time")
+        softcap, scaled = self.stock.softcap, self.stock.scaled
+        return sliced_loss(t, hidden, weight, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
+
+
 class RowsLoss:
     """The head and its loss some rows at a time, in evaluation too.
 
-    `by_room`: as many as half of the free memory holds, which is asked once; else as a rule of its own says, and only
-    rows with a label.
+    `by_room`: as many as half of the free memory holds, which is asked once ("capped" or, before Unsloth 2026.10,
+    "nearest"); else as a rule of its own says, and only rows with a label.
     """
 
     __slots__ = ("budget", "by_room", "stock")
 
-    def __init__(self, stock: StockLoss, *, by_room: bool) -> None:
+    def __init__(self, stock: StockLoss, *, by_room: Literal["", "capped", "nearest"]) -> None:
         self.stock = stock
         self.by_room = by_room
         self.budget: int | None = None
@@ -179,8 +198,8 @@ class RowsLoss:
         count = most if t.labelled is None else min(t.labelled, most)
         flat = view(t, hidden, (rows * tokens, width))
         if self.by_room:
-            self.budget = self.budget or free_budget(t)
-            loss = room_loss(t, flat, weight, self.budget)
+            self.budget = self.budget or free_budget(t, capped=self.by_room == "capped")
+            loss = room_loss(t, flat, weight, self.budget, nearest=self.by_room == "nearest")
         else:
             loss = rows_loss(t, flat, weight, max(1, count))
         del shifted
@@ -237,6 +256,18 @@ def _flat_copy(t: Tape, part: Tensor) -> Tensor:
     return view(t, contiguous(t, part) if part.shape[0] > 1 else part, shape)
 
 
+# Families whose forward pass caps logits: unsloth_zoo's compiler rewrites it in a way that leaves out what else a batch
+# holds. For all others the loss gets a flattened batch's lengths too, and takes its older way because of them.
+_CAPPED = ("gemma2", "gemma3", "gemma3n", "gemma4")
+
+
+def _by_room(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]:
+    if run.kernels.loss_kernel == "room":
+        return "nearest"
+    fast = model.model_type in run.kernels.fused_layers
+    return "" if fast or model.family in _CAPPED or run.shapes.packing_rows == "none" else "capped"
+
+
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
     stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
@@ -248,9 +279,10 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
+    if run.kernels.loss_kernel in ("slices", "fp32_slices"):
+        return SlicedLoss(stock, run.kernels.loss_kernel == "fp32_slices")
     if run.kernels.loss_kernel in ("rows", "room"):
-        fast = run.kernels.loss_kernel == "rows" and model.model_type in run.kernels.fused_layers
-        return RowsLoss(stock, by_room=not fast)
+        return RowsLoss(stock, by_room=_by_room(run, model))
     if run.kernels.loss_kernel == "in_place":
         return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":

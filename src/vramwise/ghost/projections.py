@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.ghost.dtypes import BY_NAME
+from vramwise.ghost.model.compiled import AddedLoraLinear
 from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
 from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
 from vramwise.ghost.ops.quantised import dequantised
@@ -27,7 +28,10 @@ def projection(weights: Weights, name: str) -> Projection:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
     elif run.loading.quantization == "8bit":
         gated = run.loading.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
-        base = Linear8bit((shape[0], shape[1]), weights.model.hidden_size if gated else None)
+        # a compiled graph keeps what its backward pass needs; a layer with an adapter is left out of it
+        forgets = weights.compiled and name not in weights.adapters and not name.endswith(weights.block.attention)
+        width = weights.model.hidden_size if gated else None
+        base = Linear8bit((shape[0], shape[1]), width, keeps=not forgets)
     else:
         base = Linear4bit(
             (shape[0], shape[1]), bias, BY_NAME[run.precision.weights_dtype], nested=run.loading.nested_scales
@@ -38,6 +42,8 @@ def projection(weights: Weights, name: str) -> Projection:
     magnitude = weights.magnitudes.get(name)
     if magnitude is not None:
         return _dora(weights, name, base, pair, magnitude)
+    if weights.compiled:
+        return AddedLoraLinear(base, pair[0], pair[1], run.adapter.lora_dropout)
     if shape is not None:
         return QuantisedLoraLinear(
             base, pair[0], pair[1], run.adapter.lora_dropout, clones=run.loading.quantization == "4bit"

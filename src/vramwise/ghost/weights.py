@@ -50,6 +50,12 @@ class Weights:
         """A parameter by transformers' name, or None where the model has none of that name."""
         return self.by_name.get(name)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the model's layers run compiled: those that the trainer has no kernels of its own for."""
+        kernels = self.run.kernels
+        return kernels.compiled_layers and self.model.model_type not in kernels.fused_layers
+
     def trainable(self) -> list[Parameter]:
         """The trained parameters, in the model's order: an adapter stands where its module stands."""
         found: list[Parameter] = []

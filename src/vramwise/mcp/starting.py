@@ -25,11 +25,13 @@ def new_config(
     method: Annotated[
         Literal["auto", "full", "lora", "qlora"], Field(description="What to train; auto: the best of them that fits.")
     ] = "auto",
-    trainer: Annotated[str, Field(description=f"Whose config it is to be: {_TRAINERS}. Empty: the first.")] = "",
+    trainer: Annotated[str, Field(description=f"The trainer the config is for: {_TRAINERS}. Empty: the first.")] = "",
     data_format: Annotated[str, Field(description=f"The format of the data, for its keys. {_WORDS}.")] = "alpaca",
     batch: Annotated[int, Field(description="Samples in an optimizer step.", ge=1, le=65536)] = 16,
     sequence_len: Annotated[int, Field(description="Tokens in a row; 0: a usual length.", ge=0)] = 0,
-    script: Annotated[bool, Field(description="A Python script instead of a config (trainer trl).")] = False,
+    script: Annotated[
+        bool, Field(description="A Python script instead of a config (trl; unsloth always gets one).")
+    ] = False,
     versions: Versions = [],  # noqa: B006
 ) -> Started:
     """Write a new fine-tuning config that starts and is predicted to fit a card, when there is no config yet.
@@ -44,7 +46,7 @@ def new_config(
         data_format=data_format,
         batch=batch,
         sequence_len=sequence_len or None,
-        script=script,
+        script=script or None,
         online=False,
     )
     try:

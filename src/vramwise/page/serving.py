@@ -61,7 +61,7 @@ def page_folder(named: str | None = None) -> Path:
         if (place / "index.html").is_file() and (place / "sw.js").is_file():
             return place.resolve()
     if named:
-        raise VramwiseError(f"{named} holds no built page: `make page` writes one, and releases have it as a zip")
+        raise VramwiseError(f"{named} contains no built page: run `make page`, or use the zip of a release")
     raise VramwiseError(
         "the page is not in this installation: build it with `make page` in a checkout, or unpack vramwise-page.zip of "
         "the release and name the folder with --folder"

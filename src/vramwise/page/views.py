@@ -24,7 +24,6 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, reasons, sentence, stopped, would_need
 from vramwise.subject import Subject
-from vramwise.trainers.compose import composing_trainers
 from vramwise.trainers.registry import all_trainers
 from vramwise.types import Finding
 from vramwise.units import gib
@@ -33,6 +32,7 @@ from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.new import starting_trainers
 from vramwise.verbs.predict import on_cards
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
@@ -46,7 +46,7 @@ def catalogue(version: str) -> dict[str, Any]:
         "models": catalogue_ids(),
         "trainers": [
             # `composes`: `start` makes a config for it
-            {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
+            {"name": trainer.name, "title": trainer.title, "composes": trainer.name in starting_trainers()}
             for trainer in all_trainers()
         ],
         "allow": [{"word": word, "meaning": ALLOWED[word]} for word in ALLOW],

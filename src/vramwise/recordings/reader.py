@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vramwise.allocator.settings import TorchVersion
+from vramwise.allocator.settings import TorchVersion, first_version_with
 from vramwise.budget import limits, parse_json, read_file, unzipped
 from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
@@ -91,6 +91,11 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
         raise VramwiseError(f"not a torch snapshot: the pickle holds a {type(snapshot).__name__}, not a dict")
     traces = snapshot.get("device_traces")
     if not isinstance(traces, list) or not any(traces):
+        if snapshot.get("host_traces"):
+            raise VramwiseError(
+                "it contains only pinned host memory: call torch.cuda.memory._record_memory_history() without "
+                "record_cuda=False"
+            )
         raise VramwiseError(
             "it contains no allocation history: call torch.cuda.memory._record_memory_history() before the run, and "
             "dump the snapshot afterwards"
@@ -105,15 +110,29 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
     found = _few([one for one in snapshot["segments"] if one.get("device", 0) == device], limits.RECORDED_SEGMENTS)
     if sum(len(segment["blocks"]) for segment in found) > limits.RECORDED_BLOCKS:
         raise VramwiseError(f"it has more than {limits.RECORDED_BLOCKS:,} blocks at its end: too many for a real run")
+    settings = settings_text(snapshot.get("allocator_settings", {}))
     return Recording(
         name=name,
         device=device,
         events=events,
         segments=[_snapshot_segment(segment) for segment in found],
-        settings=settings_text(snapshot.get("allocator_settings", {})),
-        torch=None,
+        settings=settings,
+        torch=_version_by_fields(snapshot, entries, settings),
         entries=entries,
     )
+
+
+def _version_by_fields(snapshot: dict[str, Any], entries: list[Any], settings: str) -> TorchVersion | None:
+    """The oldest torch that writes such a snapshot, where that is 2.13 or newer; snapshots do not name their version.
+
+    Older ones stay unknown: their allocators do the same with any recording, but for options that the version decides.
+    """
+    oldest = first_version_with(settings)
+    if "host_segments" in snapshot or "host_traces" in snapshot:
+        oldest = max(oldest, (2, 14))
+    if any(entry.get("internal_metadata") for entry in entries):
+        oldest = max(oldest, (2, 15))
+    return oldest if oldest >= (2, 13) else None
 
 
 def _few(segments: Any, most: int) -> Any:

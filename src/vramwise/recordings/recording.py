@@ -37,6 +37,7 @@ ACTIONS: Final = {
 # Actions that carry no memory: torch's own marks, and whatever later versions add.
 _UNKNOWN: Final = -1
 TOO_LARGE: Final = 1 << 48  # CUDA addresses have 47 bits
+LONGEST_NOTE: Final = 120
 
 # One event: action, address, size, stream. `size` is the request as it was made (rounded in an out-of-memory, where the
 # address means nothing). A plain tuple, because a recording has a hundred thousand of them.
@@ -92,6 +93,23 @@ class Recording:
     def stack(self, event: int) -> Any:
         """The stack an event came from, as torch wrote it, or None."""
         return self.entries[self.events.sources[event]].get("frames") if self.entries else None
+
+    def notes(self) -> dict[int, str]:
+        """The last note that torch 2.14's `_annotate_tensor` attached to each allocation, by event."""
+        if not any(entry.get("action") == "annotate" for entry in self.entries):
+            return {}
+        number_of = {source: number for number, source in enumerate(self.events.sources)}
+        newest: dict[Any, int] = {}
+        found: dict[int, str] = {}
+        for at, entry in enumerate(self.entries):
+            action, address, note = entry["action"], entry.get("addr"), entry.get("user_metadata")
+            if type(address) is not int:
+                continue
+            if action == "alloc" and at in number_of:
+                newest[address] = number_of[at]
+            elif action == "annotate" and address in newest and isinstance(note, str) and note:
+                found[newest[address]] = note[:LONGEST_NOTE].encode("utf-8", "replace").decode("utf-8")
+        return found
 
 
 def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]] = lambda row: row) -> Events:

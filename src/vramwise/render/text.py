@@ -22,7 +22,8 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
     """
     lines = []
     if report.foreign is not None:
-        words = f"{style(report.path, bold=True)}: {report.foreign.what}, skipped (--trainer NAME checks it anyway)"
+        insist = "" if report.foreign.kind == "python" else " (--trainer NAME checks it anyway)"
+        words = f"{style(report.path, bold=True)}: {report.foreign.what}, skipped{insist}"
         return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
@@ -41,7 +42,9 @@ def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
     if unusable:
         parts.append(f"{_files(unusable)} unusable")
     if foreign:
-        parts.append(f"{_files(len(foreign))} skipped: not a training config" + "s" * (len(foreign) != 1))
+        parts.append(
+            f"{_files(len(foreign))} skipped: not " + ("a training config" if len(foreign) == 1 else "training configs")
+        )
     if not fixing:
         parts.extend(_fixable(findings))
         parts.extend(_predicted(reports))

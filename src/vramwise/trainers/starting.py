@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -114,8 +114,17 @@ class Starts(Protocol):
 
 @runtime_checkable
 class WritesScripts(Protocol):
-    """A trainer that is also used from Python."""
+    """A trainer that is also used from Python. `script_first`: it is rather used so than with a config."""
 
-    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str]) -> str:
-        """A Python script that trains what the values of a config say; `comments`: key → why it has its value."""
+    script_first: bool
+
+    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
+        """A Python script that trains what the values of a config say.
+
+        `comments`: key → why it has its value; `head`: the lines of its first comment.
+        """
+        ...
+
+    def launch_script(self, run: RunSpec, path: str) -> str:
+        """The command that trains the script at `path`."""
         ...

@@ -85,9 +85,11 @@ class TrainPlan:
     config_path: str  # absolute; relative paths inside the config are relative to the working directory, as in Axolotl
     config_text: str
     output_dir: str  # absolute
-    engine: Literal["transformers", "axolotl", "trl", "llamafactory"] = "transformers"
+    engine: Literal["transformers", "axolotl", "trl", "llamafactory", "script"] = "transformers"
     kind: str = ""  # of training, where the trainer's command must be told
     trainer: str = ""  # whose file it is, for the embedded engine; "" = its own
+    command: tuple[str, ...] = ()  # of a script: the words before it, as the user starts it
+    arguments: tuple[str, ...] = ()  # and those behind it
     # recovery
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start
@@ -199,6 +201,8 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
         "predicted": None if predicted is None else _predicted(predicted),
         "guard": GuardThresholds(**typed(GuardThresholds, values.get("guard", {}))),
         "decisions": tuple(Decision(**typed(Decision, one)) for one in _rows(values.get("decisions"))),
+        "command": _words(values.get("command", [])),
+        "arguments": _words(values.get("arguments", [])),
     }
 
 
@@ -206,6 +210,12 @@ def _predicted(values: Mapping[str, Any]) -> PredictedMemory:
     known = typed(PredictedMemory, values)
     phases = tuple(PredictedPhase(**typed(PredictedPhase, one)) for one in _rows(values.get("phases")))
     return PredictedMemory(**{**known, "phases": phases})
+
+
+def _words(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise TypeError("a command should be a list of words")
+    return tuple(values)
 
 
 def _rows(values: Any) -> Sequence[dict[str, Any]]:

@@ -41,6 +41,7 @@ from vramwise.types.run import flat_name as flat_name
 from vramwise.types.run import in_sections as in_sections
 from vramwise.types.run import neutral as neutral
 from vramwise.types.sections.adapter import TrainedBlocks as TrainedBlocks
+from vramwise.types.sections.kernels import BY_LABEL as BY_LABEL
 from vramwise.types.sections.kernels import ChunksInPlace as ChunksInPlace
 from vramwise.types.sections.kernels import ExpertMasks as ExpertMasks
 from vramwise.types.sections.sharding import ZeroSettings as ZeroSettings

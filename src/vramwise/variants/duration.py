@@ -39,10 +39,12 @@ def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: S
     samples = _samples(run, lengths, schedule)
     if not samples:
         return None
-    rows = sum(samples) / run.shapes.sequence_len if run.shapes.packing_rows != "none" else len(samples)
+    # "single": the rows of a batch are joined, and each is still one sample
+    fills = run.shapes.packing_rows != "none" and run.shapes.packing_fill != "single"
+    rows = sum(samples) / run.shapes.sequence_len if fills else len(samples)
     steps = max(1, ceil(rows * schedule.epochs / run.batch.effective_batch_size))
     passes = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs:g} epochs"
-    packed = ", packed without gaps" if run.shapes.packing_rows != "none" else ""
+    packed = ", packed without gaps" if fills else ""
     return Duration(
         steps=steps,
         hours=steps * speed.step_seconds / _HOUR,

@@ -24,7 +24,7 @@ JUDGED = 1_500  # a variant that the rules judge
 # make it fit), and on the remedy of a diagnosis.
 REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
 # What `check` may spend beyond what was spent before it: on how short rows would fit, then on the figures of findings.
-ROWS, FIGURES = 300_000, 800_000
+ROWS, FIGURES = 300_000, 600_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
@@ -75,8 +75,8 @@ class Effort:
         return self.spent < (self.run if since is None else since) + beyond
 
     def affords(self, beyond: int, since: int) -> bool:
-        """Whether one more prediction, which takes about what the first took, stays within so much."""
-        return self.leaves(beyond - self.run, since)
+        """Whether a figure stays within so much: two predictions, which share half of the work with one another."""
+        return self.leaves(beyond - self.run * 3 // 2, since)
 
     def stop_at(self, limit: int) -> None:
         """Raise OutOfEffort where the limit is reached."""

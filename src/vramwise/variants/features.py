@@ -30,6 +30,7 @@ _NO_SAY = frozenset(
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
+        *("saved_pair_tied", "compiled_layers", "tables_each_layer"),
         *("packed_attention", "multiplies_first", "warms_up"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
@@ -63,6 +64,8 @@ _LOSSES = {
     "cut": "cut cross entropy",
     "chunked": "chunked cross entropy",
     "tiled": "a loss in tiles of the head",
+    "slices": "a loss in slices of tokens",
+    "fp32_slices": "a loss in fp32 slices of tokens",
     "rows": "a loss by rows of the head",
     "room": "a loss in chunks by free memory",
     "in_place": "a loss in place of the logits",

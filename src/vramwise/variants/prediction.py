@@ -20,7 +20,7 @@ from vramwise.facts.parameters import parameters
 from vramwise.facts.torch import NEWEST_RECORDED
 from vramwise.facts.torch import shown as version_words
 from vramwise.ghost.hardware import taken_for_granted
-from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.batches import BatchShape, goes_by_labels
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
@@ -336,11 +336,7 @@ def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
 def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
     """How much of the data is trained on, where the loss goes by that and the data was asked."""
     counts = lengths.labels(run)
-    if (
-        lengths.labelled is None
-        and counts is not None
-        and "tiled" in (run.kernels.loss_kernel, run.objective.log_probs)
-    ):
+    if lengths.labelled is None and counts is not None and goes_by_labels(run):
         share = sum(counts) / max(1, sum(lengths.tokens))
         yield f"labels: {share:.0%} of the data's tokens are trained on, estimated from their share of each row's text"
 

@@ -106,7 +106,7 @@ def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Find
     if known or not shapes.can_pad or _varies(subject.run) or not subject.prediction().memory_fits:
         return finding
     rows = f"with full rows of {shapes.sequence_len} tokens"
-    return lighter(replace(finding, message=f"{rows} {finding.message}. Use --data FILE to read the row lengths"))
+    return lighter(replace(finding, message=f"{rows} {finding.message}; {action('read how long')}"))
 
 
 def _can_be_figured(rule: Rule, run: RunSpec) -> bool:
@@ -164,7 +164,7 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
     assert model is not None
     try:
         if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
-            return subject.prediction().needs.peak_reserved_bytes
+            return subject.prediction(on_card=False).needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.batch.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
         run = run.changed(gradient_accumulation_steps=each)
@@ -172,6 +172,7 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
         if steps * each * run.batch.micro_batch_size > _MOST_SAMPLES:
             return None
         lengths = varied_lengths(run, steps)
-        return subject.with_run(run).prediction(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
+        varied_run = subject.with_run(run).prediction(lengths=lengths, eval_lengths=lengths, on_card=False)
+        return varied_run.needs.peak_reserved_bytes
     except VramwiseError:
         return None

@@ -13,8 +13,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
-from vramwise.trainers.compose import composing_trainers
-from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
+from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_named
 from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
@@ -27,7 +26,8 @@ from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
-from vramwise.verbs.starting.trials import Progress, Trial, soonest, trials
+from vramwise.verbs.starting.sampling import FEW
+from vramwise.verbs.starting.trials import Progress, Trial, expandable, soonest, trials
 from vramwise.verbs.starting.writing import config_text
 
 AUTO = "auto"
@@ -35,25 +35,35 @@ AUTO = "auto"
 
 def starting_trainers() -> tuple[str, ...]:
     """The names of the trainers that new configs are written for, the default first."""
-    return tuple(name for name in composing_trainers() if isinstance(trainer_named(name), Starts))
+    return tuple(one.name for one in all_trainers() if isinstance(one, Starts) and one.name != EMBEDDED)
 
 
 def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> New:
     """The config, or what comes closest where nothing fits; a VramwiseError for what cannot be asked."""
-    trainer = _trainer(options.trainer, script=ask.script)
+    trainer = _trainer(options.trainer, script=bool(ask.script))
     options = replace(options, trainer=trainer.name, data=None)
     plan = _plan(ask, trainer, options)
     failed: list[Trial] = []
     for method in _methods(plan):
-        found = trials(plan, trainer, options, method, progress)
-        chosen = soonest(found)
-        if chosen is not None:
+        found: list[Trial] = []
+        for few in _tries(plan):
+            found = trials(plan, trainer, options, method, few, progress)
+            chosen = soonest(found)
+            if chosen is None:
+                break
             written = _written(plan, trainer, options, chosen, found, _better(failed))
             # the search looks at the run as if the card were endless; the file is judged on the card
             if written.prediction.verdict().memory == "fits":
                 return written
         failed += found
     return _nothing_fits(plan, failed)
+
+
+def _tries(plan: Plan) -> Sequence[bool]:
+    """Whether to search with a few samples: first, unless there are no more or gaps depend on all of them; then with
+    all, for what was found with a few may not fit with all."""
+    many = plan.samples is not None and plan.samples > FEW
+    return (True, False) if many and not plan.fragments else (False,)
 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:
@@ -80,7 +90,8 @@ def _methods(plan: Plan) -> Sequence[str]:
 def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
     source = unnamed(_format(ask.data_format)) if ask.data is None else recognise_data(ask.data)
     wishes = Wishes(model=ask.model, adapter="lora", rank=ask.rank)
-    first = Start(wishes=wishes, source=source, script=ask.script)
+    script = _as_script(ask, trainer)
+    first = Start(wishes=wishes, source=source, script=script)
     subject = open_subject(trainer.start(first), options, online=ask.online).with_data()
     if subject.model is None:
         raise VramwiseError(subject.model_missing)
@@ -98,8 +109,16 @@ def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
         gpu=gpu,
         gpus=subject.run.batch.gpus,
         source=source,
-        lengths=subject.data.train,
+        script=script,
+        data=subject.data,
+        fragments=expandable_segments(expandable(subject).run) is not None,
     )
+
+
+def _as_script(ask: NewOptions, trainer: Starts) -> bool:
+    if ask.script is not None:
+        return ask.script
+    return isinstance(trainer, WritesScripts) and trainer.script_first
 
 
 def _format(word: str | None) -> Format:
@@ -119,20 +138,21 @@ def _written(
     launch, silenced = _launch(plan, trainer, fitted)
     comments = _with_silenced(comments, silenced)
     head = _head(plan, chosen, launch, companions)
-    text = config_text(fitted.document.values, trainer.groups(), comments, head)
-    subject = open_subject(Text(text), options, online=plan.ask.online).with_data()
-    speed = subject.speed()
-    shown = text
-    if plan.ask.script:
+    if plan.script:
         assert isinstance(trainer, WritesScripts)
-        shown = trainer.script(fitted.document.values, chosen.start, comments)
+        text = trainer.script(fitted.document.values, chosen.start, comments, _with_first(head, comments))
+        options = replace(options, trainer=None)  # a script says whose it is
+    else:
+        text = config_text(fitted.document.values, trainer.groups(), comments, _with_first(head, comments))
+    subject = open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
+    speed = subject.speed()
     return New(
         plan=plan,
         method=chosen.method,
         subject=subject,
         prediction=subject.prediction(),
-        text=shown,
-        script=plan.ask.script,
+        text=text,
+        script=plan.script,
         packed=chosen.packed,
         speed=speed,
         duration=None if speed is None else subject.duration(speed),
@@ -141,6 +161,11 @@ def _written(
         better=better,
         findings=tuple(check_subject(subject, Policy(predicts=True)).findings),
     )
+
+
+def _with_first(head: Sequence[str], comments: Mapping[str, str]) -> list[str]:
+    """The head, after the comment that is about the file as a whole."""
+    return [*([comments[""]] if comments.get("") else []), *head]
 
 
 def _fixed(subject: Subject) -> Subject:
@@ -157,11 +182,12 @@ def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence
 
     Some trainers have no key for the allocator. What fits without the variable fits with it.
     """
-    path = shlex.quote(plan.ask.path or ("train.py" if plan.ask.script else "config.yml"))
-    if plan.ask.script:
-        several = f"accelerate launch --num_processes {plan.gpus}" if plan.gpus > 1 else "python"
-        return f"{several} {path}", ()
-    command = trainer.launch(fitted.run, path)
+    path = shlex.quote(plan.ask.path or ("train.py" if plan.script else "config.yml"))
+    if plan.script:
+        assert isinstance(trainer, WritesScripts)
+        command = trainer.launch_script(fitted.run, path)
+    else:
+        command = trainer.launch(fitted.run, path)
     if expandable_segments(fitted.run) is None:
         return command, ()
     target = replace(fitted.target, alloc_conf=EXPANDABLE)

@@ -68,6 +68,7 @@ def load() -> dict[str, Target]:
         projects,
         recordings,
         runs,
+        scripts,
         searches,
         stacks,
         values,

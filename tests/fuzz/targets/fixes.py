@@ -54,8 +54,8 @@ def _laws(reports, written, data):
     _hold(not second.changed, "the second run changed it again", second)
     _hold(written == first.after.text.encode(), "the file differs from what was reported", first)
     named = [edit.key for finding in first.applied for edit in finding.fix.edits]
-    for path in _differing(first.before.values, first.after.values, ""):
-        _hold(any(_covers(key, path) for key in named), f"{path.split('.')[0]} changed, which no fix names", first)
+    for path in differing(first.before.values, first.after.values, ()):
+        _hold(any(covers(key, path) for key in named), f"{path[0]} changed, which no fix names", first)
     lost = _comments(first.before.text) - Counter(first.after.text.splitlines())
     _hold(not lost, "a comment was lost", first)
     _reads_back(first)
@@ -74,21 +74,25 @@ def _hold(law, otherwise, report):
         raise Failure("fix", f"{otherwise} ({', '.join(rules)[:80]})")
 
 
-def _differing(before, after, path):
-    """The dotted paths at which two values differ, as deep as both are mappings."""
+def differing(before, after, path):
+    """The paths, as tuples of keys, at which two values differ, as deep as both are mappings."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
-            inner = f"{path}.{key}" if path else str(key)
             if key in before and key in after:
-                yield from _differing(before[key], after[key], inner)
+                yield from differing(before[key], after[key], (*path, key))
             else:
-                yield inner
+                yield (*path, key)
     elif repr(before) != repr(after):
         yield path
 
 
-def _covers(key, path):
-    return path == key or path.startswith(key + ".") or key.startswith(path + ".")
+def covers(key, path):
+    """Whether an edit of a dotted key may change what is at a path."""
+    from vramwise.types.document import split_key
+
+    named, path = [[str(part) for part in one] for one in (split_key(key), path)]
+    shorter = min(len(named), len(path))
+    return named[:shorter] == path[:shorter]
 
 
 def _comments(text):

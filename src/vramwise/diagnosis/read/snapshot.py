@@ -166,7 +166,7 @@ def snapshot_facts(
         failing_place=failing.place if failing else "",
         failing_category=failing.category if failing else "",
         by_category=_by_category(origins, state.live),
-        holders=_holders(origins, state.live),
+        holders=_holders(origins, state.live, recording.notes()),
         holes=len(holes),
         largest_hole_bytes=max(holes, default=0),
         growing=growing_places(recording, origins, state.live.values(), at),
@@ -205,10 +205,12 @@ def _by_category(origins: Origins, live: Mapping[int, _Live]) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
-def _holders(origins: Origins, live: Mapping[int, _Live]) -> list[Holder]:
+def _holders(origins: Origins, live: Mapping[int, _Live], notes: Mapping[int, str]) -> list[Holder]:
     held: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for size, event in live.values():
         category, place = ("", _BEFORE) if event < 0 else origins.of(event)[:2]
+        if event in notes:
+            place = f"{notes[event]} ({place})"
         counted = held[place, category]
         counted[0] += size
         counted[1] += 1

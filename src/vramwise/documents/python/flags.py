@@ -14,6 +14,7 @@ from typing import Any
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.errors import VramwiseError
 
+_LONGEST_LIST = 1000
 _TRUE = ("true", "1", "yes", "y", "on")
 _FALSE = ("false", "0", "no", "n", "off")
 
@@ -112,12 +113,17 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
     return named.get("default") or (value.args[0] if value.args else None)
 
 
-def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+def words_of(line: str) -> tuple[str, ...]:
+    """The words of `--args`; a VramwiseError where quotes do not match."""
     try:
-        words = shlex.split(line)
+        return tuple(shlex.split(line))
     except ValueError as error:
         raise VramwiseError(f"--args {line}: {str(error).lower()}") from None
+
+
+def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+    words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
     found: dict[str, Any] = {}
     at = 0
@@ -160,6 +166,11 @@ def _value(word: str, kind: str) -> Any:
             return convert(word)
         except ValueError:
             continue
+    if word[:1] in ("[", "(") and len(word) <= _LONGEST_LIST:  # fire takes lists as Python writes them
+        try:
+            return ast.literal_eval(word)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return word
     return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramwise.documents.document import parse_value
-from vramwise.documents.python.evaluate import Evaluator, size
-from vramwise.documents.python.flags import Flag, fields_of
+from vramwise.documents.python.combine import size
+from vramwise.documents.python.command_line import CommandLine, as_entries, class_fields, set_by_init, written_here
+from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -24,8 +24,7 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import WITHOUT, Scope, Site
-from vramwise.errors import ConfigError
+from vramwise.documents.python.scopes import WITHOUT, Scope
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -40,7 +39,8 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
 _TEXT_METHODS = frozenset({"lower", "upper", "strip", "split", "replace", "format", "startswith", "endswith", "join"})
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
-_LOADERS = frozenset({"safe_load", "load", "full_load"})
+_OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
+_LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
 _PARSES = frozenset({"parse_args", "parse_known_args"})
 _PARSES_CLASSES = frozenset(
     {
@@ -61,19 +61,15 @@ _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Functions:
+class Functions(CommandLine):
     """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
 
-    `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
-    `given`: values of the command line, by flag. `defaults`: attributes of library classes that no call sets.
+    `defaults`: attributes of library classes that no call sets.
     """
 
-    flags: Mapping[str, Flag]
-    given: Mapping[str, Any] = field(default_factory=dict)
     bf16: bool | None = None
     capability: tuple[int, int] | None = None
     gpus: int = 1
-    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
@@ -91,11 +87,18 @@ class Functions:
         if last == "device_count" and "cuda" in called.name:
             return Value(value=self.gpus)
         if last in _PARSES and self.flags:
-            record = self._arguments(evaluator)
+            record = self.parsed_flags(evaluator)
             return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
         if last in _PARSES_CLASSES:
-            return self._classes(evaluator, called)
+            return self.filled_classes(evaluator, called)
         return self._pure(evaluator, called)
+
+    def of_library(self, name: str, line: int) -> Result | None:
+        """`sys.argv`: the script's name and its arguments."""
+        if name != "sys.argv":
+            return None
+        note = "no arguments are given (--args)" if not self.words else f"the arguments are {self.words!r} (--args)"
+        return Items(items=tuple(Value(value=one, notes=(note,)) for one in ("train.py", *self.words)))
 
     def _default(self, called: Called) -> Result | None:
         """An attribute of a library's object that the call does not give: its default."""
@@ -164,7 +167,7 @@ class Functions:
             return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
         line = called.node.lineno
         if len(values) < 2:
-            return Missing(name=name, line=line, why=f"{name} is an environment variable")
+            return Missing(name=name, line=line, why=f"{name} is an environment variable", environment=True)
         held = values[1]
         if isinstance(held, Missing):
             return held
@@ -197,18 +200,25 @@ class Functions:
     def _file(self, evaluator: Evaluator, called: Called) -> Result | None:
         """A YAML or JSON file that the script loads."""
         source = evaluator.evaluate(called.node.args[0], called.site)
-        if isinstance(source, Called) and source.last in ("open", "read_text", "read") and source.node.args:
-            source = evaluator.evaluate(source.node.args[0], source.site)
+        if isinstance(source, Called) and source.last in ("read_text", "read"):  # of a file that is open, or of a path
+            function = source.node.func
+            source = evaluator.evaluate(function.value, source.site) if isinstance(function, ast.Attribute) else source
+        if isinstance(source, Called) and source.last == "open":
+            function = source.node.func
+            opened = source.node.args[0] if source.node.args else None
+            if isinstance(function, ast.Attribute) and source.name not in _OPENERS:
+                opened = function.value  # Path("x").open()
+            source = evaluator.evaluate(opened, source.site) if opened is not None else source
         name = plain(source)
         line = called.node.lineno
         if isinstance(name, Missing):
             return name
         if isinstance(name.value, str) and "\n" in name.value:
-            return _written(name.value, line)
+            return written_here(name.value, line)
         content = self.load(str(name.value)) if isinstance(name.value, str) else None
         if content is None:
             return Missing(name=str(name.value), line=line, why=f"{name.value} is not available here")
-        return _as_entries(content, f"as {name.value} says")
+        return as_entries(content, f"as {name.value} says")
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
         """`config.get("lr", 1e-4)` of a known mapping; a method of a known text."""
@@ -254,109 +264,8 @@ class Functions:
         if any(not isinstance(base, ast.Name) or base.id != "object" for base in inner.node.bases):
             return None
         _, named, _ = evaluator.arguments(called)
-        return Record(name=called.name, items={**class_fields(evaluator, inner), **named})
-
-    def _arguments(self, evaluator: Evaluator) -> Record:
-        """What `parse_args()` gives: the command line's values, else defaults."""
-        items: dict[str, Result] = {}
-        for name, flag in self.flags.items():
-            items[name] = self._flag(evaluator, flag)
-        for name, value in self.given.items():
-            items.setdefault(name, Value(value=value))
-        return Record(name="args", items=items)
-
-    def _flag(self, evaluator: Evaluator, flag: Flag) -> Result:
-        word = flag.words[0]
-        if flag.name in self.given:
-            return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
-        if flag.name in evaluator.said:
-            return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
-        if flag.required and flag.default is None:
-            return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
-        if flag.default is None:
-            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",))
-        held = (
-            evaluator.value(flag.default, flag.site) if not _is_made(flag.default) else Value(value=_made(flag.default))
-        )
-        if isinstance(held, Missing):
-            return held
-        value = _typed(held.value, flag.kind)
-        return Value(value=value, notes=(*held.notes, f"{word} has its default, {value!r} (line {flag.line})"))
-
-    def _classes(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """Dataclasses that are filled from the command line: HfArgumentParser, TrlParser."""
-        parser = (
-            evaluator.evaluate(called.node.func.value, called.site)
-            if isinstance(called.node.func, ast.Attribute)
-            else None
-        )
-        if not isinstance(parser, Called) or not parser.last.endswith("Parser") or not parser.node.args:
-            return None
-        listed = parser.node.args[0]
-        held = evaluator.evaluate(listed, parser.site)
-        if isinstance(held, Items) and held.node is not None:
-            listed = held.node
-        nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
-        given = self._from_file(evaluator, called) | {
-            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
-        }
-        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
-
-    def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
-        """What `--config file.yaml` says, which TrlParser reads, or the file or mapping that the call names."""
-        name: Any = self.given.get("config") if called.last == "parse_args_and_config" else None
-        if called.last in ("parse_yaml_file", "parse_json_file", "parse_dict") and called.node.args:
-            held = evaluator.evaluate(called.node.args[0], called.site)
-            if isinstance(held, Entries):
-                return dict(held.items)
-            found = plain(held)
-            name = found.value if isinstance(found, Value) else None
-        content = self.load(name) if isinstance(name, str) else None
-        made = _as_entries(content, f"as {name} says") if content is not None else None
-        return dict(made.items) if isinstance(made, Entries) else {}
-
-    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
-        scope: Scope | None = site.scope
-        name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
-        while scope is not None and name not in scope.classes:
-            scope = scope.parent
-        if scope is None:
-            call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
-            full = evaluator.called(call, site)
-            return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
-        inner = scope.classes[name]
-        fields = class_fields(evaluator, inner)
-        fields |= {key: value for key, value in given.items() if key in fields}
-        base = _base(inner)
-        if base is None:
-            return Record(name=name, items=fields)
-        call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
-        name = evaluator.called(call, site)
-        return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
-
-
-def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
-    """The fields of a class of the file, by their defaults."""
-    items: dict[str, Result] = {}
-    assert isinstance(scope.node, ast.ClassDef)
-    outer = Site(scope=scope.parent or scope, order=2**31)
-    for name, default, line in fields_of(scope):
-        if name in evaluator.said:
-            items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        elif default is None:
-            items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
-        else:
-            items[name] = evaluator.evaluate(default, outer)
-    return items
-
-
-def _base(scope: Scope) -> ast.expr | None:
-    """The library class that a class of the file extends."""
-    assert isinstance(scope.node, ast.ClassDef)
-    for base in scope.node.bases:
-        if isinstance(base, ast.Attribute) or (isinstance(base, ast.Name) and base.id not in ("object", "ABC")):
-            return base
-    return None
+        own = set_by_init(evaluator, inner, called)
+        return Record(name=called.name, items={**class_fields(evaluator, inner), **(named if own is None else own)})
 
 
 def _without(evaluator: Evaluator, called: Called) -> Result:
@@ -366,15 +275,6 @@ def _without(evaluator: Evaluator, called: Called) -> Result:
     if isinstance(held, Entries) and isinstance(name, Value):
         return replace(held, items={one: value for one, value in held.items.items() if one != str(name.value)})
     return held
-
-
-def _written(text: str, line: int) -> Result:
-    """YAML or JSON that is written in the source itself."""
-    try:
-        content = parse_value(text)
-    except ConfigError:
-        return Missing(name="a text", line=line, why="a text is loaded that is no YAML")
-    return _as_entries(content, "as the text in the source says")
 
 
 def _simple(evaluator: Evaluator, called: Called) -> Result | None:
@@ -394,28 +294,3 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
         return None
     notes = tuple(dict.fromkeys(note for one in given if isinstance(one, Value) for note in one.notes))
     return Value(value=made, notes=notes)
-
-
-def _as_entries(content: Any, note: str) -> Result:
-    if isinstance(content, Mapping):
-        return Entries(items={str(key): _as_entries(held, note) for key, held in content.items()})
-    if isinstance(content, list):
-        return Items(items=tuple(_as_entries(held, note) for held in content))
-    return Value(value=content, notes=(note,))
-
-
-def _typed(value: Any, kind: str) -> Any:
-    convert = {"int": int, "float": float}.get(kind)
-    try:
-        return convert(value) if convert is not None and value is not None else value
-    except (TypeError, ValueError):
-        return value
-
-
-def _is_made(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not hasattr(node, "lineno")
-
-
-def _made(node: ast.expr) -> Any:
-    assert isinstance(node, ast.Constant)
-    return node.value

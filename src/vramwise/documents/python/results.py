@@ -34,6 +34,8 @@ class Missing:
     why: str
     either: tuple[Any, ...] = ()
     sides: tuple[Called, ...] = ()
+    # A variable of the environment without a default: None unless somebody sets it.
+    environment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

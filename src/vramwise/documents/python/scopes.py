@@ -181,6 +181,9 @@ class _Walk:
         if function.attr == "update":
             more = ast.copy_location(ast.Call(_name("dict", call), args=call.args, keywords=call.keywords), call)
             made = ast.BinOp(left=function.value, op=ast.BitOr(), right=more)
+        elif function.attr == "setdefault" and len(call.args) == 2:
+            unless = ast.copy_location(ast.Dict(keys=[call.args[0]], values=[call.args[1]]), call)
+            made = ast.BinOp(left=unless, op=ast.BitOr(), right=function.value)
         elif function.attr in _ADDS and len(call.args) == 1:
             one = ast.copy_location(ast.List(elts=[call.args[0]], ctx=ast.Load()), call)
             more_items = call.args[0] if function.attr == "extend" else one

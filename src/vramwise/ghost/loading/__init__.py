@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
+from vramwise.ghost.ops.fused_layers import tables_of_layers
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Tape
 from vramwise.ghost.weights import Weights
@@ -32,6 +34,9 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
         t.empty_cache()
         run = run.changed(resets_load_peaks=False)
     weights = Weights(model, run, sharding)
+    if run.kernels.tables_each_layer and model.model_type in run.kernels.fused_layers:
+        width, dtype = int(model.head_dim * model.rotary_fraction), BY_NAME[run.precision.weights_dtype]
+        tables_of_layers(t, model.num_hidden_layers, model.max_position_embeddings, width, dtype)
     if run.loading.loads_through == "host" and not stays_on_host(sharding):
         move_to_device(t, weights)
     else:

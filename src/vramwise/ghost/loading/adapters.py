@@ -82,11 +82,15 @@ def copy_saved(t: Tape, weights: Weights, name: str) -> None:
 
 def _tie_saved_head(weights: Weights) -> None:
     """A tied head has no weight of its own: copied, it gets one, and copying the embeddings leaves the head with the
-    original."""
-    if not weights.run.adapter.lora_modules_to_save or not weights.model.tie_word_embeddings:
+    original. Both copied by a trainer that ties the copies: the head goes on using the embeddings'."""
+    adapter = weights.run.adapter
+    if not adapter.lora_modules_to_save or not weights.model.tie_word_embeddings:
         return
     layout = layout_of(weights.model)
     embedding = f"{layout.inside(weights.model, layout.embedding)}.weight"
+    both = ("lm_head", embedding.split(".")[-2])
+    if adapter.saved_pair_tied and all(name in adapter.lora_modules_to_save for name in both):
+        return
     weights.by_name["lm_head.weight"] = weights.by_name[embedding]
 
 

@@ -34,7 +34,7 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
 
 def _generation(run: RunSpec) -> Iterator[str]:
     yield (
-        f"every completion is taken to reach {run.objective.completion_len} tokens; {action('given lengths')} "
+        f"every completion is assumed to reach {run.objective.completion_len} tokens; {action('given lengths')} "
         "are taken to fill the rest of the longest row"
     )
     gpu = run.target.gpu

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vramwise.errors import VramwiseError
-from vramwise.types import RunSpec
+from vramwise.types import BY_LABEL, RunSpec
 
 
 class BatchShape(NamedTuple):
@@ -105,7 +105,12 @@ def from_lengths(
 
 def _reads_tokens(run: RunSpec) -> bool:
     """Whether anything goes by the real tokens of a padded batch."""
-    return "flash" in run.kernels.attn_implementation or "tiled" in (run.kernels.loss_kernel, run.objective.log_probs)
+    return "flash" in run.kernels.attn_implementation or goes_by_labels(run)
+
+
+def goes_by_labels(run: RunSpec) -> bool:
+    """Whether the loss takes only tokens that have a label."""
+    return run.kernels.loss_kernel in BY_LABEL or run.objective.log_probs in BY_LABEL
 
 
 def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None, longest: int) -> list[int]:
@@ -113,11 +118,7 @@ def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None
 
     A row's first token follows nothing: it is never foretold.
     """
-    if (
-        labelled is None
-        or run.shapes.long_rows != "cut"
-        or "tiled" not in (run.kernels.loss_kernel, run.objective.log_probs)
-    ):
+    if labelled is None or run.shapes.long_rows != "cut" or not goes_by_labels(run):
         return []
     pairs = zip(lengths, labelled, strict=True)
     return [max(0, min(count - max(0, length - longest), min(length, longest) - 1)) for length, count in pairs]

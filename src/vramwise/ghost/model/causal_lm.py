@@ -23,6 +23,9 @@ from vramwise.ghost.ops.in_place_lora import make_scratch
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 
+# From this compute capability on.
+_VARLEN = (8, 0)
+
 Block = Callable[..., Tensor]
 
 
@@ -66,6 +69,10 @@ class Body:
     masked: bool = True
     # a trainer's own layers: tables for so many positions are kept, as is a buffer for opened weights; 0: none
     kept_positions: int = 0
+    # positions tell where samples begin, and a mask is made from them; from Ampere on, a variable-length kernel runs in
+    # its place, and the mask only lasts as long as the pass
+    masks_samples: bool = False
+    usual_samples: int = 1  # of a packed row, where that is not known
     scratch_bytes: int = 0
     # of a partly frozen model: which blocks have anything to train; the others pass without a checkpoint
     trained: tuple[bool, ...] = ()
@@ -88,11 +95,15 @@ class Body:
         make_scratch(t, self.scratch_bytes)
         packed = self.packed if t.training else self.packed_eval
         positions = ids if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        unread: dict[str, Tensor | None] = {}
         if len(attention_mask.shape) == 4:  # made by the collator, and taken as it is
             masks: dict[str, Tensor | None] = dict.fromkeys(self.windows, attention_mask)
         else:
             needed = (self.masked or not packed) and not self.kept_positions
-            masks = self._masks(t, attention_mask, embeds, padded) if needed else {}
+            apart = self.masks_samples and packed and (t.samples or self.usual_samples) > 1
+            masks = self._masks(t, attention_mask, embeds, padded or apart) if needed else {}
+            if apart and t.hardware.capability >= _VARLEN:
+                unread, masks = masks, {}
         hidden = embeds
         if self.layer_inputs is not None:
             # summed up: the layers read their share of it, and its gradient comes back whole
@@ -104,7 +115,7 @@ class Body:
         if self.drops_embeddings:
             embeds = hidden
         tables = self._tables(t, positions, hidden)
-        self._hold(t, leaf, positions, tables, masks)
+        self._hold(t, leaf, positions, tables, masks or unread)
         del leaf
         first = [hidden]
         del hidden
@@ -116,6 +127,7 @@ class Body:
         else:
             del positions, embeds
         masks.clear()
+        unread.clear()
         tables.clear()
         return hidden
 

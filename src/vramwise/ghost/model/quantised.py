@@ -28,18 +28,23 @@ class Linear4bit:
 
 
 class Linear8bit:
-    """A frozen 8-bit weight. `after_gate`: the model's width, where its input is a gated product: that has outliers."""
+    """A frozen 8-bit weight.
 
-    __slots__ = ("after_gate", "shape")
+    `after_gate`: the model's width, where its input is a gated product: that has outliers. `keeps`: the graph holds the
+    input.
+    """
 
-    def __init__(self, shape: tuple[int, int], after_gate: int | None = None) -> None:
+    __slots__ = ("after_gate", "keeps", "shape")
+
+    def __init__(self, shape: tuple[int, int], after_gate: int | None = None, *, keeps: bool = True) -> None:
         self.shape = shape
+        self.keeps = keeps
         self.after_gate = after_gate
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         share = outlier_share(self.after_gate, x.numel // x.shape[-1]) if self.after_gate else 0.0
-        return linear_8bit(t, x, self.shape, round(share * x.shape[-1]))
+        return linear_8bit(t, x, self.shape, round(share * x.shape[-1]), keeps=self.keeps)
 
 
 class QuantisedLoraLinear:

@@ -15,6 +15,18 @@ _TABLES = ("rotary cosines", "rotary sines")
 _ROWS = 32_768
 
 
+# Positions that tables begin with where batches do not name theirs.
+FIRST_POSITIONS = 32_768
+
+
+def tables_of_layers(t: Tape, layers: int, positions: int, width: int, dtype: DType) -> None:
+    """Tables that each layer has for itself, worked out on the host; counted as one pair."""
+    before = t.mark("workspace", "rotary tables of each layer")
+    for name in _TABLES:
+        t.once[name] = Storage(t, layers * min(positions, FIRST_POSITIONS) * width * dtype.size)
+    t.tag = before
+
+
 def kept_tables(t: Tape, positions: int, width: int, dtype: DType) -> None:
     """Both tables; those of few positions are worked out on the host."""
     if _TABLES[0] in t.once:

@@ -114,8 +114,11 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (out,)
 
 
-def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -> Tensor:
-    """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes."""
+def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0, *, keeps: bool = True) -> Tensor:
+    """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes.
+
+    A compiled one keeps neither: the backward pass reads the weight alone.
+    """
     rows = x.numel // x.shape[-1]
     if t.work is not None:
         t.work.function()
@@ -148,7 +151,8 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -
         backward = _backward_8bit if t.work is None else t.work.written_in_python(_backward_8bit)
         out.node = t.node(backward, (x,), ())
         out.node.extra = (shape, x.shape)
-        t.graph_holds.append((without_node(x), loud, columns))
+        if keeps:
+            t.graph_holds.append((without_node(x), loud, columns))
     return out
 
 

@@ -1,7 +1,9 @@
 """Head and cross entropy in chunks of rows that are sized by the memory that is free when a run first needs them.
 
-After `UnslothFusedLoss` (unsloth_zoo 2026.10): the budget is half of what is free, at most 4 GiB, at 16 bytes a logit;
-what the gradients take is taken off it. A chunk is one compiled graph: logits, and their gradient beside them.
+After `UnslothFusedLoss` (unsloth_zoo 2025.9 to 2026.10). The budget is half of what is free; in 2026.10 at most 4 GiB,
+at 16 bytes a logit, less what the gradients take. Before that a logit counts 4 bytes, and the number of chunks is
+rounded to the nearest multiple of four: up to twice the budget is one chunk. A chunk is one compiled graph: logits, and
+their gradient beside them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from vramwise.ghost.work import piece_of
 from vramwise.timeline import Action
 
 _GIB = 1024**3
-_BYTES_A_LOGIT = 16
+_BYTES_A_LOGIT, _BYTES_A_LOGIT_BEFORE = 16, 4
 _MOST_BYTES = 4 * _GIB
 _LEAST_BYTES = 64 * 1024**2
 # Of a card, what neither the allocator nor anybody else gets.
@@ -23,13 +25,14 @@ _CONTEXT_BYTES = _GIB // 2
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
-def free_budget(t: Tape) -> int:
+def free_budget(t: Tape, *, capped: bool = True) -> int:
     """Half of what the card has left at this moment, as far as the run's own tensors tell."""
     if t.hardware.memory_bytes is None:
         return _MOST_BYTES
+    most = _MOST_BYTES if capped else t.hardware.memory_bytes
     signs = {_ALLOC: 1, _FREE: -1}
     held = sum([signs.get(event[0], 0) * event[2] for event in t.events])
-    return max(_LEAST_BYTES, min(_MOST_BYTES, (t.hardware.memory_bytes - _CONTEXT_BYTES - held) // 2))
+    return max(_LEAST_BYTES, min(most, (t.hardware.memory_bytes - _CONTEXT_BYTES - held) // 2))
 
 
 def chunks_for(rows: int, vocabulary: int, budget: int, fixed: int) -> int:
@@ -39,8 +42,16 @@ def chunks_for(rows: int, vocabulary: int, budget: int, fixed: int) -> int:
     return 1 if wanted <= 1 else min(ceil(wanted / 4) * 4, rows)
 
 
-def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int) -> Tensor:
-    """The loss of hidden states (tokens, width) and the head's weight (words, width)."""
+def nearest_chunks_for(rows: int, vocabulary: int, budget: int) -> int:
+    """The same before 2026.10."""
+    return min(max(round(rows * vocabulary * _BYTES_A_LOGIT_BEFORE / budget / 4) * 4, 1), rows)
+
+
+def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: bool = False) -> Tensor:
+    """The loss of hidden states (tokens, width) and the head's weight (words, width).
+
+    `nearest`: chunks as they were counted before 2026.10.
+    """
     (rows, width), words = hidden.shape, weight.shape[0]
     wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
     trained = wants and weight.node is not None
@@ -48,7 +59,8 @@ def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int) -> Tensor:
     to_hidden = t.like(hidden) if wants else None
     to_weight = t.like(weight) if trained else None
     fixed = sum([2**n * one.numel * one.dtype.size for n, one in enumerate((to_hidden, to_weight)) if one is not None])
-    step = -(-rows // chunks_for(rows, words, budget, fixed))
+    chunks = nearest_chunks_for(rows, words, budget) if nearest else chunks_for(rows, words, budget, fixed)
+    step = -(-rows // chunks)
     compute = weight.dtype
     low = autocast_input(t, hidden) if hidden.dtype is not compute else hidden
     for start in range(0, min(rows, 2 * step), step):

@@ -71,6 +71,7 @@ _OTHER_ADAPTER_SETTINGS = (
         "fused_lora",
         "fused_lora_wide_grads",
         "fused_lora_in_place",
+        "saved_pair_tied",
         "half_adapters",
         "unfrozen",
     ),
@@ -92,6 +93,7 @@ def _adapter(args: Arguments) -> None:
     prepared = script is not None and "prepared" in script.facts
     why = "prepare_model_for_kbit_training casts unquantised weights to fp32" if prepared else "not prepared by PEFT"
     args.derive("quantised_base_prepared", "all" if prepared and bits else "no", why)
+    args.derive("upcasts_stay", prepared, "the plain Trainer casts nothing back" if prepared else why)
 
 
 def _weights(args: Arguments, modern: bool) -> None:
@@ -105,12 +107,23 @@ def _weights(args: Arguments, modern: bool) -> None:
         args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    args.derive("loads_through", "host", "loaded into host memory and moved by the Trainer")
+    _loading(args)
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
     args.derive(
         "attn_implementation", name, "chosen by transformers unless the script sets it", key="attn_implementation"
     )
+
+
+def _loading(args: Arguments) -> None:
+    """bitsandbytes quantises on the card; a device map places weights there as they are read."""
+    script = args.fields.config.document.script
+    if args.values["quantization"] is not None:
+        args.derive("loads_through", "device", "quantised weights are loaded directly onto the card")
+    elif script is not None and "device_map" in script.facts:
+        args.derive("loads_through", "device", "device_map: weights are loaded directly onto the card")
+    else:
+        args.derive("loads_through", "host", "loaded into host memory and moved by the Trainer")
 
 
 def _shapes(args: Arguments) -> None:

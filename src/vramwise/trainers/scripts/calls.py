@@ -68,6 +68,8 @@ ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
 }
+# On in TRL's configs, off in TrainingArguments.
+PLAIN_DEFAULTS = ("gradient_checkpointing", "bf16")
 # Methods of TrainingArguments that set several at once: method → its arguments → keys.
 SETTERS: Mapping[str, Mapping[str, str]] = {
     "set_training": {
@@ -129,13 +131,15 @@ _UNSLOTH_LOADING: Mapping[str, str] = {
     for name in (
         *("max_seq_length", "load_in_16bit", "load_in_fp8", "full_finetuning", "offload_embedding", "offload_layers"),
         *("float32_mixed_precision", "fast_inference", "gpu_memory_utilization", "max_lora_rank", "qat_scheme"),
-        *("unsloth_tiled_mlp", "use_gradient_checkpointing"),
+        *("unsloth_tiled_mlp", "use_gradient_checkpointing", "use_exact_model_name"),
     )
 }
 _UNSLOTH_LORA: Mapping[str, str] = {
-    "use_gradient_checkpointing": "use_gradient_checkpointing",
-    "offload_layers": "offload_layers",
-    "checkpoint_skip_layers": "checkpoint_skip_layers",
+    name: name
+    for name in (
+        *("use_gradient_checkpointing", "offload_layers", "checkpoint_skip_layers", "ensure_weight_tying"),
+        "qat_scheme",
+    )
 }
 _QUANTIZATION: Mapping[str, str] = {
     "load_in_4bit": "load_in_4bit",
@@ -160,7 +164,7 @@ SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
 SWITCHES = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementation"})
 # Keys that follow from what a script calls: no argument says them.
-NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name"})
+NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size", "env"})
 # What libraries take where a call leaves it out, and TRL's command would take something else.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})

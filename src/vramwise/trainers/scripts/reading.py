@@ -9,18 +9,24 @@ from functools import cache
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed
+from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
-from vramwise.trainers.scripts.training import Found, Training, trainings
-from vramwise.types import Document, Script, Stack, version_parts
+from vramwise.trainers.scripts.collected import Found
+from vramwise.trainers.scripts.data import loaded_data
+from vramwise.trainers.scripts.plugins import from_accelerator, from_file
+from vramwise.trainers.scripts.training import Training, trainings
+from vramwise.trainers.scripts.variables import own_variables
+from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
+# The trainer whose configs have a key for variables.
+_IN_FILE = "trl"
 # A file without one of these words trains nothing that is known here.
 _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unsloth)?Trainer\b")
 
@@ -68,27 +74,50 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree)
     flags = flags_of(found)
+    given = parsed(reading.args, flags)
     functions = Functions(
         flags=flags,
-        given=parsed(reading.args, flags),
+        given=given,
+        words=words_of(reading.args),
         bf16=reading.bf16,
         capability=reading.capability,
         gpus=reading.gpus,
         load=reading.load,
         defaults=calls.ATTRIBUTE_DEFAULTS,
     )
-    evaluator = Evaluator(found, functions, reading.said)
+    evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
-        raise NoTraining("no call of a known trainer in this source (Trainer, SFTTrainer, DPOTrainer…)")
+        raise NoTraining(
+            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one"
+        )
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
+    if reading.gpus > 1:
+        _shard(training, reading)
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
-    training.values.setdefault("dataset_name", _ITS_OWN)
+    training.values |= {key: value for key, value in loaded_data(evaluator).items() if key not in training.values}
+    variables = own_variables(source.tree)
+    if variables and listed[chosen].trainer == _IN_FILE and not training.unsloth:
+        training.values["env"] = variables
+    if "datasets" not in training.values:
+        training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
+
+
+def _shard(training: Training, reading: Reading) -> None:
+    """Sharding that accelerate is told, unless the training's own arguments say it."""
+    found, unknown = from_accelerator(training.evaluator)
+    named = reading.said.get("accelerate_config")
+    if isinstance(named, str) and not training.found.kind:  # trainers of a kind take the key itself
+        found = found or from_file(reading.load(named), named)
+    if training.values.keys() & {"fsdp", "deepspeed"}:
+        return
+    training.unsaid += [Unsaid(key=key, name=one.name, line=one.line, why=one.why) for key, one in unknown]
+    training.values.update(found)
 
 
 def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:
@@ -132,7 +161,9 @@ def _document(
         reread=reread,
         homes=training.homes,
         home_of=home_of,
-        unsaid=tuple(training.unsaid),
+        unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
+            ::-1
+        ],
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vramwise.trainers.script_text import held_out, literal, loading, reason, script_text
 from vramwise.trainers.starting import Source, Start
 
 # Keys of the command that are no arguments of SFTConfig or DPOConfig: the script says them in another way.
@@ -16,7 +17,7 @@ _LAUNCHER = frozenset({"accelerate_config", "num_processes"})
 _DTYPES = {"bfloat16": "torch.bfloat16", "float16": "torch.float16", "float32": "torch.float32"}
 
 
-def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str]) -> str:
+def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
     """The script's text. `values` are those of the config, `comments` the reasons of its lines."""
     kind = "DPO" if start.preference else "SFT"
     blocks = [
@@ -28,7 +29,7 @@ def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str])
         list(_arguments(values, kind, comments)),
         list(_trainer(values, kind)),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return script_text(head, blocks)
 
 
 def _environment(values: Mapping[str, Any]) -> Iterator[str]:
@@ -36,7 +37,7 @@ def _environment(values: Mapping[str, Any]) -> Iterator[str]:
     if values.get("env"):
         yield "import os"
         yield ""
-        yield from (f"os.environ[{_literal(name)}] = {_literal(str(value))}" for name, value in values["env"].items())
+        yield from (f"os.environ[{literal(name)}] = {literal(str(value))}" for name, value in values["env"].items())
 
 
 def _imports(values: Mapping[str, Any], kind: str) -> Iterator[str]:
@@ -50,44 +51,34 @@ def _imports(values: Mapping[str, Any], kind: str) -> Iterator[str]:
 
 
 def _data(values: Mapping[str, Any], start: Start) -> Iterator[str]:
-    source = start.source
-    if source.placeholder:
-        yield f'dataset = load_dataset({_literal(values["dataset_name"])}, split="train")'
-    else:
-        block = values["datasets"][0]
-        kind, files = _literal(block["path"]), _literal(block["data_files"])
-        yield f'dataset = load_dataset({kind}, data_files={files}, split="train")'
-        yield f"dataset = dataset.select_columns({_literal(block['columns'])})"
-    yield from _mapped(source)
-    if values.get("test_split_size"):
-        yield f"dataset = dataset.train_test_split(test_size={_literal(values['test_split_size'])}, seed=42)"
-    else:
-        yield 'dataset = {"train": dataset, "test": None}'
+    yield from loading(values)
+    yield from _mapped(start.source)
+    yield held_out(values)
 
 
 def _mapped(source: Source) -> Iterator[str]:
     """Columns under the names that TRL reads."""
     if source.format == "alpaca":
-        asked = f"row[{_literal(source.column('instruction'))}]"
+        asked = f"row[{literal(source.column('instruction'))}]"
         if "input" in source.columns:
-            more = f"row[{_literal(source.column('input'))}]"
+            more = f"row[{literal(source.column('input'))}]"
             asked += f' + ("\\n\\n" + {more} if {more} else "")'
         yield "dataset = dataset.map("
         yield "    lambda row: {"
         yield f'        "prompt": {asked},'
-        yield f'        "completion": row[{_literal(source.column("output"))}],'
+        yield f'        "completion": row[{literal(source.column("output"))}],'
         yield "    },"
         yield "    remove_columns=dataset.column_names,"
         yield ")"
     elif source.format == "chat" and source.role != "role":
         roles = dict(zip(source.speakers, ("user", "assistant"), strict=True))
-        role, content = _literal(source.role), _literal(source.content)
+        role, content = literal(source.role), literal(source.content)
         yield f"roles = {json.dumps(roles, ensure_ascii=False)}"
         yield "dataset = dataset.map("
         yield "    lambda row: {"
         yield '        "messages": ['
         yield f'            {{"role": roles.get(turn[{role}], turn[{role}]), "content": turn[{content}]}}'
-        yield f"            for turn in row[{_literal(source.column('messages'))}]"
+        yield f"            for turn in row[{literal(source.column('messages'))}]"
         yield "        ]"
         yield "    },"
         yield "    remove_columns=dataset.column_names,"
@@ -95,16 +86,16 @@ def _mapped(source: Source) -> Iterator[str]:
     else:
         for name, column in source.columns.items():
             if name != column and source.format != "text":
-                yield f"dataset = dataset.rename_column({_literal(column)}, {_literal(name)})"
+                yield f"dataset = dataset.rename_column({literal(column)}, {literal(name)})"
 
 
 def _model(values: Mapping[str, Any], comments: Mapping[str, str]) -> Iterator[str]:
     yield "model_init_kwargs = {"
     if "dtype" in values:
-        yield f'    "dtype": {_DTYPES[values["dtype"]]},{_said(comments, "dtype")}'
+        yield f'    "dtype": {_DTYPES[values["dtype"]]},{reason(comments, "dtype")}'
     if values.get("attn_implementation"):
-        attention = _literal(values["attn_implementation"])
-        yield f'    "attn_implementation": {attention},{_said(comments, "attn_implementation")}'
+        attention = literal(values["attn_implementation"])
+        yield f'    "attn_implementation": {attention},{reason(comments, "attn_implementation")}'
     if values.get("load_in_4bit"):
         dtype = _DTYPES[values.get("dtype", "float32")]
         quantised = f'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype={dtype})'
@@ -115,10 +106,10 @@ def _model(values: Mapping[str, Any], comments: Mapping[str, str]) -> Iterator[s
 def _adapter(values: Mapping[str, Any], comments: Mapping[str, str]) -> Iterator[str]:
     if not values.get("use_peft"):
         return
-    yield f"peft_config = LoraConfig({_said(comments, 'use_peft')}"
+    yield f"peft_config = LoraConfig({reason(comments, 'use_peft')}"
     for key, name in _ADAPTER.items():
         if key in values:
-            yield f"    {name}={_literal(values[key])},{_said(comments, key)}"
+            yield f"    {name}={literal(values[key])},{reason(comments, key)}"
     yield "    lora_dropout=0.05,"
     yield '    task_type="CAUSAL_LM",'
     yield ")"
@@ -127,7 +118,7 @@ def _adapter(values: Mapping[str, Any], comments: Mapping[str, str]) -> Iterator
 def _arguments(values: Mapping[str, Any], kind: str, comments: Mapping[str, str]) -> Iterator[str]:
     yield f"args = {kind}Config("
     for key in _argument_keys(values):
-        yield f"    {key}={_literal(values[key])},{_said(comments, key)}"
+        yield f"    {key}={literal(values[key])},{reason(comments, key)}"
     yield "    model_init_kwargs=model_init_kwargs,"
     yield ")"
 
@@ -138,7 +129,7 @@ def _argument_keys(values: Mapping[str, Any]) -> Sequence[str]:
 
 def _trainer(values: Mapping[str, Any], kind: str) -> Iterator[str]:
     yield f"trainer = {kind}Trainer("
-    yield f"    model={_literal(values['model_name_or_path'])},"
+    yield f"    model={literal(values['model_name_or_path'])},"
     yield "    args=args,"
     yield '    train_dataset=dataset["train"],'
     yield '    eval_dataset=dataset["test"],'
@@ -147,14 +138,3 @@ def _trainer(values: Mapping[str, Any], kind: str) -> Iterator[str]:
     yield ")"
     yield "trainer.train()"
     yield "trainer.save_model()"
-
-
-def _literal(value: Any) -> str:
-    """A value as Python, with the quotes that formatters prefer."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else repr(value)
-
-
-def _said(comments: Mapping[str, str], key: str) -> str:
-    return f"  # {comments[key]}" if comments.get(key) else ""

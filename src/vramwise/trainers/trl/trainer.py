@@ -36,6 +36,7 @@ class Trl(ArgumentsTrainer):
     title = "TRL"
     held_out_key = "test_split_size"
     variables_in_file = True  # under `env:`
+    script_first = False
 
     def __init__(self, kind: str | None = None) -> None:
         self._kind = kind  # of training, where somebody says it; else the file is asked
@@ -146,11 +147,16 @@ class Trl(ArgumentsTrainer):
         """None: the config names its data."""
         return {}
 
-    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str]) -> str:
+    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
         """The same training as a Python script."""
         from vramwise.trainers.trl.script import script
 
-        return script(values, start, comments)
+        return script(values, start, comments, head)
+
+    def launch_script(self, run: RunSpec, path: str) -> str:
+        """accelerate starts a process for each GPU."""
+        several = f"accelerate launch --num_processes {run.batch.gpus}" if run.batch.gpus > 1 else "python"
+        return f"{several} {path}"
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""

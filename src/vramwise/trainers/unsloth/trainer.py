@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
@@ -13,6 +13,9 @@ from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Severity, Stack, Target
 
+if TYPE_CHECKING:
+    from vramwise.trainers.starting import Start
+
 
 class Unsloth(ArgumentsTrainer):
     """Scripts and notebooks that train with Unsloth, and files of `unsloth train --config`."""
@@ -21,6 +24,8 @@ class Unsloth(ArgumentsTrainer):
     package = "unsloth"
     title = "Unsloth"
     other_names = ("Unsloth", "unsloth_zoo")  # in logs
+    held_out_key = "test_split_size"  # of scripts that split their data
+    script_first = True
 
     def __init__(self, kind: str | None = None) -> None:
         self._kind = kind  # of training; the command's files are supervised
@@ -81,10 +86,9 @@ class Unsloth(ArgumentsTrainer):
             files = data.get("local_dataset")
             named = files if isinstance(files, list) and files else [data.get("dataset")]
             return tuple(DatasetBlock(path=path) for path in named if isinstance(path, str))
-        name = document.values.get("dataset_name")
-        column = document.values.get("dataset_text_field")
-        columns = (column,) if isinstance(column, str) else ()
-        return (DatasetBlock(path=name, columns=columns),) if isinstance(name, str) else ()
+        from vramwise.trainers.trl.datasets import dataset_blocks
+
+        return tuple(dataset_blocks(document.values))
 
     def schedule(self, document: Document) -> Schedule:
         """As TrainingArguments say it, or the file's `training` section; `max_steps: 0` means none."""
@@ -114,6 +118,40 @@ class Unsloth(ArgumentsTrainer):
         from vramwise.trainers.unsloth.spell import WORDS
 
         return WORDS.get(change_id, ())
+
+    def start(self, start: Start) -> Mapping[str, Any]:
+        """A training that can be run: keys of a script, or the command's file."""
+        from vramwise.trainers.unsloth.start import start as started
+
+        return started(start)
+
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The sections of a new file."""
+        from vramwise.trainers.unsloth.start import GROUPS
+
+        return GROUPS
+
+    def launch(self, run: RunSpec, path: str) -> str:
+        """The command that trains a file."""
+        from vramwise.trainers.unsloth.start import launch
+
+        return launch(run, path)
+
+    def companions(self, start: Start) -> Mapping[str, str]:
+        """None: the script names its data."""
+        return {}
+
+    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
+        """A script as Unsloth's notebooks write it."""
+        from vramwise.trainers.unsloth.script import script
+
+        return script(values, start, comments, head)
+
+    def launch_script(self, run: RunSpec, path: str) -> str:
+        """The command that trains a script."""
+        from vramwise.trainers.unsloth.start import launch_script
+
+        return launch_script(run, path)
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Versions whose facts are known, with what they install with."""

@@ -32,6 +32,8 @@ OWNERS: Mapping[str, Owner] = {
 
 def unsupported(run: RunSpec) -> list[ConfigError]:
     """What the embedded engine cannot honour in this config, in the file's order."""
+    if run.trainer not in OWNERS:
+        return [ConfigError(f"the embedded engine cannot train what is written for {run.trainer}")]
     return sorted(OWNERS[run.trainer].unsupported(run), key=lambda error: (error.line or 0, error.message))
 
 

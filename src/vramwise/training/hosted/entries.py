@@ -72,10 +72,23 @@ def llamafactory(plan: TrainPlan, words: list[str]) -> int:
     return _guarded(plan, train)
 
 
+def script(plan: TrainPlan, words: list[str]) -> int:
+    """One process of the user's own script: PLAN, FILE, ARGUMENTS…"""
+    from vramwise.training.hosted.own_script import run_script
+
+    _plan_path, file, *arguments = words
+    return run_script(plan, file, arguments)
+
+
 def _guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     from vramwise.training.hosted.guarding import guarded
 
     return guarded(plan, train)
 
 
-ENTRIES: Mapping[str, Entry] = {"trl": trl_command, "trl-rank": trl_rank, "llamafactory": llamafactory}
+ENTRIES: Mapping[str, Entry] = {
+    "trl": trl_command,
+    "trl-rank": trl_rank,
+    "llamafactory": llamafactory,
+    "script": script,
+}

@@ -7,6 +7,7 @@ derived from it, so every Trainer that is made gets ours.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from transformers import Trainer
@@ -30,7 +31,7 @@ def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     watched.watch_every_trainer()
     try:
         train()
-    except _Stopped:
+    except Stopped:
         pass
     except Exception as error:
         record_end(plan, error, watched.guard, watched.trainer)
@@ -38,7 +39,7 @@ def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     return leave_done(watched.stop.exit_code)
 
 
-class _Stopped(BaseException):
+class Stopped(BaseException):
     """A signal ended the training: what the trainer's script does afterwards is for one that was trained."""
 
 
@@ -55,6 +56,7 @@ class Watched:
         """Every Trainer made from here on has the guard."""
         made = Trainer.__init__
 
+        @wraps(made)
         def __init__(trainer: Any, *arguments: Any, **words: Any) -> None:  # noqa: N807 (it takes that one's place)
             made(trainer, *arguments, **words)
             self._join(trainer)
@@ -68,7 +70,7 @@ class Watched:
         def train(*arguments: Any, **words: Any) -> Any:
             result = theirs(*arguments, **words)
             if self.stop.exit_code:
-                raise _Stopped
+                raise Stopped
             return result
 
         trainer.train = train

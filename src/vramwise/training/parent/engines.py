@@ -8,6 +8,7 @@ from vramwise.errors import VramwiseError
 from vramwise.trainers.base import Trainer
 from vramwise.training.parent.engine_axolotl import axolotl_attempt
 from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
+from vramwise.training.parent.engine_script import SCRIPTS, script_attempt
 from vramwise.training.parent.engine_trl import trl_attempt
 from vramwise.training.parent.extras import find_command
 from vramwise.training.parent.launch import worker_command
@@ -21,8 +22,10 @@ ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]]
     "axolotl": axolotl_attempt,
     "trl": trl_attempt,
     "llamafactory": llamafactory_attempt,
+    SCRIPTS: script_attempt,
 }
-ENGINES = tuple(ATTEMPTS)
+# Those that can be asked for; a script trains itself.
+ENGINES = tuple(name for name in ATTEMPTS if name != SCRIPTS)
 
 
 def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weights: bool) -> Decision:

@@ -90,7 +90,7 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if run.base_model is None:
         raise VramwiseError(f"{path} names no {run.keys.get('base_model', 'base_model')}")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
-    refuse_what_the_engine_cannot(path, subject, options, engine, lambda one: _predict(one, options))
+    refuse_what_the_engine_cannot(path, subject, options, engine, lambda one: predict_subject(one, options))
     own = in_env(run)  # what the file's `env:` says of the allocator
     environment, settings, allocator = decide.decide_allocator(run.target, own)
     if options.engine == EMBEDDED:  # TRL sets it by itself
@@ -104,11 +104,11 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if remembered is not None:
         decisions.append(remembered)
     subject = subject.with_run(run)
-    prediction = _predict(subject, options)
-    decisions.append(_memory_decision(subject, prediction))
+    prediction = predict_subject(subject, options)
+    decisions.append(memory_decision(subject, prediction))
     start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
     environment |= _launch_environment(run, options)
-    plan = _plan(subject.document, run, options, environment, prediction, [*decisions, *start.decisions])
+    plan = plan_of(subject.document, run, options, environment, prediction, [*decisions, *start.decisions])
     plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
     return Prepared(subject=subject, plan=plan, findings=report.findings, prediction=prediction)
 
@@ -134,20 +134,22 @@ def _launch_environment(run: RunSpec, options: TrainOptions) -> dict[str, str]:
     return torchrun_environment(run, os.environ) if options.engine == "llamafactory" else {}
 
 
-def _predict(subject: Subject, options: TrainOptions) -> Prediction | None:
+def predict_subject(subject: Subject, options: TrainOptions) -> Prediction | None:
+    """The prediction; None without a card or a known model."""
     if subject.model is None or (subject.target.gpu is None and options.memory_limit_bytes is None):
         return None
     return subject.prediction(limit_bytes=options.memory_limit_bytes)
 
 
-def _memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
+def memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
+    """What it will need, or why that is not known."""
     if prediction is not None:
         return predicted_decision(prediction)
     why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
     return Decision(name="memory", value="not predicted", why=why)
 
 
-def _plan(
+def plan_of(
     document: Document,
     run: RunSpec,
     options: TrainOptions,
@@ -155,6 +157,7 @@ def _plan(
     prediction: Prediction | None,
     decisions: Sequence[Decision],
 ) -> TrainPlan:
+    """The plan of the first attempt."""
     output = _output_dir(run)
     target = run.target
     return TrainPlan(

@@ -30,6 +30,18 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
     prepared = prepare(path, options)
     replacing = refuse_replacing(prepared.run, prepared.plan)
+    return _started(prepared, options, say, replacing)
+
+
+def train_script(words: Sequence[str], options: TrainOptions | None = None, *, say: Say | None = None) -> int:
+    """Run `train.py ARGUMENTS…`, or a launch line that runs a script, guarded. The exit codes are those of `train`."""
+    from vramwise.training.parent.prepare_script import prepare_script
+
+    options = options or TrainOptions()
+    return _started(prepare_script(words, options), options, say or _print)
+
+
+def _started(prepared: Prepared, options: TrainOptions, say: Say, replacing: str = "") -> int:
     if not options.force and _width_follows_data(prepared):
         prepared = with_longest_samples(prepared, options, say)
     if not _may_start(prepared, options, say):

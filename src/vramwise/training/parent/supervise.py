@@ -93,6 +93,8 @@ class _Supervisor:
         """What follows from the end of an attempt: another one, or None for the end of the run."""
         facts = out_of_memory_of(self._plan, code)
         self._out_of_memory = facts is not None
+        if facts is not None and self._plan.engine == "script":
+            self._plan = as_it_ran(self._plan, facts)
         if facts is None or self._signals.received is not None:
             self._note_end(code)
             self._say_end(code)
@@ -150,7 +152,7 @@ class _Supervisor:
 
 def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
     """The exit code after a signal: launchers say 1 for workers that saved and ended as they were told."""
-    launched = plan.gpus > 1 or plan.engine == "trl"
+    launched = plan.gpus > 1 or plan.engine == "trl" or len(plan.command) > 1
     if code and launched and signals.received is not None:
         return 128 + signals.received
     return code
@@ -166,6 +168,16 @@ def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
     known = {"phase": "train", "step": None, "micro_batch_size": plan.micro_batch_size}  # without a readable record
     written = facts or {}
     return known | written if isinstance(written.get("phase", ""), str) else known
+
+
+def as_it_ran(plan: TrainPlan, facts: Mapping[str, Any]) -> TrainPlan:
+    """The plan with the batches that the script really had, which its source may not tell."""
+    names = ("micro_batch_size", "gradient_accumulation_steps", "eval_batch_size")
+    seen = {name: facts[name] for name in names if isinstance(facts.get(name), int) and facts[name] > 0}
+    plan = replace(plan, **seen)
+    return replace(
+        plan, effective_batch_size=plan.micro_batch_size * plan.gradient_accumulation_steps * plan.data_parallel
+    )
 
 
 def _recovery(

@@ -181,7 +181,8 @@ def _value_checks(run: RunSpec) -> list[Check]:
 
 
 def _listed(written: Any) -> list[str]:
-    return written.split() if isinstance(written, str) else [str(one) for one in written or ()]
+    several = isinstance(written, (list, tuple, dict))
+    return [str(one) for one in written] if several else str(written or "").split()
 
 
 def _fsdp_block(config: Config) -> Iterator[ConfigError]:

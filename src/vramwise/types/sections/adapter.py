@@ -37,6 +37,7 @@ class Adapter:
     lora_target_modules: tuple[str, ...]
     linear_targets_by_name: bool  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
+    saved_pair_tied: bool  # embeddings and a head tied to them, both trained whole, share one copy
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
@@ -60,6 +61,7 @@ NEUTRAL = Adapter(
     lora_target_modules=(),
     linear_targets_by_name=False,
     lora_modules_to_save=(),
+    saved_pair_tied=False,
     use_dora=False,
     use_rslora=False,
     lora_kernels=False,

@@ -10,6 +10,8 @@ from typing import Literal
 ExpertMasks = Literal["none", "ends", "products"]
 # When Liger's fused loss works on one chunk of logits in place: never, where no operand needs a cast, or always.
 ChunksInPlace = Literal["never", "uncast", "always"]
+# Losses that take only tokens with a label.
+BY_LABEL = frozenset(("tiled", "slices", "fp32_slices"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +21,9 @@ class Kernels:
     attn_implementation: str
     varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel, where the model allows it
     rotary_by_product: bool  # rotary angles come from a matrix product, the first of a run
-    # "tiled", "rows", "room": the head in tiles, or some rows at a time (so many as there is room for), from hidden
-    # states; neither training nor an evaluation ever holds all logits. "in_place": logits become their own gradient
+    # "tiled", "slices", "rows", "room": the head in tiles, 256 tokens or some rows at a time (so many as there is room
+    # for), from hidden states; neither training nor an evaluation ever holds all logits. "fp32_slices" are slices whose
+    # operands are made fp32. "in_place": logits become their own gradient
     loss_kernel: Literal[
         "stock",
         "liger_fused_linear",
@@ -28,6 +31,8 @@ class Kernels:
         "cut",
         "chunked",
         "tiled",
+        "slices",
+        "fp32_slices",
         "rows",
         "room",
         "in_place",
@@ -46,11 +51,14 @@ class Kernels:
     flash_needs_sinks: bool  # flash attention stops in models without attention sinks
     samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
     torch_compile: bool
+    # Layers without such kernels run compiled: norms, feed-forward layers; LoRA is added by its own product
+    compiled_layers: bool
     # How those layers attend to flattened rows: by a variable-length kernel with grouped heads as they are, by one that
     # wants heads repeated, or by one call for each sample
     packed_attention: Literal["varlen", "repeated", "segments"]
     # Model types whose norms, rotation and attention run in the trainer's own kernels
     fused_layers: tuple[str, ...]
+    tables_each_layer: bool  # each of those layers has rotary tables of its own, made with the model
 
 
 NEUTRAL = Kernels(
@@ -68,7 +76,9 @@ NEUTRAL = Kernels(
     flash_needs_sinks=False,
     samples_told=False,
     torch_compile=False,
+    compiled_layers=False,
     packed_attention="varlen",
     fused_layers=(),
+    tables_each_layer=False,
 )
 NEUTRAL_WHY = "transformers' own kernels"

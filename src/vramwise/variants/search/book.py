@@ -32,9 +32,9 @@ class Entry:
     fell: str = ""
 
 
-def grade_of(speed: Speed | None) -> int:
-    """Speed in whole steps; the same for all where it is not known."""
-    return 0 if speed is None or speed.step_seconds <= 0 else round(log(speed.step_seconds) / _STEP)
+def grade_of(seconds: float | None) -> int:
+    """The seconds of a step in whole steps of speed; the same for all where they are not known."""
+    return 0 if seconds is None or seconds <= 0 else round(log(seconds) / _STEP)
 
 
 def settings_of(run: RunSpec) -> Hashable:
@@ -92,7 +92,10 @@ class Book:
 
     def key(self, pick: Pick) -> Key | None:
         """By what it is ranked; None where it cannot be written."""
-        return None if self.entry(pick).fell else (grade_of(self.speed(pick)), count_changes(pick))
+        if self.entry(pick).fell:
+            return None
+        speed = self.speed(pick)
+        return grade_of(None if speed is None else speed.step_seconds), count_changes(pick)
 
     def candidate(self, pick: Pick) -> Candidate:
         """The variant with its prediction, or why it needs none."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from vramwise.variants.effort import MOST_SIMULATIONS, OutOfEffort
-from vramwise.variants.search.book import Book
+from vramwise.variants.search.book import Book, grade_of
 from vramwise.variants.search.estimates import Key, in_order
 from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE
 from vramwise.variants.search.space import Pick, is_deciding
@@ -40,10 +40,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search over one space. `most`: simulations that it may take."""
+    """One search over one space. `most`: simulations that it may take. `slowest`: seconds of a step from where on
+    nothing is an answer."""
 
     book: Book
     most: int = MOST_SIMULATIONS
+    slowest: float | None = None
     progress: Progress | None = None
     # Whether simulations or effort ran out before the answer was certain.
     ended_early: bool = False
@@ -100,7 +102,7 @@ class Search:
 
     def _first_fit(self, base: Pick) -> Pick | None:
         fitting: list[tuple[int, Pick]] = []
-        won: Key | None = None
+        won: Key | None = None if self.slowest is None else (grade_of(self.slowest), 0)
         try:
             for key, pick in self.by_speed(base):
                 if won is not None and key > won:

@@ -34,13 +34,11 @@ def fit_subject(
     progress: Progress | None = None,
     adjust: Adjust = as_it_is,
     axes: tuple[Axis, ...] | None = None,
-    answer_only: bool = False,
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
     stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
     largest value is asked for instead. `adjust`: what the caller decides beyond the config;
-    `axes`: what may vary, where that is not left to the words. `answer_only`: nothing is asked besides the answer, or
-    the closest where there is none."""
+    `axes`: what may vary, where that is not left to the words."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     if maximise is not None:
         found = largest_of(
@@ -62,9 +60,6 @@ def fit_subject(
         raise VramwiseError(original.fell)
     workshop.until = ANSWER
     best, nearest = _answer(search, workshop)
-    if answer_only:
-        shown = None if nearest is None else _shown(book, nearest)
-        return Fit(original=original, best=None if best is None else book.candidate(best), closest=shown)
     workshop.until = BESIDE
     beside = () if best is None else tuple(book.candidate(pick) for pick in others(search, best))
     total = considered(search)
@@ -83,6 +78,30 @@ def fit_subject(
         simulated=book.simulated,
         ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
     )
+
+
+def answer_of(
+    subject: Subject,
+    axes: tuple[Axis, ...],
+    *,
+    margin_bytes: int | None = None,
+    slowest: float | None = None,
+    progress: Progress | None = None,
+) -> Candidate | None:
+    """The fastest variant that fits, else the one that comes closest: of `fit_subject` the answer alone.
+
+    With `slowest`: None unless one fits whose step takes no more seconds than that.
+    """
+    workshop = SubjectWorkshop(subject=subject)
+    search = search_of(workshop, axes, margin_bytes)
+    search.progress, search.slowest = progress, slowest
+    if slowest is None:
+        search.book.candidate(search.book.space.start)  # the answer where effort ends before there is another
+    workshop.until = ANSWER
+    best, nearest = (search.best(), None) if slowest is not None else _answer(search, workshop)
+    if best is not None:
+        return search.book.candidate(best)
+    return None if nearest is None else _shown(search.book, nearest)
 
 
 def _answer(search: Search, workshop: SubjectWorkshop) -> tuple[Pick | None, Pick | None]:

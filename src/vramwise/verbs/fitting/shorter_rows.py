@@ -13,6 +13,10 @@ from vramwise.variants.prediction import Prediction
 
 # Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
 _PARTS = 8
+# Phases whose tensors do not depend on the rows, apart from the batches themselves: at most so many bytes a token
+# (ids, mask, labels, positions, of each answer).
+_WITHOUT_ROWS = ("load", "optimizer")
+_BYTES_A_TOKEN = 128
 
 
 def rows_that_fit(
@@ -27,8 +31,11 @@ def rows_that_fit(
 
     None where rows are as long as they are taken to be, where even the shortest are too long, and where there is no
     effort left to find out. `most`: what may be spent on it, beyond the run itself or since so much was spent.
+    Where the shortest fit and no effort is left for longer ones, it is the shortest.
     """
     if prediction.memory_fits is not False or not prediction.full_rows or _too_long(prediction):
+        return None
+    if _too_large_without_rows(prediction):
         return None
     if not subject.effort.leaves(most, since):
         return None
@@ -40,16 +47,24 @@ def rows_that_fit(
     lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
     share = (capacity - lowest) / max(1, highest - lowest)
     part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
-    while part > 1:
+    while part > 1 and subject.effort.leaves(most, since):
         tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
         if tried is not None and tried.memory_fits:
-            break
-        part = part - 1 if subject.effort.leaves(most, since) else 1
-    return longest * part // _PARTS
+            return longest * part // _PARTS
+        part -= 1
+    return longest // _PARTS
 
 
 def _too_long(prediction: Prediction) -> bool:
     return is_large(prediction.short_timeline)
+
+
+def _too_large_without_rows(prediction: Prediction) -> bool:
+    """Whether weights, gradients and the optimizer's state are more than the card has, whatever the rows."""
+    run = prediction.run
+    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
+    held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
+    return max(held, default=0) - tokens * _BYTES_A_TOKEN > (prediction.capacity_bytes or 0)
 
 
 def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:

@@ -10,7 +10,7 @@ from vramwise.options import NewOptions
 from vramwise.trainers.starting import Format, Precision, Source, Start
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import GpuSpec, ModelSpec
-from vramwise.variants.lengths import Lengths
+from vramwise.variants.lengths import NO_DATA, Data, Lengths
 
 # Methods, the best first.
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
@@ -40,14 +40,24 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is known before a search. `lengths`: None where no data was read."""
+    """What is known before a search. `script`: it is written as a script; `data`: its lengths, where any was read.
+
+    `fragments`: no key of the trainer makes segments expandable, so that rows of many lengths leave gaps.
+    """
 
     ask: NewOptions
     model: ModelSpec
     gpu: GpuSpec
     gpus: int
     source: Source
-    lengths: Lengths | None = None
+    script: bool = False
+    data: Data = NO_DATA
+    fragments: bool = False
+
+    @property
+    def lengths(self) -> Lengths | None:
+        """The lengths of the samples."""
+        return self.data.train
 
     @property
     def format(self) -> Format:
@@ -151,7 +161,7 @@ class Plan:
             learning_rate=rates[adapter],
             precision=self.precision(method),
             gpus=self.gpus,
-            script=self.ask.script,
+            script=self.script,
             output_dir=f"./outputs/{self.ask.model.rstrip('/').rpartition('/')[2]}-{self._kind}{method}",
         )
 

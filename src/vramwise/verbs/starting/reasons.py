@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vramwise.subject import Subject
-from vramwise.types import RunSpec
+from vramwise.types import RunSpec, join_key
 from vramwise.units import gib, readable
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.starting.plan import METHODS, Plan
@@ -23,10 +23,10 @@ _SHARDED = {"fsdp": "FSDP 2", "zero": "ZeRO"}
 def reasons(
     plan: Plan, trial: Trial, subject: Subject, others: Sequence[Trial], better: Better | None
 ) -> dict[str, str]:
-    """Key of the config → why it has its value; keys that speak for themselves are left out."""
+    """Key of the config, with its section → why it has its value; keys that speak for themselves are left out."""
     run = subject.run
     found = dict(_reasons(plan, trial, subject, others, better))
-    return {run.keys.get(field, field): why for field, why in found.items() if why}
+    return {join_key(run.config.path(run.keys.get(field, field))): why for field, why in found.items() if why}
 
 
 def _reasons(
@@ -80,8 +80,11 @@ def _packing(plan: Plan, trial: Trial, others: Sequence[Trial]) -> str:
     ratio = theirs.hours / mine.hours if mine and theirs and mine.hours else None
     word = "padding" if trial.packed else "packing"
     against = "" if ratio is None or ratio < 1.015 else f"; {word} takes {ratio:.1f} × as long"
+    against = f"; {word} is no faster" if trial.unbeaten else against
     if not trial.packed:
-        return f"rows are padded{against}" if against else ""
+        joined = trial.subject.run.shapes.packing_fill == "single"
+        how = "the samples of a batch are joined, without padding" if joined else "rows are padded"
+        return f"{how}{against}" if against or joined else ""
     held = plan.rows(packed=True).samples_a_row
     filled = f"about {held:.1f} samples fill a row" if plan.lengths else "samples fill the rows"
     return f"{filled}{against}"

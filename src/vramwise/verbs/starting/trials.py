@@ -3,77 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from vramwise.documents.edit import apply_edits
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.rulebook import rules_for
 from vramwise.trainers.starting import Start, Starts
-from vramwise.types import RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.duration import Duration
+from vramwise.variants.lengths import NO_DATA, Data
+from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.fitness import margin_of, weighed
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.search.result import Candidate
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fitting.fastest import fit_subject
+from vramwise.verbs.fitting.fastest import answer_of
 from vramwise.verbs.fitting.ways_out import weights_alone_bytes
 from vramwise.verbs.starting.plan import Plan
+from vramwise.verbs.starting.sampling import sampled
 
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
 _SHARDING = ("fsdp", "zero")
+_EIGHT_BIT = "8bit-optimizer"
+_HOUR, _ABOUT = 3600, 1.05
 # Where packed rows miss by more than this share of the card, padded ones would too.
 _FAR = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A starting config and its fit; `subject` is the start itself."""
+    """A starting config and what fit made of it: the fastest that fits, or what comes closest.
+
+    `subject` is the start with the data that was searched with, `data` all of it. `unbeaten`: the other rows were
+    searched too, and none that fits is as fast.
+    """
 
     method: str
     packed: bool
     start: Start
     subject: Subject
-    fit: Fit
+    data: Data
+    best: Candidate
+    unbeaten: bool = False
 
     @property
     def fits(self) -> bool:
-        """Whether a variant fits and starts."""
-        return self.fit.best is not None and not self.subject.stops
-
-    @property
-    def best(self) -> Candidate:
-        """The answer, or the one that misses by least."""
-        return self.fit.best or self.fit.closest or self.fit.original
+        """Whether it fits and starts."""
+        return self.best.fits and not self.subject.stops
 
     @property
     def fitted(self) -> Subject:
-        """The config of the answer."""
+        """The config of the answer, with all data."""
         document = self.best.attempt.document
-        return self.subject if document is None else self.subject.with_document(document)
+        subject = self.subject if document is None else self.subject.with_document(document)
+        return replace(subject, data=self.data, _memo={})
 
     @property
     def duration(self) -> Duration | None:
         """How long all of it takes, where the data is known."""
-        speed = self.best.speed
-        return None if speed is None else self.fitted.duration(speed)
+        fitted = self.fitted
+        speed = fitted.speed()
+        return None if speed is None else fitted.duration(speed)
 
 
-def trials(plan: Plan, trainer: Starts, options: Options, method: str, progress: Progress | None) -> list[Trial]:
-    """The method with packed and with padded rows, each fitted; the one that `check` objects to is left out."""
+def trials(
+    plan: Plan, trainer: Starts, options: Options, method: str, few: bool, progress: Progress | None
+) -> list[Trial]:
+    """The method with packed and with padded rows, each fitted; those that `check` objects to are left out.
+
+    `few`: a few of the samples are searched with. Of rows that cannot be faster than those before there is no trial.
+    """
     starts = [_start(plan, trainer, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
     least = min(_objections(subject) for _, subject in starts)
     found: list[Trial] = []
     for start, subject in starts:
-        if _objections(subject) > least:
+        if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
-        fit = _fitted(subject, method, start.script, progress)
-        found.append(Trial(method=method, packed=bool(start.wishes.packing), start=start, subject=subject, fit=fit))
-        if _settled(found[0], plan):
-            break
+        packed = bool(start.wishes.packing)
+        data = sampled(plan.data, plan.ask.batch, packed=packed) if few else plan.data
+        subject = replace(subject, data=data, _memo={})
+        best = _fitted(subject, method, plan, found[0] if found else None, progress)
+        if best is None:
+            found[:1] = [replace(first, unbeaten=True) for first in found[:1]]
+        else:
+            made = Trial(
+                method=method,
+                packed=packed,
+                start=start,
+                subject=subject,
+                data=plan.data,
+                best=best,
+            )
+            found.append(made)
     return found
 
 
@@ -108,10 +134,10 @@ def _starts(plan: Plan, method: str, packed: bool) -> Iterator[Start]:
 
 def _opened(start: Start, trainer: Starts, options: Options, plan: Plan) -> tuple[Start, Subject]:
     subject = open_subject(trainer.start(start), options, online=plan.ask.online)
-    return start, _expandable(subject).with_data()
+    return start, expandable(subject)
 
 
-def _expandable(subject: Subject) -> Subject:
+def expandable(subject: Subject) -> Subject:
     """With expandable segments, where the trainer has a key for them."""
     change = expandable_segments(subject.run)
     spelling = None if change is None else subject.trainer.spell(subject.run, change)
@@ -127,36 +153,41 @@ def _objections(subject: Subject) -> tuple[int, int]:
     return len(subject.stops), sum(one.rule not in of_memory for one in found)
 
 
-def _fitted(subject: Subject, method: str, script: bool, progress: Progress | None) -> Fit:
-    """The fastest that fits; a full fine-tune with 8-bit states where it does not fit with others.
+def _fitted(
+    subject: Subject, method: str, plan: Plan, first: Trial | None, progress: Progress | None
+) -> Candidate | None:
+    """The fastest that fits, or what comes closest; None where none is as fast as the first trial.
 
-    A script is launched without a file that shards.
+    A full fine-tune may take 8-bit states where it does not fit with others. A script is launched without a file that
+    shards.
     """
-    prediction = subject.prediction(on_card=False)
+    full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
+    margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may share the weights
-    if alone and weights_alone_bytes(subject, ()) > (prediction.capacity_bytes or 0):
-        attempt = Attempt(changes=(), run=subject.run, prediction=prediction)
-        start = weighed(attempt, None, _margin_bytes(subject))
-        return Fit(original=start, best=None, closest=start)
-    spread = _SHARDING if subject.run.batch.gpus > 1 and not script else ()
-    found = _fit(subject, spread, progress)
-    if found.best is None and method == "full":
-        return _fit(subject.apart(), (*spread, "8bit-optimizer"), progress)
+    if alone and weights_alone_bytes(subject, ()) > (full_rows.capacity_bytes or 0):
+        return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
+    allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
+    slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
+    ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
+    found = ask(subject, _axes(allow))
+    if method == "full" and (found is None or not found.fits):
+        return ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
     return found
 
 
-def _fit(subject: Subject, allow: Sequence[str], progress: Progress | None) -> Fit:
-    margin = _margin_bytes(subject)
-    return fit_subject(subject, allow=allow, margin_bytes=margin, progress=progress, answer_only=True)
+def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:
+    """What may vary; the allocator is set already, where the trainer has a key for it."""
+    return tuple(axis for axis in opened(allow) if axis.name != "allocator")
 
 
-def _margin_bytes(subject: Subject) -> int:
+def _slowest(subject: Subject, first: Trial) -> float | None:
+    """The seconds of a step with which it would be done when the first trial is, and a little more: the search may see
+    other samples."""
+    speed, done = subject.speed(), first.duration if first.fits else None
+    whole = None if speed is None else subject.duration(speed)
+    return None if done is None or whole is None else _ABOUT * done.hours * _HOUR / whole.steps
+
+
+def _margin_bytes(prediction: Prediction) -> int:
     """What stays free: the prediction's own error, and as much as `check` wants for others on the card."""
-    prediction = subject.prediction(on_card=False)
     return max(margin_of(prediction, None), int(TIGHT * (prediction.capacity_bytes or 0)) + 1)
-
-
-def trained_run(trial: Trial) -> RunSpec:
-    """The run of the answer."""
-    run = trial.best.run
-    return trial.subject.run if run is None else run

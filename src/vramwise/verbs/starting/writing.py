@@ -11,15 +11,11 @@ Groups = Sequence[Sequence[str]]
 
 
 def config_text(values: Mapping[str, Any], groups: Groups, comments: Mapping[str, str], head: Sequence[str]) -> str:
-    """YAML with blank lines between the groups and comments behind the values. Keys that hold None are left out.
-
-    The comment of the key "" goes on the first line, before the others of the head.
-    """
+    """YAML with blank lines between the groups and comments behind the values. Keys that hold None are left out."""
     written = {key: value for key, value in values.items() if value is not None}
-    silenced = [comments[""]] if comments.get("") else []
-    blocks = [[f"# {' '.join(line.splitlines())}".rstrip() for line in (*silenced, *head)]]
+    blocks = [[f"# {' '.join(line.splitlines())}".rstrip() for line in head]]
     blocks += [
-        [line for key in group for line in _lines(key, written[key], comments.get(key, ""))]
+        [line for key in group for line in _lines(key, written[key], comments)]
         for group in grouped(list(written), groups)
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -37,10 +33,17 @@ def grouped(keys: Sequence[str], groups: Groups) -> Iterator[list[str]]:
             yield found
 
 
-def _lines(key: str, value: Any, comment: str) -> list[str]:
+def _lines(key: str, value: Any, comments: Mapping[str, str]) -> list[str]:
+    """A key with its value; keys of a section have comments of their own."""
     text: str = yaml.dump({key: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    first, *rest = text.rstrip("\n").split("\n")
-    return [f"{first}  # {comment}" if comment else first, *rest]
+    lines = text.rstrip("\n").split("\n")
+    inner = value if isinstance(value, Mapping) else {}
+    behind = {f"  {name}:": comments.get(f"{key}.{name}", "") for name in inner} | {f"{key}:": comments.get(key, "")}
+    return [_behind(line, behind.get(line[: line.find(":") + 1], "")) for line in lines]
+
+
+def _behind(line: str, comment: str) -> str:
+    return f"{line}  # {comment}" if comment else line
 
 
 class _Dumper(yaml.SafeDumper):

@@ -19,7 +19,7 @@ def resolve_loading(fields: Fields, schema: Schema) -> None:
     _way(fields)
     _upcasts(fields, schema)
     _preparation(fields, schema)
-    fields.derive("upcasts_stay", False, "what was cast goes back, but for what fp32_embeddings says")
+    fields.derive("upcasts_stay", False, "the cast is undone, except as fp32_embeddings says")
     fields.derive("trains_in_fp32", False, "weights are trained in the type they are loaded in")
     fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")
 
@@ -84,7 +84,7 @@ def _preparation(fields: Fields, schema: Schema) -> None:
         fields.derive(name, "no", "PEFT's preparation casts nothing here")
         return
     spares = written if written is not None else schema.since("0.20.0") and _cast_back(fields)
-    why = "PEFT casts to fp32 what is not quantised"
+    why = "PEFT casts everything that is not quantised to fp32"
     fields.derive(
         name, "but embeddings" if spares else "all", why + (", embeddings spared" if spares else ""), key=_SKIP
     )

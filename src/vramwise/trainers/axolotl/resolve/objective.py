@@ -75,7 +75,7 @@ def _reference(fields: Fields, objective: str) -> None:
     adapter, weights = values["adapter"], values["weights_dtype"]
     loads = bool(values["rl"]) and values["rl"] != "orpo" and (not adapter or bool(config.get("rl_adapter_ref_model")))
     spare = loads and objective in ("kto", "cpo", "grpo")
-    why = "Axolotl loads a second model that TRL does not take" if spare else "no model is loaded in vain"
+    why = "Axolotl loads a second model that TRL does not take" if spare else "no unneeded model is loaded"
     fields.derive("spare_model", spare, why)
     kind, dtype, why = _kind(fields, objective, loads)
     fields.derive("reference", kind, why, key="rl" if values["rl"] else None)
@@ -95,11 +95,11 @@ def _kind(fields: Fields, objective: str, loads: bool) -> tuple[str, str | None,
     if objective == "kto":
         if adapter:
             return "adapter_off", None, "the policy with its adapter switched off"
-        return "model", "fp32", "TRL loads one of its own, in fp32"
+        return "model", "fp32", "TRL loads its own, in fp32"
     if objective == "grpo" and _beta(fields) != 0:
         if adapter:
             return "adapter_copy", None, "TRL adds a frozen copy of the adapter"
-        return "model", "fp32", "TRL loads one of its own, in fp32"
+        return "model", "fp32", "TRL loads its own, in fp32"
     return "none", None, "none is needed"
 
 

@@ -83,7 +83,7 @@ def _recompute(fields: Fields, asked: bool, offload: str, target: Target) -> Non
         why = "with offloading and no adapter torch's own wrapper checkpoints: it is not reentrant"
         fields.derive("checkpointing_reentrant", False, why, key="activation_offloading")
     elif asked and offload == "legacy":
-        why = "the older offloading brings a checkpoint of its own, which runs backward within backward"
+        why = "the older offloading uses its own checkpoint function, which runs a backward pass inside backward"
         fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
     elif asked and replaces and fields.values["quantised_base_prepared"] != "no":
         # the trainer's own switch, which would say the form, is off with offloading

@@ -58,7 +58,7 @@ def _rows(args: Arguments, stage: str) -> None:
     if not args.values["sample_packing"]:
         rows, apart, why = "none", True, "a row holds one sample"
     elif args.value("neat_packing") and flash:
-        rows, apart, why = "one", True, "neat_packing: flash attention is told where samples begin"
+        rows, apart, why = "one", True, "neat_packing: flash attention gets the start of each sample"
     elif args.value("neat_packing"):
         mask, rows, apart, why = "batch", "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
     elif flash and alone and stage == "sft":

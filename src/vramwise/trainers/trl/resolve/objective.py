@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.trl.kind import Kind
 from vramwise.types import Target
 
@@ -22,6 +23,8 @@ _ENGINE = ("engine", "engine_share", "engine_sleeps")
 _GENERATION = ("generation_rows", "completion_len", "rows_per_prompt", "old_log_probs")
 # Since then the head is fused into the loss everywhere.
 _FUSED_HEAD = (1, 15)
+# Before, slices were computed from fp32 copies of hidden states and the head's weight.
+_PRODUCT_IN_COMPUTE_TYPE = (1, 13)
 
 
 def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
@@ -47,8 +50,8 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
         args.derive("loss_kernel", "stock", why, key="label_smoothing_factor")
     elif fused:
         args.derive("loss_kernel", "tiled", tiles)
-    elif args.value("loss_type") == "nll" and name == "sft":
-        args.derive("loss_kernel", "stock", "loss_type nll, before TRL 1.15: all logits", key="loss_type")
+    elif name == "sft":
+        _sliced(args, target)
     else:
         args.derive("loss_kernel", "tiled", "TRL before 1.15 uses slices of tokens, which hold less than these tiles")
     without = fused and name in ("dpo", "kto", "grpo", "rloo")
@@ -56,6 +59,18 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
     losses = args.value("loss_type")
     chosen = name == "orpo" or (name == "dpo" and "sft" in (losses if isinstance(losses, list) else [losses]))
     args.derive("chosen_cross_entropy", chosen, "part of the loss" if chosen else "not part of the loss")
+
+
+def _sliced(args: Arguments, target: Target) -> None:
+    """The SFT loss before 1.15: slices of 256 tokens, unless `loss_type` or Liger says otherwise."""
+    loss = args.value("loss_type")
+    if liger_loss(args):
+        args.derive("loss_kernel", "liger_fused_linear", "use_liger_kernel, before TRL 1.15", key="use_liger_kernel")
+    elif loss in ("nll", "dft") or args.value("use_liger_kernel"):
+        args.derive("loss_kernel", "dft" if loss == "dft" else "stock", "before TRL 1.15: all logits", key="loss_type")
+    else:
+        kernel = "slices" if target.stack.parts("trl") >= _PRODUCT_IN_COMPUTE_TYPE else "fp32_slices"
+        args.derive("loss_kernel", kernel, "TRL before 1.15 computes the head 256 tokens at a time", key="loss_type")
 
 
 def _reference(args: Arguments, name: str) -> None:

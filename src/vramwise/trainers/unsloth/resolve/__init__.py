@@ -24,7 +24,7 @@ from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
 from vramwise.trainers.trl.kind import Kind
 from vramwise.trainers.trl.resolve.objective import resolve_preference
-from vramwise.trainers.unsloth.keys import CLI_KEYS, cli_defaults, is_cli, vocabulary
+from vramwise.trainers.unsloth.keys import CLI_KEYS, cli_defaults, is_cli, since, vocabulary
 from vramwise.trainers.unsloth.resolve.adapter import resolve_method
 from vramwise.trainers.unsloth.resolve.evaluation import resolve_evaluation
 from vramwise.trainers.unsloth.resolve.kernels import resolve_kernels
@@ -35,6 +35,8 @@ from vramwise.trainers.unsloth.resolve.shapes import resolve_rows
 from vramwise.trainers.unsloth.resolve.unfollowed import resolve_unfollowed
 from vramwise.types import Config, Document, RunSpec, Target
 
+_UNROUNDED = (2, 10)  # of torch
+
 
 def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: str) -> RunSpec:
     """Every field of one kind of training."""
@@ -43,7 +45,7 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     if is_cli(document):
         config = cli_config(document)
         defaults = {
-            **cli_defaults(target.stack),
+            **{key: _cli_value(key, value) for key, value in cli_defaults(target.stack).items()},
             "use_peft": _section(document, "training").get("training_type") != "full",
         }
     else:
@@ -53,20 +55,30 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_sharding(args, target, files)
     resolve_batch(args)
     resolve_dtypes(args, target)
-    resolve_method(args)
+    resolve_method(args, target)
     resolve_checkpointing(args, target)
     resolve_loading(args, target)
     resolve_optimizer(args)
     resolve_savers(args)
     resolve_preference(args, target, Kind(name=kind, why="the trainer that is called"))
+    if kind == "sft":
+        args.fields.neutral("reference_dtype", why="there is no reference")
     resolve_rows(args, target, kind)
     resolve_kernels(args, target, kind)
     resolve_evaluation(args)
     resolve_unfollowed(args, target, kind)
     resolve_absent(args, target)
     # `import unsloth` puts it into the environment, under the name that this torch reads, unless the user has
-    added = {allocator_variable(target.torch): EXPANDABLE}
+    added = {allocator_variable(target.torch): _allocator(target)}
     return resolved(args.fields, target, trainer="unsloth", title="Unsloth", added=added, whose="importing Unsloth")
+
+
+def _allocator(target: Target) -> str:
+    """What `import unsloth` writes; torch 2.10 and later read a variable that leaves sizes as they are."""
+    if target.torch >= _UNROUNDED or not since(target.stack, 2024, 11):
+        return EXPANDABLE
+    first = "32:256," if since(target.stack, 2025) else ""
+    return f"{EXPANDABLE},roundup_power2_divisions:[{first}64:128,256:64,>:32]"
 
 
 def cli_config(document: Document) -> Config:

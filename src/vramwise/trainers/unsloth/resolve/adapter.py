@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments, resolve_adapter
+from vramwise.trainers.unsloth.keys import since
+from vramwise.types import Target
 
 # Named as targets, they are moved to modules_to_save.
 _WHOLE = ("embed_tokens", "lm_head")
 
 
-def resolve_method(args: Arguments) -> None:
+def resolve_method(args: Arguments, target: Target) -> None:
     """Fills the adapter and what belongs to it. Needs the weights' type."""
     resolve_adapter(args)
     if args.values["adapter"] is not None:
         name = "qlora" if bits_of(args) == "4bit" else "lora"
         args.derive("adapter", name, "get_peft_model", key="load_in_4bit")
         _trained_whole(args)
+        _tied(args, target)
     args.derive("half_adapters", False, "adapters stay in fp32")
     args.derive("embeddings_want_grads", args.values["adapter"] is not None, "Unsloth asks for it, checkpointed or not")
 
@@ -28,6 +31,15 @@ def bits_of(args: Arguments) -> str | None:
     if args.value("load_in_16bit") or not args.value("load_in_4bit"):
         return None
     return "4bit"
+
+
+def _tied(args: Arguments, target: Target) -> None:
+    """Since 2026.10 one copy serves embeddings and a head tied to them, unless ensure_weight_tying is False."""
+    key = "ensure_weight_tying"
+    asked = args.value(key)
+    tied = since(target.stack, 2026, 10) if asked is None else bool(asked)
+    why = "embeddings and a tied head share one trained copy" if tied else "each is a trained copy of its own"
+    args.derive("saved_pair_tied", tied, why, key=key)
 
 
 def _trained_whole(args: Arguments) -> None:

@@ -18,6 +18,11 @@ def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
     reason = _slow(args)
     _attention(args, target)
     args.derive("fused_layers", () if reason else FAST, reason or "FastLanguageModel's own layers")
+    compiled = since(target.stack, 2025, 3)
+    why = "FastModel compiles the layers of other models" if compiled else "before 2025.3 nothing is compiled"
+    args.derive("compiled_layers", compiled, why)
+    apart = not since(target.stack, 2025)
+    args.derive("tables_each_layer", apart, "before 2025" if apart else "all layers share one pair of tables")
     fused = args.values["adapter"] is not None and not reason and not args.values["use_dora"]
     why = reason or ("LoRA in Unsloth's own kernels" if fused else "no LoRA that they take")
     args.derive("fused_lora", LORA if fused else (), why)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.trainers.unsloth.keys import dynamic_checkpoint, since
+from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.types import Target, Unfollowed
 
-# Checkpoints whose layers in 16 bits were seen to take much: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against 15.6 for
-# Gemma 3 27B. Llama 3.3 70B took 4 % more.
-_WIDE = ("qwen3", "gemma-3")
+# Models that Unsloth does not run in float16 (FORCE_FLOAT32 in its loader.py): parts of them run in fp32 instead.
+_FORCED = ("gemma-3", "functiongemma", "medgemma")
 
 
 def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
@@ -21,11 +20,14 @@ def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
 
 
 def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
-    checkpoint = dynamic_checkpoint(args.values["base_model"])
-    wide = checkpoint is not None and any(word in checkpoint.lower() for word in _WIDE)
-    if args.values["quantization"] == "4bit" and wide and since(target.stack, 2024, 12):
+    named = str(args.values["base_model"]).lower()
+    checkpoint = None if args.value("use_exact_model_name") else wide_checkpoint(args.values["base_model"])
+    if args.values["quantization"] == "4bit" and checkpoint and since(target.stack, 2024, 12):
         why = f"{checkpoint} is loaded instead, which leaves some layers in 16 bits (a fifth more was seen)"
         yield Unfollowed(name="dynamic 4-bit checkpoint", less=False, why=why)
+    if args.values["weights_dtype"] == "fp16" and any(word in named for word in _FORCED):
+        why = "Unsloth runs parts of Gemma 3 in float32 where the card has no bfloat16; they are counted in 16 bits"
+        yield Unfollowed(name="float32 instead of float16", less=False, why=why)
     script = args.fields.config.document.script
     if args.value("fast_inference"):
         share = args.value("gpu_memory_utilization")

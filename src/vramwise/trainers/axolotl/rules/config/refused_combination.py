@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from vramwise.rules.base import Hit, delete_key, rule, unsafe
 from vramwise.timeline import MemoryReport
@@ -38,8 +39,17 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _target_patterns(run: RunSpec) -> Iterator[Hit]:
     written = run.config.get("lora_target_modules")
     for index, pattern in enumerate(written if isinstance(written, list) else ()):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            message = f"Axolotl refuses lora_target_modules '{pattern}': not a valid pattern ({error})"
+        fault = _fault(pattern) if isinstance(pattern, str) else ""
+        if fault:
+            message = f"Axolotl refuses lora_target_modules '{pattern}': not a valid pattern ({fault})"
             yield Hit(key=f"lora_target_modules.{index}", message=message)
+
+
+@lru_cache(maxsize=32_768)  # more than a config may list: a search judges the same list again and again
+def _fault(pattern: str) -> str:
+    """Why Python cannot compile it; "" where it can."""
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return str(error)
+    return ""

@@ -1,0 +1,205 @@
+"""What the command line gives a script: parsed flags, filled dataclasses, Hydra's config; and classes of the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.documents.document import parse_value
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.flags import Flag, fields_of
+from vramwise.documents.python.results import (
+    FROM_COMMAND_LINE,
+    Called,
+    Entries,
+    Items,
+    Missing,
+    Record,
+    Result,
+    Value,
+    plain,
+)
+from vramwise.documents.python.scopes import Scope, Site, dotted
+from vramwise.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandLine:
+    """`given`: values of the command line, by flag; `words`: as they are written.
+
+    `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
+    """
+
+    flags: Mapping[str, Flag]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+
+    def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Result | None:
+        """The YAML file that `@hydra.main(config_path=…, config_name=…)` reads; its `defaults:` are not followed."""
+        for decorator in function.decorator_list:
+            if not isinstance(decorator, ast.Call) or dotted(decorator.func) not in ("hydra.main", "main"):
+                continue
+            constants = [one for one in decorator.keywords if isinstance(one.value, ast.Constant)]
+            named = {one.arg: str(ast.literal_eval(one.value) or "") for one in constants}
+            if "config_name" not in named:
+                continue
+            file = f"{named['config_name'].removesuffix('.yaml')}.yaml"
+            path = f"{named['config_path']}/{file}" if named.get("config_path") else file
+            content = self.load(path)
+            if content is None:
+                return Missing(name=file, line=decorator.lineno, why=f"{path} is not available here")
+            given = {key: Value(value=value, notes=(f"{key}={value!r} (--args)",)) for key, value in self.given.items()}
+            made = as_entries(content, f"as {path} says")
+            return Record(name=file, items={**made.items, **given}) if isinstance(made, Entries) else made
+        return None
+
+    def parsed_flags(self, evaluator: Evaluator) -> Record:
+        """What `parse_args()` gives: the command line's values, else defaults."""
+        items: dict[str, Result] = {}
+        for name, flag in self.flags.items():
+            items[name] = self._flag(evaluator, flag)
+        for name, value in self.given.items():
+            items.setdefault(name, Value(value=value))
+        return Record(name="args", items=items)
+
+    def _flag(self, evaluator: Evaluator, flag: Flag) -> Result:
+        word = flag.words[0]
+        if flag.name in self.given:
+            return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
+        if flag.name in evaluator.said:
+            return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
+        if flag.required and flag.default is None:
+            return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
+        if flag.default is None:
+            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",))
+        held = (
+            evaluator.value(flag.default, flag.site) if not _is_made(flag.default) else Value(value=_made(flag.default))
+        )
+        if isinstance(held, Missing):
+            return held
+        value = _typed(held.value, flag.kind)
+        return Value(value=value, notes=(*held.notes, f"{word} has its default, {value!r} (line {flag.line})"))
+
+    def filled_classes(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """Dataclasses that are filled from the command line: HfArgumentParser, TrlParser."""
+        parser = (
+            evaluator.evaluate(called.node.func.value, called.site)
+            if isinstance(called.node.func, ast.Attribute)
+            else None
+        )
+        if not isinstance(parser, Called) or not parser.last.endswith("Parser") or not parser.node.args:
+            return None
+        listed = parser.node.args[0]
+        held = evaluator.evaluate(listed, parser.site)
+        if isinstance(held, Items) and held.node is not None:
+            listed = held.node
+        nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
+        given = self._from_file(evaluator, called) | {
+            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
+        }
+        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
+
+    def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
+        """What `--config file.yaml` says, which TrlParser reads, or the file or mapping that the call names."""
+        name: Any = self.given.get("config") if called.last == "parse_args_and_config" else None
+        if called.last in ("parse_yaml_file", "parse_json_file", "parse_dict") and called.node.args:
+            held = evaluator.evaluate(called.node.args[0], called.site)
+            if isinstance(held, Entries):
+                return dict(held.items)
+            found = plain(held)
+            name = found.value if isinstance(found, Value) else None
+        content = self.load(name) if isinstance(name, str) else None
+        made = as_entries(content, f"as {name} says") if content is not None else None
+        return dict(made.items) if isinstance(made, Entries) else {}
+
+    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
+        scope: Scope | None = site.scope
+        name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+        while scope is not None and name not in scope.classes:
+            scope = scope.parent
+        if scope is None:
+            call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
+            full = evaluator.called(call, site)
+            return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
+        inner = scope.classes[name]
+        fields = class_fields(evaluator, inner)
+        fields |= {key: value for key, value in given.items() if key in fields}
+        base = _base(inner)
+        if base is None:
+            return Record(name=name, items=fields)
+        call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
+        name = evaluator.called(call, site)
+        return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
+
+
+def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
+    """The fields of a class of the file, by their defaults."""
+    items: dict[str, Result] = {}
+    assert isinstance(scope.node, ast.ClassDef)
+    inside = Site(scope=scope, order=2**31)
+    for name, default, line in fields_of(scope):
+        if name in evaluator.said:
+            items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
+        elif default is None:
+            items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
+        else:
+            items[name] = evaluator.evaluate(default, inside)
+    return items
+
+
+def _base(scope: Scope) -> ast.expr | None:
+    """The library class that a class of the file extends."""
+    assert isinstance(scope.node, ast.ClassDef)
+    for base in scope.node.bases:
+        if isinstance(base, ast.Attribute) or (isinstance(base, ast.Name) and base.id not in ("object", "ABC")):
+            return base
+    return None
+
+
+def as_entries(content: Any, note: str) -> Result:
+    """The content of a file as a result, every value with a note."""
+    if isinstance(content, Mapping):
+        return Entries(items={str(key): as_entries(held, note) for key, held in content.items()})
+    if isinstance(content, list):
+        return Items(items=tuple(as_entries(held, note) for held in content))
+    return Value(value=content, notes=(note,))
+
+
+def _typed(value: Any, kind: str) -> Any:
+    convert = {"int": int, "float": float}.get(kind)
+    try:
+        return convert(value) if convert is not None and value is not None else value
+    except (TypeError, ValueError):
+        return value
+
+
+def _is_made(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not hasattr(node, "lineno")
+
+
+def _made(node: ast.expr) -> Any:
+    assert isinstance(node, ast.Constant)
+    return node.value
+
+
+def set_by_init(evaluator: Evaluator, scope: Scope, called: Called) -> dict[str, Result] | None:
+    """Attributes that `__init__` gives the object (`self.x = …`); None where the class has none of its own."""
+    init = scope.functions.get("__init__")
+    if init is None:
+        return None
+    names = [name for name in init.bindings if name.startswith("self.") and name.count(".") == 1]
+    site = Site(scope=init, order=2**31, caller=(called.node, called.site))
+    found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def written_here(text: str, line: int) -> Result:
+    """YAML or JSON that is written in the source itself."""
+    try:
+        content = parse_value(text)
+    except ConfigError:
+        return Missing(name="a text", line=line, why="a text is loaded that is no YAML")
+    return as_entries(content, "as the text in the source says")

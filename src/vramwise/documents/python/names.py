@@ -1,0 +1,233 @@
+"""What names are bound to at a place of a script: assignments under conditions, parameters, attributes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from vramwise.documents.python.combine import default_of, inner_default, named_as, noted, one_of, shown
+from vramwise.documents.python.flags import decorated_default
+from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.scopes import Binding, Condition, Each, Index, Scope, Site, dotted
+
+
+class Answer(Protocol):
+    """What is known without running it."""
+
+    def __call__(self, evaluator: Any, called: Called, /) -> Result | None:
+        """The answer to a call; None where it is not known."""
+
+    def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef, /) -> Result | None:
+        """What a decorator gives a function to work with (Hydra's config); None where none does."""
+
+    def of_library(self, name: str, line: int, /) -> Result | None:
+        """What a name of a library is here: `sys.argv`; None where that is not known."""
+
+
+@dataclass(slots=True)
+class Names:
+    """Looks names up in one module. `said`: values that the user supplies, by name; `given`: its command line."""
+
+    found: Index
+    answer: Answer
+    said: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    _steps: int = 0
+    _depth: int = 0
+    _open: set[tuple[int, int]] = field(default_factory=set)
+    _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
+    # Names of comprehensions.
+    _local: dict[str, Result] = field(default_factory=dict)
+
+    def evaluate(self, node: ast.expr, site: Site) -> Result:
+        """What an expression is at its place."""
+        raise NotImplementedError
+
+    def truth(self, result: Result) -> bool | None:
+        """Whether a result counts as true; None where that is not known."""
+        raise NotImplementedError
+
+    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
+        """Positional and keyword arguments of a call, and what of them cannot be known."""
+        raise NotImplementedError
+
+    def lookup(self, name: str, site: Site) -> Result | None:
+        """What a name, or `name.attribute`, is bound to at a place; None where nothing binds it."""
+        scope: Scope | None = site.scope
+        here = site
+        while scope is not None:
+            bindings = scope.bindings.get(name, [])
+            known = [one for one in bindings if scope is not site.scope or one.order < site.order]
+            found = self._bound(known, here) if known else None
+            if found is not None:
+                return found
+            if name.startswith("self.") and isinstance(scope.node, ast.ClassDef):
+                found = self._of_self(scope, name)
+                if found is not None:
+                    return found
+            if "." not in name and isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                parameter = self._parameter(scope, name, here)
+                if parameter is not None:
+                    return parameter
+            scope = scope.parent
+            here = Site(scope=scope, order=2**31) if scope is not None else here
+        return None
+
+    def _of_self(self, scope: Scope, name: str) -> Result | None:
+        """An attribute of the object that some method of its class sets."""
+        for method in scope.functions.values():
+            bindings = method.bindings.get(name)
+            if bindings:
+                return self._bound(bindings, Site(scope=method, order=2**31))
+        return None
+
+    def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
+        """The last of the bindings that holds at a place; where branches are open, what all agree on."""
+        sides: list[Result] = []
+        test: Missing | None = None
+        for one in reversed(bindings):
+            holds, why = self._holds(one.under, site)
+            if holds is False:
+                continue
+            result = self._of_binding(one, site)
+            sides.append(result)
+            if holds:
+                break
+            test = test or why
+        if not sides:
+            return None
+        return sides[0] if len(sides) == 1 and test is None else one_of(sides, test, bindings[-1].value)
+
+    def _of_binding(self, one: Binding, site: Site) -> Result:
+        result = self.evaluate(one.value, replace(site, order=one.order, under=one.under))
+        if isinstance(one.value, Each):
+            result = named_as(result, one.target)
+        for place in one.part:
+            if isinstance(result, Items) and place < len(result.items):
+                result = result.items[place]
+            elif isinstance(result, Called):
+                return replace(result, name=f"{result.name}[{place}]") if place else result
+            elif isinstance(result, Value | Record | Entries | Items):
+                return Missing(name=one.target, line=one.value.lineno, why="it is unpacked from something else")
+        return self._with_attributes(one, result, site)
+
+    def _with_attributes(self, one: Binding, result: Result, site: Site) -> Result:
+        """A call's result with the attributes that later statements assign to its name."""
+        if not isinstance(result, Called | Record | Entries) or "." in one.target:
+            return result
+        later: dict[str, Result] = {}
+        for name, bindings in site.scope.bindings.items():
+            if name.startswith(f"{one.target}."):
+                rest = name[len(one.target) + 1 :]
+                held = [binding for binding in bindings if binding.order > one.order]
+                if held:
+                    found = self._bound(held, replace(site, order=2**31, under=one.under))
+                    later |= {rest: found} if found is not None else {}
+        if not later:
+            return result
+        if isinstance(result, Record | Entries):
+            return replace(result, items={**result.items, **later})
+        return replace(result, assigned={**result.assigned, **later})
+
+    def _holds(self, under: tuple[Condition, ...], site: Site) -> tuple[bool | None, Missing | None]:
+        """Whether conditions hold; those of the place itself do. With what is missing to tell."""
+        given = {(id(test), truth) for test, truth, _ in site.under}
+        unknown: Missing | None = None
+        for test, truth, order in under:
+            if (id(test), truth) in given:
+                continue
+            if (id(test), not truth) in given:
+                return False, None
+            found = self.evaluate(test, replace(site, order=order, under=()))
+            known = self.truth(found)
+            if known is None:
+                missing = plain(found)
+                unknown = unknown or (missing if isinstance(missing, Missing) else None)
+                unknown = unknown or Missing(name=shown(test), line=test.lineno, why="the condition is unknown")
+            elif known is not truth:
+                return False, None
+        return (True, None) if unknown is None else (None, unknown)
+
+    def holds(self, site: Site) -> bool | None:
+        """Whether the branches that lead to a place are taken; None where that is not known."""
+        return self._holds(site.under, replace(site, under=()))[0]
+
+    def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
+        """What a parameter of a function is given: by the call that is followed, by its one call, else its default."""
+        if site.caller is not None and scope is site.scope:
+            return self._given(scope, name, [site.caller])
+        key = (id(scope), name)
+        if key not in self._parameters:
+            self._parameters[key] = None  # while it is looked for
+            self._parameters[key] = self._given(scope, name, None)
+        return self._parameters[key]
+
+    def _given(self, scope: Scope, name: str, calls: list[tuple[ast.Call, Site]] | None) -> Result | None:
+        function = scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        spec = function.args
+        names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        called = function.name
+        if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
+            called = scope.parent.node.name
+        calls = self._calls_of(called) if calls is None else calls
+        if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
+            own = {*names, *(one.arg for one in spec.kwonlyargs)}
+            return self._others(calls[0], own) if calls else self._rest_of_command_line(own)
+        if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
+            return None
+        default = default_of(spec, name)
+        given = [self._passed(call, site, names, name) for call, site in calls]
+        passed = [one for one in given if one is not None]
+        if passed and (len(passed) == len(given) or default is None):
+            return passed[0] if len(passed) == 1 else named_as(one_of(passed, None, function), name)
+        if name in self.given and not passed:  # fire, typer and click fill parameters from the command line
+            return Value(value=self.given[name], notes=(f"--{name} = {self.given[name]!r} (--args)",))
+        configured = self.answer.configured(function)
+        if configured is not None and names[:1] == [name]:
+            return configured
+        click_default, decorated = decorated_default(function, name)
+        if decorated and click_default is None:
+            return Missing(name=name, line=function.lineno, why=f"{name} is given on the command line")
+        default = click_default or default
+        if default is not None:
+            outer = Site(scope=scope.parent or scope, order=2**31)
+            found = self.evaluate(inner_default(default), outer)
+            return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
+
+    def _rest_of_command_line(self, names: set[str]) -> Entries:
+        """What `**kwargs` of a function holds that fire or the like calls."""
+        rest = {key: value for key, value in self.given.items() if key not in names}
+        return Entries(
+            items={key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in rest.items()}
+        )
+
+    def _others(self, call: tuple[ast.Call, Site], names: set[str]) -> Entries:
+        """What `**kwargs` of a function holds: the keywords of its call that have no parameter of their own."""
+        node, site = call
+        _, named, unknown = self.arguments(Called(name="", node=node, site=site))
+        return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
+
+    def _calls_of(self, name: str) -> list[tuple[ast.Call, Site]]:
+        return [
+            (call, site)
+            for call, site in self.found.calls
+            if isinstance(call.func, ast.Name | ast.Attribute) and (dotted(call.func) or "").rpartition(".")[2] == name
+        ]
+
+    def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return self.evaluate(keyword.value, site)
+            if keyword.arg is None:
+                spread = self.evaluate(keyword.value, site)
+                if isinstance(spread, Entries | Record) and name in spread.items:
+                    return spread.items[name]
+        ordered = names[1:] if names[:1] == ["self"] else names
+        place = ordered.index(name) if name in ordered else len(call.args)
+        if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
+            return self.evaluate(call.args[place], site)
+        return None

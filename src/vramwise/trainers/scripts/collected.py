@@ -1,0 +1,138 @@
+"""What is collected of one training: keys with their values, places, and what is not known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.results import Called, Missing, Result, Value, plain
+from vramwise.documents.python.scopes import Site
+from vramwise.documents.python.source import Source
+from vramwise.types import Home, KeyPath, Span, Unsaid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A call that trains."""
+
+    call: ast.Call
+    site: Site
+    name: str  # of the trainer's class, as the library has it
+    trainer: str
+    kind: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Collected:
+    """What one training is given, collected as keys."""
+
+    found: Found
+    evaluator: Evaluator
+    source: Source
+    said: Mapping[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    spans: dict[KeyPath, Span] = field(default_factory=dict)
+    homes: dict[str, Home] = field(default_factory=dict)
+    unsaid: list[Unsaid] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    facts: dict[str, int] = field(default_factory=dict)
+    unsloth: bool = False
+    # A method has given the weights their type, whatever they were loaded as.
+    cast: bool = False
+    depth: int = 0
+    # Key → the argument of a home that says it.
+    written: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def is_open(self, key: str) -> bool:
+        """Whether a key is known to be given, but not its value."""
+        return any(one.key == key for one in self.unsaid)
+
+    def owner(self, called: Called) -> Result | None:
+        """The object that a method is called on; None for a function."""
+        function = called.node.func
+        return self.evaluator.evaluate(function.value, called.site) if isinstance(function, ast.Attribute) else None
+
+    def add(self, key: str, result: Result, *, role: str = "", argument: str = "") -> None:
+        """A key with what an argument gives it, and where that is written."""
+        if key in self.said:
+            self.values[key] = self.said[key]
+            self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
+            return
+        found = plain(result)
+        if isinstance(found, Missing):
+            self.unsaid.append(unsaid_of(key, found))
+            return
+        self.values[key] = _as_yaml(found.value)
+        self.assumed += [f"{key}: {note}" for note in found.notes]
+        home = self.homes.get(role)
+        if home is not None and argument in home.arguments:
+            start, end = home.arguments[argument]
+            self.written[key] = (role, argument)
+            value = self.source.span(found.node) if found.node is not None and hasattr(found.node, "lineno") else None
+            at = self.source.text.find("=", start, end)
+            inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
+            first, last = value or inside
+            self.spans[(key,)] = Span(
+                key_start=start, key_end=at, value_start=first, value_end=last, shared=value is None
+            )
+
+    def put(self, key: str, value: Any) -> None:
+        """A key that follows from a call, where none says it."""
+        if key in self.said:
+            value = self.said[key]
+        self.values.setdefault(key, value)
+
+    def home(self, role: str, called: Called) -> None:
+        """Keep where a call takes its arguments, the first one of each role: edits go there."""
+        node = called.node
+        if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
+            return
+        text = self.source.text
+        _, end = self.source.span(node)
+        _, function_end = self.source.span(node.func)
+        opening = text.find("(", function_end, end)
+        if opening < 0:
+            return
+        arguments = {one.arg: self.source.span(one) for one in node.keywords if one.arg is not None}
+        self.homes[role] = Home(
+            name=called.last, line=node.lineno, open_end=opening + 1, close_start=end - 1, arguments=arguments
+        )
+
+    def argument_line(self, role: str, argument: str) -> int:
+        """The line of an argument; that of the trainer's call where it is not written in the home of its role."""
+        home = self.homes.get(role)
+        if home is None or argument not in home.arguments:
+            return self.found.call.lineno
+        return self.source.text.count("\n", 0, home.arguments[argument][0]) + 1
+
+    def lacking(self, key: str, unknown: list[Missing]) -> None:
+        """Note what cannot be known of a call's arguments."""
+        self.unsaid += [unsaid_of(key, one) for one in unknown]
+
+
+def is_none(result: Result) -> bool:
+    """Whether a result is known to be None."""
+    return isinstance(result, Value) and result.value is None
+
+
+def is_true(result: Result | None) -> bool:
+    """Whether a result is known and counts as true."""
+    found = plain(result) if result is not None else None
+    return isinstance(found, Value) and bool(found.value)
+
+
+def unsaid_of(key: str, missing: Missing) -> Unsaid:
+    """What is missing, as the value of a key."""
+    return Unsaid(key=key, name=missing.name, line=missing.line, why=missing.why, either=missing.either)
+
+
+def _as_yaml(value: Any) -> Any:
+    """A value as a config would hold it."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return [_as_yaml(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _as_yaml(held) for key, held in value.items()}
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,0 +1,130 @@
+"""How a script loads its model: the call's own arguments, quantisation, and the adapter on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.documents.python.results import Called, Entries, Missing, Record, Result, Value, plain
+from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.collected import Collected, is_true, unsaid_of
+
+EMPTY = "the model's name is empty until the command line gives one"
+
+
+class Loads(Collected):
+    """Reads `from_pretrained`, BitsAndBytesConfig and LoraConfig."""
+
+    __slots__ = ()
+
+    def _quantized(self, config: Result) -> None:
+        if isinstance(config, Called) and config.last == "BitsAndBytesConfig":
+            self.home("quantization", config)
+            _, named, unknown = self.evaluator.arguments(config)
+            self.lacking("quantization", unknown)
+            for argument, key in calls.ARGUMENTS["quantization"].items():
+                if argument in named:
+                    self.add(key, named[argument], role="quantization", argument=argument)
+        elif isinstance(config, Missing):
+            self.unsaid.append(unsaid_of("quantization", config))
+
+    def read_adapter(self, config: Result) -> None:
+        """A LoraConfig; what it leaves out has PEFT's defaults, not those of TRL's command."""
+        if isinstance(config, Missing):
+            self.unsaid.append(unsaid_of("adapter", config))
+            return
+        if isinstance(config, Called) and config.last == "get_peft_config":
+            self._of_command_line(config)
+            return
+        if not isinstance(config, Called) or not config.last.endswith("Config"):
+            return
+        self.put("use_peft", True)
+        self.home("lora", config)
+        _, named, unknown = self.evaluator.arguments(config)
+        self.lacking("adapter", unknown)
+        for argument, key in calls.ARGUMENTS["lora"].items():
+            if argument in named:
+                self.add(key, named[argument], role="lora", argument=argument)
+        for key, default in calls.LORA_DEFAULTS.items():
+            self.put(key, default)
+
+    def _of_command_line(self, config: Called) -> None:
+        """TRL's `get_peft_config`: an adapter where the command line says `--use_peft`."""
+        positional, _, _ = self.evaluator.arguments(config)
+        held = positional[0] if positional else None
+        if isinstance(held, Called | Record):
+            items = held.assigned if isinstance(held, Called) else held.items
+            for key in ("use_peft", *calls.ARGUMENTS["lora"].values()):
+                if key in items:
+                    self.add(key, items[key])
+
+    def read_unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
+        """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
+        self.home("lora", called)
+        self.put("use_peft", True)
+        for argument, key in calls.UNSLOTH_ARGUMENTS["lora"].items():
+            if argument in named:
+                self.add(key, named[argument], role="lora", argument=argument)
+
+    def _unsloth_loaded(self, called: Called, owner: str) -> None:
+        if owner in calls.UNSLOTH_COMPILED:
+            self.put("fast_model", True)
+        if owner == "FastVisionModel":
+            self.facts["vision"] = called.node.lineno
+
+    def read_prepared(self, called: Called, named: Mapping[str, Result]) -> None:
+        """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""
+        self.facts["prepared"] = called.node.lineno
+        off = named.get("use_gradient_checkpointing")
+        if off is None or is_true(off):
+            self.put("gradient_checkpointing", True)
+            self.assumed.append(f"gradient_checkpointing: turned on by {called.last} (line {called.node.lineno})")
+
+    def read_loading(self, named: Mapping[str, Result], role: str = "") -> None:
+        """Arguments of `from_pretrained`, from the call or from a mapping."""
+        listed = calls.UNSLOTH_ARGUMENTS if self.unsloth else calls.ARGUMENTS
+        for argument, key in listed["model"].items():
+            if argument in named and key != "model_name_or_path" and not (key == "dtype" and self.cast):
+                self.add(key, named[argument], role=role, argument=argument)
+        flash = named.get("use_flash_attention_2")
+        if flash is not None and isinstance(held := plain(flash), Value) and held.value:
+            self.put("attn_implementation", "flash_attention_2")
+        if "quantization_config" in named:
+            self._quantized(named["quantization_config"])
+
+    def read_init(self, kwargs: Result) -> None:
+        """`model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""
+        if isinstance(kwargs, Entries):
+            self.read_loading(kwargs.items)
+        elif isinstance(kwargs, Missing):
+            self.unsaid.append(unsaid_of("model", kwargs))
+
+    def _named_model(self, name: Result, argument: str) -> None:
+        if isinstance(name, Value) and name.value == "":
+            name = Missing(name="model_name_or_path", line=self.homes["model"].line, why=EMPTY)
+        self.add("model_name_or_path", name, role="model", argument=argument)
+
+    def _model_name(self, result: Result) -> Result:
+        """A config object stands for the model that it is of."""
+        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
+            return self.evaluator.evaluate(result.node.args[0], result.site)
+        return result
+
+    def read_loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:
+        """`from_pretrained`: the model's name, its type, quantisation, attention."""
+        self.unsloth = self.unsloth or owner in calls.UNSLOTH_MODELS
+        self.home("model", called)
+        names = ("pretrained_model_name_or_path", "model_name", "model_id", "config")
+        name = next((named[one] for one in names if one in named), positional[0] if positional else None)
+        if name is not None:
+            argument = next((one for one in names if one in named), "")
+            self._named_model(self._model_name(name), argument)
+        self.read_loading(named, role="model")
+        if self.unsloth:
+            self._unsloth_loaded(called, owner)
+        elif "dtype" not in self.values:
+            self.facts["no dtype"] = called.node.lineno
+        if "device_map" in named:
+            self.facts["device_map"] = called.node.lineno
+            spread = plain(named["device_map"])
+            if isinstance(spread, Value) and spread.value in calls.SPREADS:
+                self.facts["device_map spread"] = called.node.lineno

@@ -1,0 +1,72 @@
+"""The user's own script in a child, started as the user starts it, guarded. The script itself is never changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vramwise.errors import VramwiseError
+from vramwise.trainers.launch import read_launch
+from vramwise.training.hosted.entries import SCRIPT
+from vramwise.training.plan import TrainPlan
+
+SCRIPTS = "script"
+_OLDEST = (3, 11)
+_ASK = (
+    "import json, sys, sysconfig as s; "
+    "print(json.dumps([sys.version_info[:2], s.get_path('purelib'), s.get_path('platlib')]))"
+)
+
+
+def script_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
+    """The command of one attempt: the user's own words, with our entry in front of the script."""
+    return [*plan.command, SCRIPT, SCRIPTS, plan_path, plan.config_path, *plan.arguments]
+
+
+def command_of(words: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """What starts a script, the script, and its arguments: `train.py --lr 1e-5`, or a launch line that runs one."""
+    if words[0].endswith(".py"):
+        return (users_python(),), words[0], tuple(words[1:])
+    launch = read_launch(words)
+    if launch.script is None or launch.script not in words:
+        raise VramwiseError(
+            f"{words[0]} starts no script here: name the script, or the config with vramwise train CONFIG"
+        )
+    place = list(words).index(launch.script)
+    return tuple(words[:place]), launch.script, tuple(words[place + 1 :])
+
+
+def users_python() -> str:
+    """The Python that `python` means to the user, else our own."""
+    return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def site_of_python(command: Sequence[str]) -> tuple[str, ...]:
+    """Where the script's Python has its packages: their versions decide; () where they are our own.
+
+    Raises where that Python is too old for the guard.
+    """
+    program = Path(command[0]).name
+    python = command[0] if program.startswith("python") else _beside(command[0])
+    try:
+        done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        version, *folders = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ()
+    if tuple(version) < _OLDEST:
+        raise VramwiseError(
+            f"{python} is Python {version[0]}.{version[1]}, and the memory guard needs "
+            f"{_OLDEST[0]}.{_OLDEST[1]} or newer: use an environment with a newer Python"
+        )
+    return tuple(dict.fromkeys(folders))
+
+
+def _beside(launcher: str) -> str:
+    """The Python of a launcher's environment."""
+    found = shutil.which(launcher)
+    beside = [] if found is None else [Path(found).parent / name for name in ("python", "python3")]
+    return next((str(one) for one in beside if one.is_file()), users_python())

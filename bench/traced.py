@@ -61,7 +61,7 @@ def peaks(case: Case, timeline: Timeline) -> tuple[float, float]:
 
 
 def by_part(timeline: Timeline) -> Counter[tuple[str, int]]:
-    """How often each size of 1 MiB and more is asked for in each part of the model, in the last step."""
+    """How often each size of 1 MiB and more is asked for in each layer, forward and backward, in the last step."""
     timeline = unroll(timeline)
     last, inside = max(phase.step for phase in timeline.phases), False
     found: Counter[tuple[str, int]] = Counter()
@@ -70,8 +70,13 @@ def by_part(timeline: Timeline) -> Counter[tuple[str, int]]:
             phase = timeline.phases[event.tag]
             inside = phase.step == last and phase.name != "eval"
         elif inside and event.action == Action.ALLOC and event.size_bytes >= MIB:
-            found[timeline.tags[event.tag].label, event.size_bytes] += 1
+            found[_layer(timeline.tags[event.tag].label), event.size_bytes] += 1
     return found
+
+
+def _layer(label: str) -> str:
+    """The layer and the pass: the two do not draw the line between attention and MLP at the same operation."""
+    return f"{label.partition(':')[0]}{': backward' if label.endswith(': backward') else ''}"
 
 
 def differences(hand: Timeline, trace: Timeline) -> Iterator[str]:

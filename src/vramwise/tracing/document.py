@@ -162,7 +162,10 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
 
 def _integer(config: Any, *names: str) -> int | None:
     for name in names:
-        value = getattr(config, name, None)
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # configs whose layers differ refuse to answer for all of them
+            continue
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None

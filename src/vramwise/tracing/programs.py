@@ -22,6 +22,9 @@ def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> d
         raise Lost(f"its code uses an autograd function of its own, before {lost[0].get('f', lost[0]['k'])}")
     at = max(place for place, row in enumerate(rows) if row["k"] == "linear" and row["i"][1] == f"p:{head}")
     outer = [name for cut in cuts for _, name in cut.given]
+    known = {traced.ids, *_made(rows[: cuts[0].begin]), *[cut.hidden for cut in cuts]}
+    if any(name[0] == "t" and name not in known for name in outer):
+        raise Lost("a layer is given what another layer made")
     before = _program(rows[: cuts[0].begin], [traced.ids], cuts[0].hidden, "")
     before["shown"] = [name for name in dict.fromkeys(outer) if name in _made(before["steps"])]
     after = _program(rows[cuts[-1].end : at], [cuts[-1].result], rows[at]["i"][0], "")

@@ -15,7 +15,7 @@ from vramwise.types.model import Trace
 FORMAT = 1
 # as for models that families describe
 _MOST_LAYERS, _MOST_STEPS, _MOST_PARAMETERS, _LARGEST = 320, 50_000, 200_000, 2**31
-_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "del"}
+_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del"}
 _KINDS = {"embedding", "linear", "conv1d", "bias", "norm", "lm_head", "experts", "router", "other"}
 _TYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"}
 _SIZES = {
@@ -105,7 +105,7 @@ def _check_program(program: Mapping[str, Any]) -> None:
     for step in program["steps"]:
         _wanted(step["k"] in _CALLS, "steps")
         _names(step["i"])
-        if step["k"] in ("del", "mask"):
+        if step["k"] in ("del", "mask", "wants"):
             continue
         for made, source, dtype, shape, _ in step["o"]:
             _names([made], [] if source is None else [source])

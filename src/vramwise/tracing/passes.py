@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -169,7 +170,7 @@ def run_pass(
         follow_cuda()
     cut = _Layers(recorder, layers, running)
     table = model.get_input_embeddings()
-    hook = table.register_forward_hook(_wants_gradient) if frozen else None
+    hook = table.register_forward_hook(partial(_wants_gradient, recorder)) if frozen else None
     _under_way.append(recorder)
     try:
         with mode, ExitStack() as stack:
@@ -197,5 +198,8 @@ def run_pass(
     return Traced(recorder.instructions[:forward], cut.cuts, name)
 
 
-def _wants_gradient(module: Any, args: Any, out: torch.Tensor) -> None:
+def _wants_gradient(recorder: Recorder, module: Any, args: Any, out: torch.Tensor) -> None:
+    """As PEFT's hook on the embeddings, which may be scaled inside of their module."""
+    recorder.resolve()
+    recorder.instructions.append({"k": "wants", "i": [recorder.name(out)], "o": [], "x": []})
     out.requires_grad_(True)

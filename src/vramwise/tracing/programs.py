@@ -49,7 +49,7 @@ def _layer(cut: Cut, rows: list[Raw], layers: str) -> Program:
 
 
 def _made(steps: list[Raw]) -> set[str]:
-    return {item[0] for row in steps if row["k"] not in ("del", "mask") for item in row["o"]}
+    return {item[0] for row in steps if row["k"] not in ("del", "mask", "wants") for item in row["o"]}
 
 
 def _program(rows: list[Raw], given: list[str], result: str, start: str) -> Program:

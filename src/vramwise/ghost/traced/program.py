@@ -156,7 +156,7 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
     steps = []
     for row in rows["steps"]:
         inputs = tuple([register(name) for name in row["i"]])
-        if row["k"] in ("del", "mask"):
+        if row["k"] in ("del", "mask", "wants"):
             steps.append(Step(row["k"], inputs, (), (), (), None, {}))
             continue
         results = []

@@ -52,6 +52,9 @@ def run(
         elif kind == "mask":
             if masks is not None:
                 masks()
+        elif kind == "wants":
+            if hook is not None:
+                registers[step.inputs[0]] = _hooked(hook, registers[step.inputs[0]])
         elif kind == "op":
             _op(t, step, registers)
         elif kind == "linear":
@@ -62,8 +65,13 @@ def run(
             assert kernel is not None
             registers[step.results[0].register] = _attend(t, kernel, registers, step, mask)
         else:
-            registers[step.results[0].register] = _named(t, step, registers, hook)
+            registers[step.results[0].register] = _named(t, step, registers)
     return registers
+
+
+def _hooked(hook: Hook, x: Tensor | None) -> Tensor:
+    assert x is not None
+    return hook(x)
 
 
 def _call(t: Tape, layer: Projection, registers: Registers, place: int) -> Tensor:
@@ -102,15 +110,14 @@ def _joined(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (out,)
 
 
-def _named(t: Tape, step: Step, registers: Registers, hook: Hook | None) -> Tensor:
+def _named(t: Tape, step: Step, registers: Registers) -> Tensor:
     given = [registers[place] for place in step.inputs]
     first = given[0]
     assert first is not None
     if step.kind == "embedding":
         weight = given[1]
         assert isinstance(weight, Parameter)
-        out = embedding(t, weight, first)
-        return out if hook is None else hook(out)
+        return embedding(t, weight, first)
     if step.kind == "dropout":
         return dropout(t, first, step.more["rate"])
     key, value = given[1], given[2]

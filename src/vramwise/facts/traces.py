@@ -55,7 +55,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         layers=document["layers"],
         embedding=document["embedding"],
         final_norm=document["final_norm"],
-        head=document["head"].removesuffix(".weight"),
+        head="lm_head" if sizes["tie_word_embeddings"] else document["head"].removesuffix(".weight"),
         kinds=kinds,
         scaled_logits=not capped and any(word.startswith(("mul", "div")) for word in tail),
         modes=document["modes"],

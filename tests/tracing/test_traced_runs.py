@@ -52,7 +52,6 @@ def peaks(case):
 WIDE = {
     "full, norms and tables in fp32": "bf16, fp32 norms, fp32 tables, autocast",
     "full, fp32 weights": "fp32, autocast",
-    "4-bit lora": "bf16, fp32 norms, fp32 tables, autocast",
 }
 
 

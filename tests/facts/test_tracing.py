@@ -168,3 +168,13 @@ def test_a_trace_is_predicted_without_torch(tmp_path, changes, not_installed):
     found = vramwise.predict(path, Options(gpu="24GB"))
     assert any("traced from transformers 5." in one for one in map(str, found.assumptions))
     assert found.needs.peak_reserved_bytes > 100 * 1024**2
+
+
+def test_torch_and_transformers_are_asked_for_their_versions_only(monkeypatch):
+    monkeypatch.delenv(tracing.SWITCH)
+    found = {"transformers": "5.22.2", "torch": "2.13.0+cpu"}
+    monkeypatch.setattr(tracing, "version", found.__getitem__)
+    assert tracing.installed() == ("5.22.2", "2.13.0+cpu")
+    tracing.installed.cache_clear()
+    found["transformers"] = "4.57.6"
+    assert tracing.installed() is None

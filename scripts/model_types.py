@@ -75,7 +75,7 @@ def reason(error: str) -> str:
     if error.startswith("Differs"):
         return "the number of operations depends on the length (a scan or chunks written in Python)"
     if error.startswith("Lost"):
-        return "it uses an autograd function of its own"
+        return error.removeprefix("Lost: ").partition(", before")[0]
     if error.startswith("LookupError"):
         return "its layers are not one list of `num_hidden_layers`"
     words = " ".join(error.split())

@@ -124,7 +124,10 @@ def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
         if EXPANDABLE in run.allocator.settings
         else run.allocator.settings or "default allocator",
     )
-    yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
+    if model.trace is not None:
+        yield "family", "a traced model"
+    else:
+        yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
     yield "experts", "a mixture of experts" if model.num_experts else "dense"
     yield "tower", "a vision or audio tower" if model.tower or model.text_part else "text alone"
     yield "cards", "several GPUs" if run.batch.gpus > 1 else "one GPU"

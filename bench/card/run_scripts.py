@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--jobs", type=int, default=5)
-    parser.add_argument("--site", default="/tmp/us/site")
+    parser.add_argument("--site", required=True)
     parser.add_argument("--only", default="", help="names to run, with commas between")
     parser.add_argument("--tiny", action="store_true", help="tiny models: a rehearsal on the CPU")
     asked = parser.parse_args()

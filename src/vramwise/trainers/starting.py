@@ -86,6 +86,27 @@ class Start:
         return self.source.format == "pairs"
 
 
+class Starter(Protocol):
+    """How new configs of a trainer are written: its module `start`.
+
+    `GROUPS`: its keys in the order in which a person reads them, in groups; other keys go to the last group but one.
+    """
+
+    GROUPS: tuple[tuple[str, ...], ...]
+
+    def start(self, start: Start) -> Mapping[str, Any]:
+        """The values of a config that can be run; a VramwiseError where the trainer does not read such data."""
+        ...
+
+    def launch(self, run: RunSpec, path: str) -> str:
+        """The command that trains the config at `path`."""
+        ...
+
+    def companions(self, start: Start) -> Mapping[str, str]:
+        """Files that the config needs beside it, by their paths, with their text."""
+        ...
+
+
 @runtime_checkable
 class Starts(Protocol):
     """A trainer that writes new configs."""
@@ -95,20 +116,8 @@ class Starts(Protocol):
         """Its short name."""
         ...
 
-    def start(self, start: Start) -> Mapping[str, Any]:
-        """The values of a config that can be run; a VramwiseError where the trainer does not read such data."""
-        ...
-
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Its keys in the order in which a person reads them, in groups; other keys go to the last group but one."""
-        ...
-
-    def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains the config at `path`."""
-        ...
-
-    def companions(self, start: Start) -> Mapping[str, str]:
-        """Files that the config needs beside it, by their paths, with their text."""
+    def starter(self) -> Starter:
+        """What writes them."""
         ...
 
 

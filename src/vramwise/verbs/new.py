@@ -92,7 +92,7 @@ def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
     wishes = Wishes(model=ask.model, adapter="lora", rank=ask.rank)
     script = _as_script(ask, trainer)
     first = Start(wishes=wishes, source=source, script=script)
-    subject = open_subject(trainer.start(first), options, online=ask.online).with_data()
+    subject = open_subject(trainer.starter().start(first), options, online=ask.online).with_data()
     if subject.model is None:
         raise VramwiseError(subject.model_missing)
     gpu = subject.target.gpu
@@ -134,7 +134,7 @@ def _written(
     """The chosen trial as a text, read again as anybody would read it."""
     fitted = _fixed(chosen.fitted)
     comments = reasons(plan, chosen, fitted, found, better)
-    companions = trainer.companions(chosen.start)
+    companions = trainer.starter().companions(chosen.start)
     launch, silenced = _launch(plan, trainer, fitted)
     comments = _with_silenced(comments, silenced)
     head = _head(plan, chosen, launch, companions)
@@ -143,7 +143,7 @@ def _written(
         text = trainer.script(fitted.document.values, chosen.start, comments, _with_first(head, comments))
         options = replace(options, trainer=None)  # a script says whose it is
     else:
-        text = config_text(fitted.document.values, trainer.groups(), comments, _with_first(head, comments))
+        text = config_text(fitted.document.values, trainer.starter().GROUPS, comments, _with_first(head, comments))
     subject = open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
     speed = subject.speed()
     return New(
@@ -187,7 +187,7 @@ def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence
         assert isinstance(trainer, WritesScripts)
         command = trainer.launch_script(fitted.run, path)
     else:
-        command = trainer.launch(fitted.run, path)
+        command = trainer.starter().launch(fitted.run, path)
     if expandable_segments(fitted.run) is None:
         return command, ()
     target = replace(fitted.target, alloc_conf=EXPANDABLE)

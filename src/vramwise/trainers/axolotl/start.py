@@ -10,7 +10,7 @@ from vramwise.trainers.axolotl.spell.sharding import FETCH
 from vramwise.trainers.starting import Source, Start
 from vramwise.types import RunSpec
 
-GROUPS = (
+GROUPS: tuple[tuple[str, ...], ...] = (
     ("base_model", "adapter", "load_in_4bit", "lora_r", "lora_alpha", "lora_target_linear", "lora_target_modules"),
     ("rl", "datasets", "chat_template", "val_set_size", "output_dir"),
     ("sequence_len", "sample_packing", "pad_to_sequence_len"),
@@ -106,6 +106,11 @@ def _text(source: Source) -> dict[str, Any]:
 
 
 _TYPES = {"alpaca": _alpaca, "chat": _chat, "prompt": _prompt, "pairs": _pairs, "text": _text}
+
+
+def companions(start: Start) -> dict[str, str]:
+    """None: the config names its data."""
+    return {}
 
 
 def launch(run: RunSpec, path: str) -> str:

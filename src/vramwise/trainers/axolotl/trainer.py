@@ -11,7 +11,7 @@ from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
 
 if TYPE_CHECKING:
-    from vramwise.trainers.starting import Start
+    from vramwise.trainers.starting import Starter
     from vramwise.trainers.vocabulary import KeyFact
     from vramwise.trainers.wishes import Wishes
 
@@ -119,27 +119,11 @@ class Axolotl:
 
         return compose(wishes)
 
-    def start(self, start: Start) -> Mapping[str, Any]:
-        """A config that can be run."""
-        from vramwise.trainers.axolotl.start import start as started
+    def starter(self) -> Starter:
+        """What writes new configs."""
+        from vramwise.trainers.axolotl import start
 
-        return started(start)
-
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The order of a new config."""
-        from vramwise.trainers.axolotl.start import GROUPS
-
-        return GROUPS
-
-    def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains it."""
-        from vramwise.trainers.axolotl.start import launch
-
-        return launch(run, path)
-
-    def companions(self, start: Start) -> Mapping[str, str]:
-        """None: the config names its data."""
-        return {}
+        return start
 
     def rules(self) -> Sequence[Rule]:
         """Rules about Axolotl's own keys."""

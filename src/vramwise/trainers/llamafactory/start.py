@@ -11,7 +11,7 @@ from vramwise.trainers.llamafactory.compose import compose
 from vramwise.trainers.starting import Source, Start
 from vramwise.types import RunSpec
 
-GROUPS = (
+GROUPS: tuple[tuple[str, ...], ...] = (
     ("model_name_or_path", "quantization_bit", "stage", "do_train", "pref_beta", "pref_loss"),
     ("finetuning_type", "lora_rank", "lora_alpha", "lora_target"),
     ("dataset_dir", "dataset", "val_size", "output_dir"),

@@ -13,7 +13,7 @@ from vramwise.trainers.signs import Sign
 from vramwise.types import Change, Document, RunSpec, Stack, Target
 
 if TYPE_CHECKING:
-    from vramwise.trainers.starting import Start
+    from vramwise.trainers.starting import Starter
     from vramwise.trainers.wishes import Wishes
 
 
@@ -85,29 +85,11 @@ class LlamaFactory(ArgumentsTrainer):
 
         return compose(wishes)
 
-    def start(self, start: Start) -> Mapping[str, Any]:
-        """A config that can be run."""
-        from vramwise.trainers.llamafactory.start import start as started
+    def starter(self) -> Starter:
+        """What writes new configs."""
+        from vramwise.trainers.llamafactory import start
 
-        return started(start)
-
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The order of a new config."""
-        from vramwise.trainers.llamafactory.start import GROUPS
-
-        return GROUPS
-
-    def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains it."""
-        from vramwise.trainers.llamafactory.start import launch
-
-        return launch(run, path)
-
-    def companions(self, start: Start) -> Mapping[str, str]:
-        """The entry of `dataset_info.json`."""
-        from vramwise.trainers.llamafactory.start import companions
-
-        return companions(start)
+        return start
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Versions whose facts are known, with the versions they install with."""

@@ -10,7 +10,7 @@ from vramwise.trainers.trl.compose import compose
 from vramwise.trainers.trl.kind import kind_name
 from vramwise.types import RunSpec
 
-GROUPS = (
+GROUPS: tuple[tuple[str, ...], ...] = (
     ("model_name_or_path", "dtype", "use_peft", "load_in_4bit", "lora_r", "lora_alpha", "lora_target_modules"),
     ("beta", "precompute_ref_log_probs", "dataset_name", "datasets", "dataset_text_field", "test_split_size"),
     ("output_dir",),
@@ -89,6 +89,11 @@ def refuse_unread(source: Source) -> None:
         f"TRL's command does not read the columns {columns} of {source.path}: write a script with --as script, which "
         "maps them, or choose another --trainer"
     )
+
+
+def companions(start: Start) -> dict[str, str]:
+    """None: the config names its data."""
+    return {}
 
 
 def launch(run: RunSpec, path: str) -> str:

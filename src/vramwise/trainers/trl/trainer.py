@@ -16,7 +16,7 @@ from vramwise.trainers.signs import Sign
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 
 if TYPE_CHECKING:
-    from vramwise.trainers.starting import Start
+    from vramwise.trainers.starting import Start, Starter
     from vramwise.trainers.wishes import Wishes
 
 # TRL pins nothing: what was the newest when each came out.
@@ -131,27 +131,11 @@ class Trl(ArgumentsTrainer):
             )
         return compose(wishes)
 
-    def start(self, start: Start) -> Mapping[str, Any]:
-        """A config that can be run."""
-        from vramwise.trainers.trl.start import start as started
+    def starter(self) -> Starter:
+        """What writes new configs."""
+        from vramwise.trainers.trl import start
 
-        return started(start)
-
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The order of a new config."""
-        from vramwise.trainers.trl.start import GROUPS
-
-        return GROUPS
-
-    def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains it."""
-        from vramwise.trainers.trl.start import launch
-
-        return launch(run, path)
-
-    def companions(self, start: Start) -> Mapping[str, str]:
-        """None: the config names its data."""
-        return {}
+        return start
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
         """The same training as a Python script."""

@@ -12,7 +12,7 @@ from vramwise.trainers.wishes import Wishes
 from vramwise.types import RunSpec
 
 # The sections of the command's file.
-GROUPS = (("model",), ("data",), ("training",), ("lora",), ())
+GROUPS: tuple[tuple[str, ...], ...] = (("model",), ("data",), ("training",), ("lora",), ())
 _ALPHA_PER_RANK = 2
 _DROPOUT = 0
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -128,6 +128,11 @@ def _section(source: Source) -> Mapping[str, Any]:
             f"Unsloth's command does not read the columns {columns} of {source.path}: write a script with --as script"
         )
     return {"local_dataset": [source.path], "format_type": _FORMATS[source.format]}
+
+
+def companions(start: Start) -> dict[str, str]:
+    """None: the config names its data."""
+    return {}
 
 
 def launch(run: RunSpec, path: str) -> str:

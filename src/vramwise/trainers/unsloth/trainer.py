@@ -14,7 +14,7 @@ from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Severity, Stack, Target
 
 if TYPE_CHECKING:
-    from vramwise.trainers.starting import Start
+    from vramwise.trainers.starting import Start, Starter
 
 
 class Unsloth(ArgumentsTrainer):
@@ -119,27 +119,11 @@ class Unsloth(ArgumentsTrainer):
 
         return WORDS.get(change_id, ())
 
-    def start(self, start: Start) -> Mapping[str, Any]:
-        """A training that can be run: keys of a script, or the command's file."""
-        from vramwise.trainers.unsloth.start import start as started
+    def starter(self) -> Starter:
+        """What writes new configs."""
+        from vramwise.trainers.unsloth import start
 
-        return started(start)
-
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The sections of a new file."""
-        from vramwise.trainers.unsloth.start import GROUPS
-
-        return GROUPS
-
-    def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains a file."""
-        from vramwise.trainers.unsloth.start import launch
-
-        return launch(run, path)
-
-    def companions(self, start: Start) -> Mapping[str, str]:
-        """None: the script names its data."""
-        return {}
+        return start
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
         """A script as Unsloth's notebooks write it."""

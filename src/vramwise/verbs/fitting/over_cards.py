@@ -111,4 +111,4 @@ def _launch(subject: Subject, run: RunSpec) -> str:
     path = shlex.quote(subject.document.path)
     if subject.document.script is not None:
         return f"accelerate launch --num_processes {run.batch.gpus} {path}"
-    return subject.trainer.launch(run, path) if isinstance(subject.trainer, Starts) else ""
+    return subject.trainer.starter().launch(run, path) if isinstance(subject.trainer, Starts) else ""

@@ -133,7 +133,7 @@ def _starts(plan: Plan, method: str, packed: bool) -> Iterator[Start]:
 
 
 def _opened(start: Start, trainer: Starts, options: Options, plan: Plan) -> tuple[Start, Subject]:
-    subject = open_subject(trainer.start(start), options, online=plan.ask.online)
+    subject = open_subject(trainer.starter().start(start), options, online=plan.ask.online)
     return start, expandable(subject)
 
 

@@ -60,7 +60,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     """The run as a user would hand it in: a file beside its model."""
     model = folder / "MODEL"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16", "random_weights": True}))
     config = {**row["config"], "base_model": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     versions = (f"axolotl=={row['axolotl']}", f"torch=={row['torch'].split('+')[0]}")

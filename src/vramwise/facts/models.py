@@ -258,6 +258,6 @@ def near_ids(name: str) -> list[str]:
     wanted = name.strip().lower()
     found = get_close_matches(wanted, spelled, n=3, cutoff=0.8)
     if not found:  # the right model under the wrong owner, or without one
-        leaves = {known.rpartition("/")[2]: known for known in spelled}
+        leaves = {known.rpartition("/")[2]: known for known in reversed(spelled)}  # the first owner wins
         found = [leaves[leaf] for leaf in get_close_matches(wanted.rpartition("/")[2], leaves, n=3, cutoff=0.85)]
     return [spelled[known] for known in found]

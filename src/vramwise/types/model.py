@@ -67,6 +67,8 @@ class ModelSpec:
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
     left_out: str = ""
+    # made up, with weights at their initial scale, as `"random_weights": true` in config.json says; else trained ones
+    random_weights: bool = False
     # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
     taken_for: str = ""
 

@@ -96,7 +96,7 @@ def _unprepared(fields: Fields) -> bool:
     reasons = (
         fsdp and (values["adapter"] == "qlora" or config.get("fsdp_config.cpu_ram_efficient_loading")),
         values["sharding"] == "zero3",
-        values["expert_quantization"] is not None,
+        bool(config.get("quantize_moe_experts")) and values["adapter"],
         values["adapter"] == "lora" and config.get("peft.loftq_config.loftq_bits"),
     )
     return any(reasons)

@@ -158,7 +158,9 @@ def main() -> None:
                 f"{within[0]} within 1 %, {within[1]} within 3 %"
             )
         if arguments.record:
-            write(found, trainer)
+            from ranks import entries_of  # it builds on this module
+
+            write([*found, *entries_of(trainer)], trainer)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,14 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
     )
 
 
+def describes(config: Mapping[str, Any]) -> bool:
+    """Whether a family lists the config's model_type, or the config names none: then it is refused for that."""
+    try:
+        return find_type(_text_model(config, "config.json")[0]) is not None
+    except VramwiseError:
+        return True
+
+
 def _text_model(config: Mapping[str, Any], source: str) -> tuple[str, Mapping[str, Any]]:
     """The model_type and fields of the text model: the config itself, or its text_config."""
     fields = Fields(config, {}, source)

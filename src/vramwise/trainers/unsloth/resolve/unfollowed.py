@@ -48,7 +48,7 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
         yield Unfollowed(name="vision", less=False, why="patches of images are not counted")
     if _compiled(args, target):
         why = (
-            "padded rows go through layers compiled whole, which are predicted uncompiled (up to a fifth more was seen)"
+            "padded rows go through layers compiled whole, which are predicted uncompiled (up to a quarter more was seen)"
         )
         yield Unfollowed(name="compiled layers", less=False, why=why)
     if kind in ("grpo", "rloo"):

@@ -47,9 +47,7 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
     if script is not None and "vision" in script.facts:
         yield Unfollowed(name="vision", less=False, why="patches of images are not counted")
     if _compiled(args, target):
-        why = (
-            "padded rows go through layers compiled whole, which are predicted uncompiled (up to a quarter more was seen)"
-        )
+        why = "padded rows go through compiled layers, which are predicted uncompiled (up to a quarter more was seen)"
         yield Unfollowed(name="compiled layers", less=False, why=why)
     if kind in ("grpo", "rloo"):
         why = "Unsloth's own loss and generation are predicted as TRL's"

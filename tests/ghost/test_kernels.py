@@ -12,6 +12,7 @@ from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.ops.attention import kernel_of
+from vramwise.ghost.ops.by_sample import attention_of_rows
 from vramwise.ghost.ops.efficient import kernel_for, workspace_bytes
 from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.liger import rotate_in_place
@@ -153,3 +154,25 @@ def test_flash_attention_shares_out_the_keys_of_few_rows(rows, heads, width, par
     before = len(t.events)
     flash_attention(t, q, k, v, sequences=rows)
     assert len([event for event in t.events[before:] if event[0] == Action.ALLOC]) == 4
+
+
+@pytest.mark.parametrize(("tokens", "padded"), [(512, 640), (500, 512)])
+def test_rows_are_padded_for_cudnn_and_cut_again(tokens, padded):
+    """To a multiple of 128, by at least one: queries, grouped keys and values are copied, the result is a view."""
+    t = Tape(Hardware())
+    q, k, v = (t.new((2, heads, tokens, 64), BF16) for heads in (8, 2, 2))
+    before = len(t.events)
+    out = attention_of_rows(t, q, k, v)
+    asked = [event[2] for event in t.events[before:] if event[0] == Action.ALLOC]
+    assert asked[:3] == [2 * heads * padded * 64 * 2 for heads in (8, 2, 2)]
+    assert asked.count(2 * 8 * padded * 64 * 2) == 2  # the padded queries and the result
+    assert (out.shape, out.view) == (q.shape, True)
+
+
+def test_rows_stay_as_they_are_for_other_kernels():
+    t = Tape(hardware_of(find_gpu("a100-40gb"), (2, 11)))
+    q, k, v = (t.new((2, heads, 512, 64), BF16) for heads in (8, 2, 2))
+    before = len(t.events)
+    attention_of_rows(t, q, k, v)
+    asked = [event[2] for event in t.events[before:] if event[0] == Action.ALLOC]
+    assert 2 * 8 * 640 * 64 * 2 not in asked

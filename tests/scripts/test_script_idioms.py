@@ -697,6 +697,12 @@ def test_a_reference_model_is_seen():
         assert read(f"{body}t = {call}\n").script.facts["reference model"] == 8
 
 
+@pytest.mark.parametrize(("collator", "seen"), [("None", False), ("my_collator", True), ("Collator(1)", True)])
+def test_a_collator_is_seen(collator, seen):
+    found = read(f"t = SFTTrainer('m', data_collator={collator}, args=SFTConfig())\n")
+    assert ("data collator" in found.script.facts) is seen
+
+
 def test_a_method_under_a_false_condition_does_not_count():
     body = (
         "a = TrainingArguments('o', gradient_checkpointing=False)\nm = AutoModelForCausalLM.from_pretrained('x')\n"

@@ -13,6 +13,7 @@ from vramwise.sidecar import read_side_files
 from vramwise.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.trainers.trl.datasets import dataset_blocks
 from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
@@ -378,3 +379,29 @@ def test_a_router_s_loss_is_unfollowed_where_there_are_experts(model, names):
     text = BASE.replace("Qwen/Qwen2.5-0.5B", model) + "router_aux_loss_coef: 0.01\n"
     run = subject_of_text(text, make_target(trainer="trl"), trainer="trl").run
     assert [one.name for one in unmodelled(run)] == names
+
+
+SCRIPT = """from trl import DPOConfig, DPOTrainer
+from transformers import AutoModelForCausalLM
+from peft import LoraConfig, get_peft_model
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", dtype="bfloat16")
+{wrapped}
+DPOTrainer(model, args=DPOConfig({args})).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "wrapped", "args", "found"),
+    [
+        ("1.16.0", "", "", ("model", "bf16")),
+        ("1.15.0", "", "", ("model", "fp32")),
+        ("1.15.0", "", "model_init_kwargs={'dtype': 'bfloat16'}", ("model", "bf16")),
+        ("1.15.0", "model = get_peft_model(model, LoraConfig())", "", ("adapter_copy", "bf16")),
+        ("1.15.0", "", "precompute_ref_log_probs=True", ("none", "bf16")),
+    ],
+)
+def test_the_reference_of_a_model_that_a_script_loads(version, wrapped, args, found):
+    document = read_script("train.py", SCRIPT.format(wrapped=wrapped, args=args).encode(), Reading())
+    target = make_target(trainer="trl", versions=(f"trl=={version}",))
+    run = trainer_named("trl:dpo").resolve(document, target, {})
+    assert (run.objective.reference, run.objective.reference_dtype) == found

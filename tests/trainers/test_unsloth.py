@@ -136,6 +136,28 @@ def test_what_is_not_followed_is_said():
     assert names == {"fast_inference", "offload_embedding"}
 
 
+def script_run(source, kind, *versions):
+    document = read_script("train.py", source.encode(), Reading())
+    assert (document.script.trainer, document.script.kind) == ("unsloth", kind)
+    return trainer_named(f"unsloth:{kind}").resolve(document, make_target(trainer="unsloth", versions=versions), {})
+
+
+@pytest.mark.parametrize(("collator", "rows"), [("DataCollatorForSeq2Seq(tokenizer)", "none"), ("None", "one")])
+def test_a_collator_of_the_script_keeps_rows_apart(collator, rows):
+    given = SCRIPT.format(load="", peft="", args="").replace(
+        "model = model, args", f"data_collator = {collator}, model = model, args"
+    )
+    run = script_run(given, "sft", "torch==2.11.0")
+    assert run.shapes.packing_rows == rows
+    assert [one.name for one in run.unfollowed] == (["compiled layers"] if rows == "none" else [])
+    assert "compiled layers" not in {one.name for one in script_run(given, "sft", "torch==2.10.0").unfollowed}
+
+
+def test_preferences_are_compared_with_a_copy_of_the_adapter_in_fp32():
+    run = script_run(SCRIPT.replace("SFT", "DPO").format(load="", peft="", args=""), "dpo")
+    assert (run.objective.reference, run.loading.trains_in_fp32) == ("adapter_copy", True)
+
+
 def test_the_command_s_file():
     document = parse_document("config.yml", FILE.encode())
     assert recognise(document.values).name == "unsloth"

@@ -55,13 +55,13 @@ class PreferenceRun(Run):
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
         t, run = self.t, self.run
         spare = load_model(t, run, model, sharding, run.precision.weights_dtype) if run.objective.spare_model else None
+        if run.objective.reference == "adapter_copy":  # before the cast, which is for what is trained alone
+            self.reference_weights = with_adapter_copy(t, self.weights)
         narrow_adapters = self.casts_adapters and not run.loading.trains_in_fp32
         if run.loading.quantization is not None and run.adapter.kind is not None and narrow_adapters:
             adapters_in_bf16(t, self.weights)
         if run.objective.reference == "model":
             self.reference_weights = load_model(t, run, model, sharding, run.objective.reference_dtype)
-        elif run.objective.reference == "adapter_copy":
-            self.reference_weights = with_adapter_copy(t, self.weights)
         elif run.objective.reference == "adapter_off":
             self.reference_weights = without_adapter(self.weights)
         del spare

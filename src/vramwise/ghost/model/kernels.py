@@ -13,7 +13,7 @@ from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
 from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.attention_heads import copied_heads, interleaved_heads, repeat_heads
-from vramwise.ghost.ops.by_sample import attention_by_sample
+from vramwise.ghost.ops.by_sample import attention_by_sample, attention_of_rows
 from vramwise.ghost.ops.efficient import efficient_attention
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
 from vramwise.ghost.ops.flash import flash_attention
@@ -137,6 +137,8 @@ class RowsAttention:
         ampere = t.hardware.capability >= (8, 0)
         if packed and self.way == "segments":
             return _tokens_first(t, attention_by_sample(t, query, key, value, t.samples or 1)), None
+        if self.way == "segments" and ampere:
+            return _tokens_first(t, attention_of_rows(t, query, key, value)), None
         if self.way == "repeated" or not ampere:
             groups = query.shape[1] // key.shape[1] if t.grad_enabled else 1
             key, value = copied_heads(t, key, groups), copied_heads(t, value, groups)

@@ -31,6 +31,34 @@ def attention_by_sample(t: Tape, q: Tensor, k: Tensor, v: Tensor, samples: int) 
     return _joined(t, parts, q.shape)
 
 
+def attention_of_rows(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same for rows of equal width: one call, with the same rows added to all."""
+    if kernel_of(t.hardware, q, k, masked=False) != "cudnn":
+        return fused_attention(t, q, k, v)
+    added = _MULTIPLE - q.shape[2] % _MULTIPLE
+    wider = [_padded(t, x, added) for x in (q, k, v)]
+    out = fused_attention(t, wider[0], wider[1], wider[2])
+    del wider
+    return narrow(t, out, q.shape)
+
+
+def _padded(t: Tape, x: Tensor, added: int) -> Tensor:
+    """A copy with rows added. Its gradient is cut out, as a copy."""
+    batch, heads, tokens, width = x.shape
+    out = t.new((batch, heads, tokens + added, width), x.dtype)
+    out.heads_first = True
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_padded_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def _padded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    out = t.new(node.extra, grad.dtype)
+    out.heads_first = True
+    return (out,)
+
+
 def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
     """A sample's part of all tokens: a view, or a copy with rows added. Its gradient is laid into zeros of all."""
     batch, heads, _, width = x.shape

@@ -66,6 +66,7 @@ class Training(Chain):
             place = 2 if self.found.name in calls.REFERENCE_SECOND and len(positional) > 2 else 1
             args = positional[place]
         self._reference(named, positional)
+        self._collator(named)
         self._arguments(args)
         self._changed_arguments()
         self._old_arguments(named)
@@ -93,6 +94,12 @@ class Training(Chain):
         given = named.get("ref_model", second)
         if isinstance(given, Called) and given.last == "from_pretrained":
             self.facts["reference model"] = given.node.lineno
+
+    def _collator(self, named: Mapping[str, Result]) -> None:
+        """What puts rows together, where the trainer does not choose it."""
+        given = named.get("data_collator")
+        if given is not None and not (isinstance(given, Value) and given.value is None):
+            self.facts["data collator"] = self.found.call.lineno
 
     def _changed_arguments(self) -> None:
         """`trainer.args.x = …` behind the trainer's call."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.trl.kind import Kind
@@ -25,6 +27,8 @@ _GENERATION = ("generation_rows", "completion_len", "rows_per_prompt", "old_log_
 _FUSED_HEAD = (1, 15)
 # Before, slices were computed from fp32 copies of hidden states and the head's weight.
 _PRODUCT_IN_COMPUTE_TYPE = (1, 13)
+# Before, the reference of a model that a script loaded was of TRL's own default type.
+_REFERENCE_LIKE_POLICY = (1, 16)
 
 
 def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
@@ -37,7 +41,7 @@ def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
     args.derive("rl", None if name in _SUPERVISED else name, kind.why, key=kind.key)
     if kind.key is None:
         del args.fields.keys["rl"]  # the command says it: no key of the file does
-    _reference(args, name)
+    _reference(args, target, name)
     _loss(args, target, name)
     _generation(args, name)
 
@@ -73,14 +77,24 @@ def _sliced(args: Arguments, target: Target) -> None:
         args.derive("loss_kernel", kernel, "TRL before 1.15 computes the head 256 tokens at a time", key="loss_type")
 
 
-def _reference(args: Arguments, name: str) -> None:
+def _reference(args: Arguments, target: Target, name: str) -> None:
     adapter, weights = args.values["adapter"], args.values["weights_dtype"]
     before = name in ("dpo", "kto") and bool(args.value("precompute_ref_log_probs"))
     key = "precompute_ref_log_probs"
     args.derive("reference_precomputed", before, f"{key} is {'on' if before else 'off'}", key=key)
     kind, why = _kind(args, name, before)
     args.derive("reference", kind, why, key="use_peft" if adapter else key if before else None)
-    args.derive("reference_dtype", weights, "loaded as the policy is")
+    if kind == "model" and _loaded_anew(args) and target.stack.parts("trl") < _REFERENCE_LIKE_POLICY:
+        args.derive("reference_dtype", "fp32", "before TRL 1.16, where model_init_kwargs names no dtype")
+    else:
+        args.derive("reference_dtype", weights, "loaded as the policy is")
+
+
+def _loaded_anew(args: Arguments) -> bool:
+    """Whether TRL loads the reference of a model that the script made, and no type is written for it."""
+    script, block = args.fields.config.document.script, args.value("model_init_kwargs")
+    said = isinstance(block, Mapping) and "dtype" in block
+    return script is not None and not said and not {"reference model", "named model"} & script.facts.keys()
 
 
 def _kind(args: Arguments, name: str, before: bool) -> tuple[str, str]:
@@ -90,6 +104,8 @@ def _kind(args: Arguments, name: str, before: bool) -> tuple[str, str]:
     script = args.fields.config.document.script
     if script is not None and "reference model" in script.facts:
         return "model", "the script hands the trainer a second model"
+    if args.values["adapter"] and script is not None and "adapter created by the script" in script.facts:
+        return "adapter_copy", "TRL adds a frozen copy of the adapter to a model that has one"
     if args.values["adapter"]:
         return "adapter_off", "the policy with its adapter switched off"
     if before and not args.values["sharding"].startswith("fsdp"):

@@ -63,6 +63,10 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_preference(args, target, Kind(name=kind, why="the trainer that is called"))
     if kind == "sft":
         args.fields.neutral("reference_dtype", why="there is no reference")
+    elif kind in ("dpo", "kto") and args.values["reference"] == "adapter_off":
+        args.derive("reference", "adapter_copy", "TRL adds a frozen copy of the adapter to a model that has one")
+    if kind != "sft" and args.values["adapter"]:
+        args.derive("trains_in_fp32", True, "Unsloth leaves out TRL's cast of the adapter to bf16")
     resolve_rows(args, target, kind)
     resolve_kernels(args, target, kind)
     resolve_evaluation(args)

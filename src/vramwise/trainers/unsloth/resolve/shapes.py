@@ -36,9 +36,15 @@ def _length(args: Arguments) -> None:
     args.derive("long_rows", "cut", "rows above max_seq_length are cut", key="max_seq_length")
 
 
+def _own_collator(args: Arguments) -> bool:
+    """Whether the script hands the trainer a collator: its rows stay beside each other, and nothing is packed."""
+    script = args.fields.config.document.script
+    return script is not None and "data collator" in script.facts
+
+
 def _flattened(args: Arguments) -> None:
     off = args.written("padding_free") and args.value("padding_free") is False
-    if args.value("packing") or off:
+    if args.value("packing") or off or _own_collator(args):
         return
     why = "Unsloth flattens batches: no padding, unless padding_free is False"
     args.derive("packing_rows", "one", why, key="padding_free")

@@ -10,6 +10,7 @@ from vramwise.types import Target, Unfollowed
 
 # Models that Unsloth does not run in float16 (FORCE_FLOAT32 in its loader.py): parts of them run in fp32 instead.
 _FORCED = ("gemma-3", "functiongemma", "medgemma")
+_TRACED = (2, 11)  # of torch, since which Unsloth's own layers are compiled too, but for flattened rows
 
 
 def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
@@ -45,9 +46,19 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
         yield Unfollowed(name="qat_scheme", less=False, why="fake quantisation makes copies of weights")
     if script is not None and "vision" in script.facts:
         yield Unfollowed(name="vision", less=False, why="patches of images are not counted")
+    if _compiled(args, target):
+        why = "padded rows go through compiled layers, which are predicted uncompiled (up to a quarter more was seen)"
+        yield Unfollowed(name="compiled layers", less=False, why=why)
     if kind in ("grpo", "rloo"):
         why = "Unsloth's own loss and generation are predicted as TRL's"
         yield Unfollowed(name=kind, less=False, why=why)
     elif kind != "sft":
         why = "the loss of preferences is predicted as TRL's; Unsloth's takes log-probabilities in chunks"
         yield Unfollowed(name=kind, less=False, why=why)
+
+
+def _compiled(args: Arguments, target: Target) -> bool:
+    """Whether Unsloth's own layers are compiled (models/_block_compile.py of 2026.10.9)."""
+    own = bool(args.values["fused_layers"]) and args.values["adapter"] is not None
+    flat = args.values["packing_rows"] != "none"
+    return own and not flat and target.torch >= _TRACED and since(target.stack, 2026, 10)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramwise.documents.document import parse_value
+from vramwise.documents.python.combine import noted
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import Flag, fields_of
 from vramwise.documents.python.results import (
@@ -125,7 +126,11 @@ class CommandLine:
             full = evaluator.called(call, site)
             return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
         inner = scope.classes[name]
-        fields = class_fields(evaluator, inner)
+        lines = {one: line for one, _, line in fields_of(inner)}
+        fields = {
+            one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
+            for one, held in class_fields(evaluator, inner).items()
+        }
         fields |= {key: value for key, value in given.items() if key in fields}
         base = _base(inner)
         if base is None:

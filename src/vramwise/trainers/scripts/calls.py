@@ -147,6 +147,8 @@ _QUANTIZATION: Mapping[str, str] = {
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
 }
+# What is open about an adapter alone.
+ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
 # Role of a call → its arguments → keys.
 UNSLOTH_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "lora": {**_LORA, **_UNSLOTH_LORA},

@@ -76,11 +76,24 @@ class Training(Chain):
         peft = named.get(calls.PEFT)
         if peft is not None and not is_none(peft):
             self.read_adapter(peft)
+        self._full_finetuning()
         self._methods()
         self._cast_by_preparation()
         self._plain_defaults()
         if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
+
+    def _full_finetuning(self) -> None:
+        """Unsloth's `get_peft_model` gives the model back as it is when it was loaded with `full_finetuning`."""
+        if not (self.unsloth and self.values.get("full_finetuning") and self.values.get("use_peft")):
+            return
+        for key in calls.UNSLOTH_ARGUMENTS["lora"].values():
+            if self.written.get(key, ("lora",))[0] == "lora":
+                self.values.pop(key, None)
+                self.spans.pop((key,), None)
+        self.values["use_peft"] = False
+        self.unsaid = [one for one in self.unsaid if one.key not in calls.ONLY_ADAPTER]
+        self.assumed.append("use_peft: get_peft_model has no effect with full_finetuning")
 
     def _made(self, called: Called) -> Result | None:
         """The model that `model_init=function` makes."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramwise.documents.document import parse_value
+from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.combine import noted
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import Flag, fields_of
+from vramwise.documents.python.flags import Flag
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -117,22 +118,19 @@ class CommandLine:
         return dict(made.items) if isinstance(made, Entries) else {}
 
     def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
-        scope: Scope | None = site.scope
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
-        while scope is not None and name not in scope.classes:
-            scope = scope.parent
-        if scope is None:
+        inner = class_of(name, site.scope)
+        if inner is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
             return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
-        inner = scope.classes[name]
-        lines = {one: line for one, _, line in fields_of(inner)}
+        lines = {one: written.line for one, written in all_fields(inner).items()}
         fields = {
             one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
             for one, held in class_fields(evaluator, inner).items()
         }
         fields |= {key: value for key, value in given.items() if key in fields}
-        base = _base(inner)
+        _, base = lineage(inner)
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
@@ -143,25 +141,14 @@ class CommandLine:
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
     """The fields of a class of the file, by their defaults."""
     items: dict[str, Result] = {}
-    assert isinstance(scope.node, ast.ClassDef)
-    inside = Site(scope=scope, order=2**31)
-    for name, default, line in fields_of(scope):
+    for name, one in all_fields(scope).items():
         if name in evaluator.said:
             items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        elif default is None:
-            items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
+        elif one.default is None:
+            items[name] = Missing(name=name, line=one.line, why=f"{name} is a field without a default")
         else:
-            items[name] = evaluator.evaluate(default, inside)
+            items[name] = evaluator.evaluate(one.default, Site(scope=one.scope, order=2**31))
     return items
-
-
-def _base(scope: Scope) -> ast.expr | None:
-    """The library class that a class of the file extends."""
-    assert isinstance(scope.node, ast.ClassDef)
-    for base in scope.node.bases:
-        if isinstance(base, ast.Attribute) or (isinstance(base, ast.Name) and base.id not in ("object", "ABC")):
-            return base
-    return None
 
 
 def as_entries(content: Any, note: str) -> Result:
@@ -192,7 +179,7 @@ def _made(node: ast.expr) -> Any:
 
 def set_by_init(evaluator: Evaluator, scope: Scope, called: Called) -> dict[str, Result] | None:
     """Attributes that `__init__` gives the object (`self.x = …`); None where the class has none of its own."""
-    init = scope.functions.get("__init__")
+    init = next((one.functions["__init__"] for one in lineage(scope)[0] if "__init__" in one.functions), None)
     if init is None:
         return None
     names = [name for name in init.bindings if name.startswith("self.") and name.count(".") == 1]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vramwise.documents.python.classes import class_of, lineage
 from vramwise.documents.python.combine import size
 from vramwise.documents.python.command_line import CommandLine, as_entries, class_fields, set_by_init, written_here
 from vramwise.documents.python.evaluate import Evaluator
@@ -24,7 +25,7 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import WITHOUT, Scope
+from vramwise.documents.python.scopes import WITHOUT
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -41,6 +42,8 @@ _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
 _LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
+# Classes of libraries that scripts extend with defaults of their own.
+_FILLED = ("Arguments", "Config")
 _PARSES = frozenset({"parse_args", "parse_known_args"})
 _PARSES_CLASSES = frozenset(
     {
@@ -252,18 +255,15 @@ class Functions(CommandLine):
 
     def _class_of_file(self, evaluator: Evaluator, called: Called) -> Result | None:
         """An instance of a class of this file: its fields with their defaults, and what the call gives."""
-        if not isinstance(called.node.func, ast.Name):
-            return None
-        scope: Scope | None = called.site.scope
-        while scope is not None and called.node.func.id not in scope.classes:
-            scope = scope.parent
-        if scope is None:
-            return None
-        inner = scope.classes[called.node.func.id]
-        assert isinstance(inner.node, ast.ClassDef)
-        if any(not isinstance(base, ast.Name) or base.id != "object" for base in inner.node.bases):
+        inner = class_of(called.node.func.id, called.site.scope) if isinstance(called.node.func, ast.Name) else None
+        if inner is None:
             return None
         _, named, _ = evaluator.arguments(called)
+        _, library = lineage(inner)
+        if library is not None:  # its defaults are those of the library's class, unless the file's class has others
+            name = evaluator.called(ast.copy_location(ast.Call(func=library, args=[], keywords=[]), library), called.site)
+            own_defaults = {one: held for one, held in class_fields(evaluator, inner).items() if one not in named}
+            return replace(called, name=name, assigned=own_defaults) if name.endswith(_FILLED) else None
         own = set_by_init(evaluator, inner, called)
         return Record(name=called.name, items={**class_fields(evaluator, inner), **(named if own is None else own)})
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from vramwise.documents.python.classes import lineage
 from vramwise.documents.python.combine import default_of, inner_default, named_as, noted, one_of, shown
 from vramwise.documents.python.flags import decorated_default
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
@@ -76,11 +77,16 @@ class Names:
         return None
 
     def _of_self(self, scope: Scope, name: str) -> Result | None:
-        """An attribute of the object that some method of its class sets."""
-        for method in scope.functions.values():
-            bindings = method.bindings.get(name)
+        """An attribute of the object that some method of its class sets, or the class itself."""
+        for one in lineage(scope)[0]:
+            for method in one.functions.values():
+                bindings = method.bindings.get(name)
+                if bindings:
+                    return self._bound(bindings, Site(scope=method, order=2**31))
+        for one in lineage(scope)[0]:
+            bindings = one.bindings.get(name.removeprefix("self."))
             if bindings:
-                return self._bound(bindings, Site(scope=method, order=2**31))
+                return self._bound(bindings, Site(scope=one, order=2**31))
         return None
 
     def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
@@ -121,7 +127,7 @@ class Names:
         for name, bindings in site.scope.bindings.items():
             if name.startswith(f"{one.target}."):
                 rest = name[len(one.target) + 1 :]
-                held = [binding for binding in bindings if binding.order > one.order]
+                held = [binding for binding in bindings if one.order < binding.order < site.order]
                 if held:
                     found = self._bound(held, replace(site, order=2**31, under=one.under))
                     later |= {rest: found} if found is not None else {}
@@ -226,7 +232,7 @@ class Names:
                 spread = self.evaluate(keyword.value, site)
                 if isinstance(spread, Entries | Record) and name in spread.items:
                     return spread.items[name]
-        ordered = names[1:] if names[:1] == ["self"] else names
+        ordered = names[1:] if names[:1] in (["self"], ["cls"]) else names
         place = ordered.index(name) if name in ordered else len(call.args)
         if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
             return self.evaluate(call.args[place], site)

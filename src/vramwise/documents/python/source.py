@@ -185,7 +185,7 @@ CELL_END = "# %%"
 
 
 def _versions(text: str) -> dict[str, str]:
-    """Packages that lines of pip pin, as far as no later line replaces them. Lines that are commented out do not run."""
+    """Packages that lines of pip pin and no later line replaces. Lines that are commented out do not count."""
     found: dict[str, str] = {}
     for whole in text.replace("\\\n", " ").split("\n"):
         line = whole.partition(" #")[0]

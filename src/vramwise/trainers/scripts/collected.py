@@ -71,7 +71,8 @@ class Collected:
         if home is not None and argument in home.arguments:
             start, end = home.arguments[argument]
             self.written[key] = (role, argument)
-            value = self.source.span(found.node) if found.node is not None and hasattr(found.node, "lineno") else None
+            written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
+            value = self.source.span(found.node) if found.node is not None and written else None
             at = self.source.text.find("=", start, end)
             inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
             first, last = value or inside

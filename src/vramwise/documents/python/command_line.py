@@ -58,6 +58,14 @@ class CommandLine:
             return Record(name=file, items={**made.items, **given}) if isinstance(made, Entries) else made
         return None
 
+    def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
+        """The parsed flags, which a function gets that `set_defaults(func=…)` of a subcommand names."""
+        for call, _ in evaluator.found.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
+                if any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
+                    return self.parsed_flags(evaluator)
+        return None
+
     def parsed_flags(self, evaluator: Evaluator) -> Record:
         """What `parse_args()` gives: the command line's values, else defaults."""
         items: dict[str, Result] = {}
@@ -73,6 +81,8 @@ class CommandLine:
             return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
         if flag.name in evaluator.said:
             return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
+        if flag.clashes:
+            return Missing(name=flag.name, line=flag.line, why=f"every subcommand has its own default of {word}")
         if flag.required and flag.default is None:
             return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
         if flag.default is None:

@@ -140,7 +140,7 @@ class Expressions(Names):
             none = [one for one in values if isinstance(one, Value) and one.value is None]
             if opaque and none and combine in (operator.is_, operator.is_not, operator.eq, operator.ne):
                 return Value(value=combine in (operator.is_not, operator.ne))
-            return lacking
+            return replace(lacking, either=())  # those of a part, not of the result
         left, right = [one.value for one in values if isinstance(one, Value)]
         if too_large(combine, left, right):
             return Missing(name=shown(node), line=node.lineno, why="its result would be too large")
@@ -184,7 +184,7 @@ class Expressions(Names):
             inner = one.value if isinstance(one, ast.FormattedValue) else one
             found = self.value(inner, site)
             if isinstance(found, Missing):
-                return found
+                return replace(found, either=())
             parts.append(str(found.value))
             notes += found.notes
         return Value(value="".join(parts)[:LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))

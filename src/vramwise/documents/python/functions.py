@@ -261,7 +261,9 @@ class Functions(CommandLine):
         _, named, _ = evaluator.arguments(called)
         _, library = lineage(inner)
         if library is not None:  # its defaults are those of the library's class, unless the file's class has others
-            name = evaluator.called(ast.copy_location(ast.Call(func=library, args=[], keywords=[]), library), called.site)
+            name = evaluator.called(
+                ast.copy_location(ast.Call(func=library, args=[], keywords=[]), library), called.site
+            )
             own_defaults = {one: held for one, held in class_fields(evaluator, inner).items() if one not in named}
             return replace(called, name=name, assigned=own_defaults) if name.endswith(_FILLED) else None
         own = set_by_init(evaluator, inner, called)
@@ -284,7 +286,7 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     given = [evaluator.value(one, called.site) for one in called.node.args]
     lacking = next((one for one in given if isinstance(one, Missing)), None)
     if lacking is not None or called.node.keywords:
-        return lacking
+        return lacking and replace(lacking, either=())
     values = [one.value for one in given if isinstance(one, Value)]
     if size(values) > _LONGEST:
         return None

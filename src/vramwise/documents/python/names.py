@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from vramwise.documents.python.classes import lineage
-from vramwise.documents.python.combine import default_of, inner_default, named_as, noted, one_of, shown
+from vramwise.documents.python.combine import (
+    default_of,
+    inner_default,
+    named_as,
+    noted,
+    one_of,
+    parts_of,
+    shown,
+)
 from vramwise.documents.python.flags import decorated_default
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Binding, Condition, Each, Index, Scope, Site, dotted
@@ -22,6 +30,9 @@ class Answer(Protocol):
 
     def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef, /) -> Result | None:
         """What a decorator gives a function to work with (Hydra's config); None where none does."""
+
+    def dispatched(self, evaluator: Any, name: str, /) -> Result | None:
+        """What argparse gives a function that `set_defaults(func=…)` names; None where none does."""
 
     def of_library(self, name: str, line: int, /) -> Result | None:
         """What a name of a library is here: `sys.argv`; None where that is not known."""
@@ -92,9 +103,10 @@ class Names:
     def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
         """The last of the bindings that holds at a place; where branches are open, what all agree on."""
         sides: list[Result] = []
+        notes: list[str] = []
         test: Missing | None = None
         for one in reversed(bindings):
-            holds, why = self._holds(one.under, site)
+            holds, why = self._holds(one.under, site, notes)
             if holds is False:
                 continue
             result = self._of_binding(one, site)
@@ -104,13 +116,17 @@ class Names:
             test = test or why
         if not sides:
             return None
-        return sides[0] if len(sides) == 1 and test is None else one_of(sides, test, bindings[-1].value)
+        if len(sides) > 1 or test is not None:
+            return one_of(sides, test, bindings[-1].value)
+        return noted(sides[0], notes=tuple(notes))
 
     def _of_binding(self, one: Binding, site: Site) -> Result:
-        result = self.evaluate(one.value, replace(site, order=one.order, under=one.under))
+        result = noted(self.evaluate(one.value, replace(site, order=one.order, under=one.under)), note=one.note)
         if isinstance(one.value, Each):
             result = named_as(result, one.target)
         for place in one.part:
+            if isinstance(result, Missing):
+                result = replace(result, either=parts_of(result.either, place))
             if isinstance(result, Items) and place < len(result.items):
                 result = result.items[place]
             elif isinstance(result, Called):
@@ -137,8 +153,13 @@ class Names:
             return replace(result, items={**result.items, **later})
         return replace(result, assigned={**result.assigned, **later})
 
-    def _holds(self, under: tuple[Condition, ...], site: Site) -> tuple[bool | None, Missing | None]:
-        """Whether conditions hold; those of the place itself do. With what is missing to tell."""
+    def _holds(
+        self, under: tuple[Condition, ...], site: Site, notes: list[str] | None = None
+    ) -> tuple[bool | None, Missing | None]:
+        """Whether conditions hold; those of the place itself do. With what is missing to tell.
+
+        `notes` gets what had to be assumed for the conditions that are known.
+        """
         given = {(id(test), truth) for test, truth, _ in site.under}
         unknown: Missing | None = None
         for test, truth, order in under:
@@ -148,6 +169,8 @@ class Names:
                 return False, None
             found = self.evaluate(test, replace(site, order=order, under=()))
             known = self.truth(found)
+            if notes is not None and isinstance(found, Value):
+                notes += found.notes
             if known is None:
                 missing = plain(found)
                 unknown = unknown or (missing if isinstance(missing, Missing) else None)
@@ -202,6 +225,9 @@ class Names:
             outer = Site(scope=scope.parent or scope, order=2**31)
             found = self.evaluate(inner_default(default), outer)
             return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
+        if dispatched is not None:
+            return dispatched
         return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
 
     def _rest_of_command_line(self, names: set[str]) -> Entries:

@@ -53,6 +53,7 @@ class Chain(Loads):
         last = called.last.partition("[")[0]
         owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
         positional, named, unknown = self.evaluator.arguments(called)
+        self.assumed += [f"{'use_peft' if last == 'get_peft_model' else 'model'}: {note}" for note in called.notes]
         if last == "from_pretrained" and "Peft" in owner:
             self.put("use_peft", True)
             if owner.startswith("AutoPeft"):

@@ -130,6 +130,12 @@ def unsaid_of(key: str, missing: Missing) -> Unsaid:
     return Unsaid(key=key, name=missing.name, line=missing.line, why=missing.why, either=missing.either)
 
 
+def made_elsewhere(key: str, called: Called) -> Unsaid:
+    """What a call gives that is not followed, as the value of a key."""
+    name = called.name.partition("[")[0]
+    return Unsaid(key=key, name=key, line=called.node.lineno, why=f"it comes from {name}(), which is not run")
+
+
 def _as_yaml(value: Any) -> Any:
     """A value as a config would hold it."""
     if isinstance(value, tuple | list | set | frozenset):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.results import Called, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.chain import Chain
-from vramwise.trainers.scripts.collected import Found, is_none, unsaid_of
+from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -74,7 +74,9 @@ class Training(Chain):
         model = named.get(calls.MODEL, positional[0] if positional else None)
         self.read_model(model if model is not None and not is_none(model) else self._made(called))
         peft = named.get(calls.PEFT)
-        if peft is not None and not is_none(peft):
+        if isinstance(peft, Value) and "use_peft" not in self.values:
+            self.assumed += [f"use_peft: {note}" for note in peft.notes]
+        elif peft is not None and not is_none(peft):
             self.read_adapter(peft)
         self._full_finetuning()
         self._methods()
@@ -172,6 +174,11 @@ class Training(Chain):
             self._arguments(self.owner(args))
             self._set(args)
             return
+        if not args.last[:1].isupper():
+            self.unsaid.append(made_elsewhere("training arguments", args))
+            return
+        if args.last not in calls.CONFIGS and FROM_COMMAND_LINE not in args.notes:
+            self.assumed.append(f"{args.last}: taken to have the defaults of the library's own class")
         self.home("args", args)
         positional, named, unknown = self.evaluator.arguments(args)
         self.lacking("training arguments", unknown)

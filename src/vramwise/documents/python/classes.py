@@ -31,7 +31,7 @@ def class_of(name: str, scope: Scope | None) -> Scope | None:
 
 
 def lineage(scope: Scope) -> tuple[list[Scope], ast.expr | None]:
-    """A class and those of the file that it extends, nearest first; and the first class of a library among its bases."""
+    """A class and those of the file that it extends, nearest first; and the first library class among its bases."""
     line: list[Scope] = []
     waiting, library = [scope], None
     while waiting and len(line) < _LONGEST_LINE:

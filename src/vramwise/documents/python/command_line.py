@@ -61,9 +61,9 @@ class CommandLine:
     def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
         """The parsed flags, which a function gets that `set_defaults(func=…)` of a subcommand names."""
         for call, _ in evaluator.found.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
-                if any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
-                    return self.parsed_flags(evaluator)
+            sets = isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults"
+            if sets and any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
+                return self.parsed_flags(evaluator)
         return None
 
     def parsed_flags(self, evaluator: Evaluator) -> Record:

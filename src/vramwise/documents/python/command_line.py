@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from vramwise.documents.document import parse_value
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.combine import noted
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import Flag
+from vramwise.documents.python.flags import Flag, parsed
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -66,11 +67,15 @@ class CommandLine:
                 return self.parsed_flags(evaluator)
         return None
 
-    def parsed_flags(self, evaluator: Evaluator) -> Record:
-        """What `parse_args()` gives: the command line's values, else defaults."""
+    def parsed_flags(self, evaluator: Evaluator, called: Called | None = None) -> Record:
+        """What `parse_args()` gives: the command line's values, else defaults; of a list in the call, those it says."""
         items: dict[str, Result] = {}
         for name, flag in self.flags.items():
             items[name] = self._flag(evaluator, flag)
+        listed = evaluator.value(called.node.args[0], called.site) if called is not None and called.node.args else None
+        if isinstance(listed, Value) and isinstance(listed.value, list):
+            written = parsed(shlex.join(str(one) for one in listed.value), self.flags)
+            return Record(name="args", items={**items, **{name: Value(value=one) for name, one in written.items()}})
         for name, value in self.given.items():
             items.setdefault(name, Value(value=value))
         return Record(name="args", items=items)
@@ -185,17 +190,6 @@ def _is_made(node: ast.expr) -> bool:
 def _made(node: ast.expr) -> Any:
     assert isinstance(node, ast.Constant)
     return node.value
-
-
-def set_by_init(evaluator: Evaluator, scope: Scope, called: Called) -> dict[str, Result] | None:
-    """Attributes that `__init__` gives the object (`self.x = …`); None where the class has none of its own."""
-    init = next((one.functions["__init__"] for one in lineage(scope)[0] if "__init__" in one.functions), None)
-    if init is None:
-        return None
-    names = [name for name in init.bindings if name.startswith("self.") and name.count(".") == 1]
-    site = Site(scope=init, order=2**31, caller=(called.node, called.site))
-    found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}
-    return {name: one for name, one in found.items() if one is not None}
 
 
 def written_here(text: str, line: int) -> Result:

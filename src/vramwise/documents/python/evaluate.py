@@ -5,6 +5,8 @@ functions are answered. Where a condition is not known, both sides are looked at
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -131,7 +133,8 @@ class Evaluator(Expressions):
             if name in self.said or name.rpartition(".")[2] in self.said:
                 value = self.said.get(name, self.said.get(name.rpartition(".")[2]))
                 return Value(value=value, notes=(f"{name} = {value!r} (--set)",))
-            found = self.lookup(name, site)
+            first = name.partition(".")[0]
+            found = None if first in self._local else self.lookup(name, site)
             if found is not None:
                 return found
         holder = self.evaluate(node.value, site)
@@ -191,7 +194,31 @@ class Evaluator(Expressions):
                 return made
         if isinstance(node.func, ast.Attribute) and dotted(node.func.value) in ("self", "cls"):
             return self._of_method(node.func.attr, node, site) or called
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            return self._of_instance(called, node.func) or called
         return called
+
+    @contextmanager
+    def acting_as(self, holder: Record) -> Iterator[None]:
+        """While this holds, `self` is this object."""
+        before = self._local
+        self._local = {**before, "self": holder}
+        try:
+            yield
+        finally:
+            self._local = before
+
+    def _of_instance(self, called: Called, function: ast.Attribute) -> Result | None:
+        """What a method of an object, or of a class, of this file returns."""
+        holder = self.evaluate(function.value, called.site)
+        inner = class_of(holder.name, called.site.scope) if isinstance(holder, Record) and not holder.open else None
+        for one in lineage(inner)[0] if inner is not None and isinstance(holder, Record) else []:
+            if function.attr in one.functions:
+                method = one.functions[function.attr]
+                site = Site(scope=method, order=2**31, caller=(called.node, called.site))
+                with self.acting_as(holder):
+                    return self._bound(method.bindings.get(RETURNED, []), site)
+        return None
 
     def _of_method(self, name: str, call: ast.Call, site: Site) -> Result | None:
         """What a method of the same object returns."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramwise.documents.python.classes import class_of, lineage
 from vramwise.documents.python.combine import size
-from vramwise.documents.python.command_line import CommandLine, as_entries, class_fields, set_by_init, written_here
+from vramwise.documents.python.command_line import CommandLine, as_entries, written_here
 from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.objects import made_object
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -42,8 +42,6 @@ _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
 _LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
-# Classes of libraries that scripts extend with defaults of their own.
-_FILLED = ("Arguments", "Config")
 _PARSES = frozenset({"parse_args", "parse_known_args"})
 _PARSES_CLASSES = frozenset(
     {
@@ -90,7 +88,7 @@ class Functions(CommandLine):
         if last == "device_count" and "cuda" in called.name:
             return Value(value=self.gpus)
         if last in _PARSES and self.flags:
-            record = self.parsed_flags(evaluator)
+            record = self.parsed_flags(evaluator, called)
             return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
         if last in _PARSES_CLASSES:
             return self.filled_classes(evaluator, called)
@@ -151,7 +149,7 @@ class Functions(CommandLine):
             found = self._method(evaluator, called, called.node.func)
             if found is not None:
                 return found
-        made = self._class_of_file(evaluator, called)
+        made = made_object(evaluator, called)
         if made is not None:
             return made
         return _simple(evaluator, called)
@@ -252,22 +250,6 @@ class Functions(CommandLine):
                 return None
             return Value(value=made, notes=holder.notes) if len(str(made)) < 100_000 else None
         return None
-
-    def _class_of_file(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """An instance of a class of this file: its fields with their defaults, and what the call gives."""
-        inner = class_of(called.node.func.id, called.site.scope) if isinstance(called.node.func, ast.Name) else None
-        if inner is None:
-            return None
-        _, named, _ = evaluator.arguments(called)
-        _, library = lineage(inner)
-        if library is not None:  # its defaults are those of the library's class, unless the file's class has others
-            name = evaluator.called(
-                ast.copy_location(ast.Call(func=library, args=[], keywords=[]), library), called.site
-            )
-            own_defaults = {one: held for one, held in class_fields(evaluator, inner).items() if one not in named}
-            return replace(called, name=name, assigned=own_defaults) if name.endswith(_FILLED) else None
-        own = set_by_init(evaluator, inner, called)
-        return Record(name=called.name, items={**class_fields(evaluator, inner), **(named if own is None else own)})
 
 
 def _without(evaluator: Evaluator, called: Called) -> Result:

@@ -100,8 +100,20 @@ class Names:
                 return self._bound(bindings, Site(scope=one, order=2**31))
         return None
 
-    def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
-        """The last of the bindings that holds at a place; where branches are open, what all agree on."""
+    def _before(self, result: Result, name: str, later: Binding) -> Result:
+        """What an attribute was before statements assigned it, in case that none of their branches is taken."""
+        if isinstance(result, Record | Entries) and name in result.items:
+            return result.items[name]
+        passed = [one.value for one in result.node.keywords if one.arg == name] if isinstance(result, Called) else []
+        if isinstance(result, Called) and passed:
+            return self.evaluate(passed[0], result.site)
+        return Missing(name=name, line=later.value.lineno, why=f"{name} is set under a condition")
+
+    def _bound(self, bindings: list[Binding], site: Site, otherwise: Result | None = None) -> Result | None:
+        """The last of the bindings that holds at a place; where branches are open, what all agree on.
+
+        `otherwise`: what holds where no branch is taken; None where there is nothing then.
+        """
         sides: list[Result] = []
         notes: list[str] = []
         test: Missing | None = None
@@ -114,6 +126,8 @@ class Names:
             if holds:
                 break
             test = test or why
+        else:
+            sides += [otherwise] if sides and otherwise is not None else []
         if not sides:
             return None
         if len(sides) > 1 or test is not None:
@@ -145,7 +159,8 @@ class Names:
                 rest = name[len(one.target) + 1 :]
                 held = [binding for binding in bindings if one.order < binding.order < site.order]
                 if held:
-                    found = self._bound(held, replace(site, order=2**31, under=one.under))
+                    otherwise = self._before(result, rest, held[0])
+                    found = self._bound(held, replace(site, order=2**31, under=one.under), otherwise)
                     later |= {rest: found} if found is not None else {}
         if not later:
             return result

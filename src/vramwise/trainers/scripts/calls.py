@@ -183,4 +183,9 @@ PASSES_ON = frozenset(
     }
 )
 # Methods that change a run, besides those of the model's chain.
-METHODS = frozenset({"gradient_checkpointing_enable", "add_adapter", "empty_cache", *SETTERS})
+METHODS = frozenset(
+    {
+        *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "add_adapter", "empty_cache"),
+        *("to", *CASTS, *SETTERS),
+    }
+)

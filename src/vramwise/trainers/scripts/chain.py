@@ -145,12 +145,17 @@ class Chain(Loads):
 
     def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:
         """`.bfloat16()`, `.to(torch.float16)`: the type that the weights have from then on."""
-        given = [plain(one) for one in (*positional, *named.values())] if last == "to" else []
-        types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
-        name = calls.CASTS.get(last) or (types[0] if types else None)
+        name = cast_by(last, positional, named)
         if name is not None and "dtype" not in self.values:
             self.values["dtype"] = name
             self.cast = True
+
+
+def cast_by(method: str, positional: list[Result], named: Mapping[str, Result]) -> str | None:
+    """The type that a method gives a model's weights; None where it leaves it."""
+    given = [plain(one) for one in (*positional, *named.values())] if method == "to" else []
+    types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
+    return calls.CASTS.get(method) or (str(types[0]) if types else None)
 
 
 def _adds(called: Called) -> bool:

@@ -211,8 +211,10 @@ class Evaluator(Expressions):
     def _of_instance(self, called: Called, function: ast.Attribute) -> Result | None:
         """What a method of an object, or of a class, of this file returns."""
         holder = self.evaluate(function.value, called.site)
-        inner = class_of(holder.name, called.site.scope) if isinstance(holder, Record) and not holder.open else None
-        for one in lineage(inner)[0] if inner is not None and isinstance(holder, Record) else []:
+        if not isinstance(holder, Record) or holder.open:
+            return None
+        inner = class_of(holder.name, called.site.scope)
+        for one in lineage(inner)[0] if inner is not None else []:
             if function.attr in one.functions:
                 method = one.functions[function.attr]
                 site = Site(scope=method, order=2**31, caller=(called.node, called.site))

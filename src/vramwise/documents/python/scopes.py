@@ -184,7 +184,7 @@ class _Walk:
         """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""
         function = call.func
         if dotted(function) == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
-            attribute = ast.Attribute(value=call.args[0], attr=str(call.args[1].value), ctx=ast.Store())
+            attribute = ast.Subscript(value=call.args[0], slice=call.args[1], ctx=ast.Store())
             self._bind(ast.copy_location(attribute, call), call.args[2], under)
         if not isinstance(function, ast.Attribute) or dotted(function.value) is None:
             return

@@ -27,6 +27,7 @@ from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
+from vramwise.variants.prediction import Prediction  # noqa: E402
 
 MIB = 1024**2
 RUNS = HERE.parent / "tests" / "data" / "truth"
@@ -60,7 +61,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     """The run as a user would hand it in: a file beside its model."""
     model = folder / "MODEL"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16", "random_weights": True}))
     config = {**row["config"], "base_model": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     versions = (f"axolotl=={row['axolotl']}", f"torch=={row['torch'].split('+')[0]}")
@@ -103,16 +104,20 @@ def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
             eval_lengths=lengths_of(row["eval_widths"], {}),
             steps=len(row["steps"]),
         )
+    return figures_of(prediction), features(prediction.run, prediction.model)
+
+
+def figures_of(prediction: Prediction) -> Figures:
+    """The peaks of a prediction."""
     phases = prediction.needs.phases
     load = [phase for phase in phases if phase.phase == "load"]
     rest = [phase for phase in phases if phase.phase != "load"]
-    figures = Figures(
+    return Figures(
         max(phase.peak_allocated_bytes for phase in load) / MIB,
         max(phase.peak_reserved_bytes for phase in load) / MIB,
         max(phase.peak_allocated_bytes for phase in rest) / MIB,
         max(phase.peak_reserved_bytes for phase in rest) / MIB,
     )
-    return figures, features(prediction.run, prediction.model)
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:
@@ -161,7 +166,9 @@ def main() -> None:
         off = [100 * abs(error) for error in column]
         print(f"{name}: median {median(off):.2f} %, worst {max(off):.2f} % of {len(off)} runs")
     if arguments.record:
-        write(entries, "axolotl")
+        from ranks import entries_of  # it builds on this module
+
+        write([*entries, *entries_of("axolotl")], "axolotl")
 
 
 if __name__ == "__main__":

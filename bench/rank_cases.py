@@ -15,6 +15,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 32000,
         "tie_word_embeddings": False,
     },
+    # 1 : 64 of the 8b shape with 8 layers, for the CPU
+    "8b, 1:64": {
+        "hidden_size": 512,
+        "intermediate_size": 1792,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "vocab_size": 16032,
+        "tie_word_embeddings": False,
+    },
     "1b": {
         "hidden_size": 2048,
         "intermediate_size": 8192,
@@ -62,6 +73,17 @@ LOOSE = {
     "stage3_max_live_parameters": 1e9,
     "stage3_max_reuse_distance": 1e9,
 }
+# the defaults for the 8b shape, 1 : 64
+SCALED = {
+    "overlap_comm": True,
+    "contiguous_gradients": True,
+    "sub_group_size": 0,
+    "reduce_bucket_size": 262144,
+    "stage3_prefetch_bucket_size": 235929,
+    "stage3_param_persistence_threshold": 640,
+    "stage3_max_live_parameters": 15625000,
+    "stage3_max_reuse_distance": 15625000,
+}
 OFFLOAD = {"device": "cpu"}
 
 
@@ -77,6 +99,7 @@ def _fsdp(name: str, **changes: Any) -> dict[str, Any]:
 _DEFAULTS: dict[str, Any] = {
     "shape": "1b",
     "lora": False,
+    "rank": 16,
     "quantised": False,
     "checkpointing": None,
     "optimizer": "adamw_torch_fused",
@@ -110,6 +133,7 @@ CASES: list[dict[str, Any]] = [
         _zero("z3-loose-checkpointed", 3, zero=LOOSE, shape="8b, 8 layers", **_CHECKPOINTED),
         _zero("z3-lora", 3, **_LORA),
         _zero("z3-lora-checkpointed", 3, **_LORA, **_CHECKPOINTED),
+        _zero("z3-lora-loose", 3, zero=SCALED, shape="8b, 1:64", lora=True, rank=2, ranks=2, width=32, **_CHECKPOINTED),
         _zero("z3-offload", 3, zero=SHIPPED[3] | {"offload_optimizer": OFFLOAD, "offload_param": OFFLOAD}),
         _zero("z3-offload-params", 3, zero=SHIPPED[3] | {"offload_param": OFFLOAD}),
         _fsdp("f2"),

@@ -29,7 +29,7 @@ def build(case: dict[str, Any], device: str) -> Any:
     if case["lora"]:
         from peft import LoraConfig, get_peft_model
 
-        model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+        model = get_peft_model(model, LoraConfig(r=case["rank"], target_modules="all-linear", task_type="CAUSAL_LM"))
     if case["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": case["checkpointing"] == "reentrant"})
         if case["lora"]:

@@ -41,7 +41,7 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
         shard_ranks=ranks,
         autocast=case["kind"] != "zero",
         adapter="lora" if case["lora"] else None,
-        lora_r=16 if case["lora"] else None,
+        lora_r=case["rank"] if case["lora"] else None,
         lora_dropout=0.0,
         quantization="4bit" if case["quantised"] else None,
         recompute=bool(case["checkpointing"]),
@@ -55,6 +55,7 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
         offload_optimizer=offloaded or "offload_optimizer" in section,
         reshard_after_forward=not case.get("keep"),
         fsdp_one_root=case.get("style", "accelerate") != "accelerate",
+        fsdp_widens="trained" if case.get("style", "accelerate") == "accelerate" else "nothing",
         fsdp_adapters_apart=case.get("style") == "axolotl",
     )
     return run, replace(base.model, **SHAPES[case["shape"]])

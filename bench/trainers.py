@@ -44,7 +44,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     """The run as a user would hand it in: a file beside its model."""
     model = folder / "MODEL"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16", "random_weights": True}))
     config = {**row["config"], "model_name_or_path": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     trainer = row["trainer"] if row["trainer"] != "trl" else f"trl:{row['method']}"
@@ -158,7 +158,9 @@ def main() -> None:
                 f"{within[0]} within 1 %, {within[1]} within 3 %"
             )
         if arguments.record:
-            write(found, trainer)
+            from ranks import entries_of  # it builds on this module
+
+            write([*found, *entries_of(trainer)], trainer)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ _LIGER = {"0.8.1": "never", "0.8.4": "uncast", "0.8.5": "always"}
 
 def _case(record: dict[str, Any], folder: Path) -> Case:
     case = record["case"]
-    model = model_from_config(case["model"], name=case["name"], source="truth case")
+    model = model_from_config({**case["model"], "random_weights": True}, name=case["name"], source="truth case")
     widths = record.get("batch_widths") or {}
     return Case(
         name=record["name"],

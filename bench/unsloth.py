@@ -67,7 +67,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     """The run as a user would hand it in: a script, and its model beside it."""
     model = folder / "MODEL"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16", "random_weights": True}))
     (folder / "train.py").write_text(script_of(row, model))
     versions = (*VERSIONS, f"torch=={row['torch'].split('+')[0]}")
     return open_subject(folder / "train.py", Options(gpu="h200", versions=versions))

@@ -29,6 +29,7 @@ def _quiet_environment(monkeypatch):
     for name in [name for name in os.environ if name.endswith("ALLOC_CONF")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("VRAMWISE_TRACE", "0")  # an unknown model would be traced for seconds where torch is installed
     monkeypatch.setattr("vramwise.targets.local_gpu", lambda **_: None)
     monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: {})
     from vramwise import subject

@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept
+    "tracing": {"budget", "errors"},  # a child process, started by name: with `training` the only room with torch
     "families": BASE,
     "allocator": BASE,
     "ghost": GROUND,
@@ -146,13 +147,18 @@ def test_nothing_but_the_outer_rooms_renders():
     assert wrong == []
 
 
-def test_no_room_but_training_imports_torch():
+def test_no_room_but_training_and_tracing_imports_torch():
     users = [
         str(path.relative_to(SOURCE))
         for path in modules()
-        if room(path) != "training" and {name.split(".")[0] for name in imports(path)} & HEAVY
+        if room(path) not in ("training", "tracing") and {name.split(".")[0] for name in imports(path)} & HEAVY
     ]
     assert users == []
+
+
+def test_nobody_imports_the_room_that_traces():
+    """It is started by name, in a process of its own: whoever checks a known model loads nothing of it."""
+    assert [path.name for path in modules() if room(path) != "tracing" and "tracing" in our_rooms(path)] == []
 
 
 def test_the_parent_of_training_imports_no_torch():
@@ -346,6 +352,7 @@ READERS = {
     "practice/entries.py": OWN,
     "project.py": "up to a million characters of TOML, and keys of 100 parts",
     "recordings/unpickle.py": "a pickle whose memory was counted",
+    "tracing/worker.py": "what its parent gives, in a confined process",
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/marker.py": "digests, in pieces",
     "training/parent/engine_script.py": "the one line in which a Python says where its packages are",

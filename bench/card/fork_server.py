@@ -64,6 +64,12 @@ def run(folder: Path) -> None:
     os.environ |= json.loads((folder / "environment").read_text())
     code = 0
     try:
+        if os.environ.get("RANKS_CUDA"):
+            import rank_start
+
+            if os.environ.get("RANKS_ACCELERATE"):
+                rank_start.launched_by_accelerate(os.environ["RANKS_ACCELERATE"])
+            rank_start.share_one_card()
         train(str(folder / "config.yml"))
     except SystemExit as end:
         code = int(bool(end.code))

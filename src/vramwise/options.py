@@ -26,6 +26,8 @@ class Options:
     torch: str | None = None
     alloc_conf: str | None = None
     launcher: str | None = None
+    # What a launch line tells `accelerate launch`, option by option.
+    accelerate: tuple[tuple[str, str], ...] = ()
     # The trainer of the config; None: recognised from its keys.
     trainer: str | None = None
     # Skip files that are not training configs, even unreadable ones: for hooks and folders.

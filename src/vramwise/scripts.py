@@ -68,14 +68,17 @@ def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Opti
 
 
 def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[str, Any], Options]:
-    options = replace(options, gpus=options.gpus or launch.gpus)
+    accelerate = dict(launch.accelerate)
+    if "config_file" in accelerate:
+        accelerate["config_file"] = _beside(accelerate["config_file"], folder)
+    gpus = options.gpus or launch.gpus
+    if gpus is None and options.gpu is None and not options.text_alone:
+        gpus = _processes(accelerate.get("config_file"))
+    options = replace(options, gpus=gpus, accelerate=tuple(accelerate.items()))
     if launch.script is not None:
         words = shlex.join(launch.arguments)
-        settings = options.settings
-        if launch.accelerate_config is not None:
-            settings = (*settings, f"accelerate_config={launch.accelerate_config}")
         args = " ".join(filter(None, (words, options.script_args)))
-        return _beside(launch.script, folder), replace(options, script_args=args, settings=settings)
+        return _beside(launch.script, folder), replace(options, script_args=args)
     changes = tuple(f"{key}={_word(value)}" for key, value in launch.options.items() if key != "config")
     if launch.trainer:
         options = replace(options, trainer=options.trainer or launch.trainer)
@@ -84,6 +87,13 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     if launch.config is None:
         raise ConfigError(f"no config for {launch.program} in this command")
     return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))
+
+
+def _processes(name: str | None) -> int | None:
+    """How many processes accelerate's file starts; None where it does not say, or is not here."""
+    content = None if name is None else read_side_files([name], ".")[name]
+    count = None if content is None else content.get("num_processes")
+    return count if type(count) is int and count > 0 else None
 
 
 def _beside(name: str, folder: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,16 @@ from vramwise.budget.json_values import OverBudget, TooDeep
 from vramwise.documents.document import parse_value
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.units import mib
+
+# Options of `accelerate launch` that name a file.
+ACCELERATE_FILES = ("config_file", "deepspeed_config_file")
+
+
+def named_by_accelerate(contents: Iterable[Mapping[str, Any] | None]) -> list[str]:
+    """The DeepSpeed files that accelerate's own files name."""
+    blocks = [content.get("deepspeed_config") for content in contents if content is not None]
+    names = [block.get(ACCELERATE_FILES[1]) for block in blocks if isinstance(block, Mapping)]
+    return [name for name in names if isinstance(name, str) and name]
 
 
 def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, Any] | None]:

@@ -21,7 +21,7 @@ from vramwise.facts.models import cached_config, find_model
 from vramwise.files import read_config_bytes
 from vramwise.options import Command, Options, Text
 from vramwise.project import ProjectSettings, project_settings
-from vramwise.sidecar import read_side_files
+from vramwise.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.stacks import make_stack
 from vramwise.stops import stops_of
 from vramwise.targets import make_target
@@ -79,7 +79,8 @@ class Subject:
 
     def with_document(self, document: Document) -> Subject:
         """The same subject with another text: read and resolved anew."""
-        run = _resolved(self.trainer, document, self.target, _side_files(self.trainer, document, self.text_alone))
+        files = _side_files(self.trainer, document, self.target, self.text_alone)
+        run = _resolved(self.trainer, document, self.target, files)
         if run.base_model == self.run.base_model:
             return replace(self, document=document, run=_of_model(run, self.model), _memo={})
         model, missing = _model(run.base_model, document.path, online=False, text_alone=self.text_alone)
@@ -270,7 +271,7 @@ def on_target(
     text_alone: bool = False,
 ) -> Subject:
     """A Subject for a target that is known."""
-    side_files = _side_files(trainer, document, text_alone)
+    side_files = _side_files(trainer, document, target, text_alone)
     run = _resolved(trainer, document, target, side_files)
     wanted = model or run.base_model
     if wanted is None and document.script is not None:
@@ -417,11 +418,15 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8")
 
 
-def _side_files(trainer: Trainer, document: Document, text_alone: bool) -> SideFiles:
+def _side_files(trainer: Trainer, document: Document, target: Target, text_alone: bool) -> SideFiles:
+    """The files that the config and the launcher name, and those that accelerate's own file names."""
+    launched = [target.accelerate[key] for key in ACCELERATE_FILES if target.accelerate.get(key)]
+    names = (*trainer.side_files(document), *launched)
     if text_alone:
-        return dict.fromkeys(trainer.side_files(document))
+        return dict.fromkeys(names)
     try:
-        return read_side_files(trainer.side_files(document), document.path)
+        found = read_side_files(names, document.path)
+        return found | read_side_files(named_by_accelerate(found.values()), document.path)
     except ConfigError as error:
         error.path = document.path
         raise
@@ -504,6 +509,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
             stack=stack,
             alloc_conf=alloc_conf,
             launcher=options.launcher or project.launcher or "cli",
+            accelerate=dict(options.accelerate),
         )
         if alloc_conf:
             parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch

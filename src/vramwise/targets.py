@@ -22,6 +22,7 @@ def make_target(
     gpus: int | None = None,
     alloc_conf: str | None = None,
     launcher: str = "cli",
+    accelerate: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     look_around: bool = True,
 ) -> Target:
@@ -41,6 +42,7 @@ def make_target(
         alloc_env={name: env[name] for name in VARIABLES if name in env},
         alloc_conf=alloc_conf,
         launcher="cli" if launcher == "cli" else "module",
+        accelerate=dict(accelerate or {}),
     )
 
 

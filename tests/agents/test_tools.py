@@ -119,6 +119,7 @@ def test_fit_gives_the_text_that_fits():
     assert package.predict(found["config"], package.Options(gpu="6GB")).fits
 
 
+@pytest.mark.nightly
 def test_fit_gives_the_largest_value_of_a_key():
     """The same as `fit --max`, in the words of the config's own trainer."""
     text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\ndataset_name: a/b\nuse_peft: true\nmax_length: 2048\n"

@@ -191,6 +191,7 @@ def test_progress_is_for_who_waits_at_a_terminal(config, monkeypatch, capsys):
     assert shown.endswith("\r\x1b[K")  # gone when the answer comes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("words", "early"), [((), True), (("--max", "micro_batch_size"), False)])
 def test_a_million_micro_batches_are_answered_within_the_limit(vramwise, config, monkeypatch, words, early):
     for name in ("ANSWER", "BESIDE", "OPENED"):

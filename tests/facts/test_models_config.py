@@ -42,6 +42,11 @@ class TestMeaning:
         assert (model.vocab_size, model.tie_word_embeddings) == (262208, True)
         assert model.activation == "gelu_pytorch_tanh"
 
+    def test_no_longest_context_is_no_reason_to_refuse(self):
+        fields = {name: value for name, value in BASE.items() if name != "max_position_embeddings"}
+        model = model_from_config({"model_type": "a_new_one", **fields}, name="m", source="some/config.json")
+        assert model.max_position_embeddings == 131_072
+
     def test_null_is_not_the_default(self):
         assert spec("mistral", sliding_window=None).sliding_window is None
         assert spec("mistral").sliding_window == 4096

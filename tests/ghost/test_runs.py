@@ -147,13 +147,12 @@ def test_ranks_that_share_a_sequence_shard_the_weights_too():
     sharded = {"adapter": None, "sharding": "fsdp2", "gpus": 4}
     apart = ghost(LORA.run.changed(**sharded, data_parallel=4))
     together = ghost(LORA.run.changed(**sharded, data_parallel=2, context_parallel_size=2))
-    assert weights(apart) == weights(together) < weights(ghost(LORA.run.changed(adapter=None)))
+    assert held(apart) == held(together) < held(ghost(LORA.run.changed(adapter=None)))
 
 
-def weights(timeline: Timeline) -> int:
-    """Bytes of weights made while loading."""
-    made = (event for event in timeline.events[: loaded(timeline)] if event.action == Action.ALLOC)
-    return sum(event.size_bytes for event in made if timeline.tags[event.tag].category == "weights")
+def held(timeline: Timeline) -> int:
+    """Bytes that are there when the model is loaded, and its shards are cut."""
+    return levels(timeline)[loaded(timeline)]
 
 
 def test_without_data_the_largest_batch_is_assumed_and_said():

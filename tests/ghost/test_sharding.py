@@ -13,7 +13,7 @@ from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.loops.sft import ghost_run
-from vramwise.ghost.sharding import bucket_sizes
+from vramwise.ghost.sharding.ddp import bucket_sizes
 from vramwise.ghost.tape import Parameter, Tape
 from vramwise.timeline import Action, Timeline
 
@@ -42,8 +42,10 @@ ELEMENTS = {
 
 def ghost(engine: str = "transformers", *, tied: bool = False, **changes: object) -> Timeline:
     settings: dict[str, object] = {
+        "loads_through": "host",
         "fsdp_one_root": engine == "axolotl",
         "fsdp_adapters_apart": engine == "axolotl",
+        "fsdp_widens": "nothing" if engine == "axolotl" and changes.get("sharding") != "fsdp1" else "trained",
         "adapter": None,
         "lora_r": 16,
         "sharding": "fsdp2",
@@ -84,7 +86,7 @@ def labelled(text: str, streams: tuple[int, ...] = (0, 1, 2)):
 
 
 def shards(tag, _stream):
-    return tag.category == "weights" and "gathered" not in tag.label and "rotary" not in tag.label
+    return tag.category == "weights" and not any(word in tag.label for word in ("gathered", "rotary", ": whole"))
 
 
 def whole_gradients(tag, _stream):
@@ -144,7 +146,7 @@ def test_adapters_hold_what_torch_holds(engine, changes, forward, backward):
 def test_axolotls_fsdp_2_alone_leaves_shards_as_they_were_loaded(engine, sharding, width):
     timeline = ghost(engine, sharding=sharding)
     share = ELEMENTS["model"] // 4 * width
-    assert peaks(timeline, shards)["load"] == share
+    assert peaks(timeline, shards)["forward"] == share
     assert peaks(timeline, lambda tag, _: tag.category == "optimizer")["forward"] == 2 * share
     assert peaks(timeline, labelled("exchanged"))["optimizer"] == share
 
@@ -199,7 +201,7 @@ def test_groups_that_hold_the_same_shards():
 
 def test_offloaded_shards_come_for_a_gather_and_nothing_of_them_stays():
     timeline = ghost("axolotl", offload_params=True, offload_optimizer=True)
-    assert peaks(timeline, shards)["load"] == 0
+    assert peaks(timeline, shards)["forward"] == 0
     assert peaks(timeline, lambda tag, _: tag.category in ("gradients", "optimizer"))["optimizer"] == 0
     copied = 2 * ELEMENTS["root"] // 4
     assert peaks(timeline, labelled("root: gathered", (1,)))["forward"] == 2 * ELEMENTS["root"] + copied
@@ -235,3 +237,20 @@ def test_ddp_buckets_by_type():
     sizes = [(1000, BF16), (20 << 20, BF16), (10, FP32), (1 << 20, BF16)]
     made = [Parameter(t, str(n), (n,), dtype, trainable=True) for n, dtype in sizes]
     assert bucket_sizes(made) == [2 << 20, 40 << 20, 40, 2000]
+
+
+def test_older_accelerates_cast_frozen_shards_too():
+    """`model.to(torch.float32)` at the end of `fsdp2_prepare_model` (accelerate up to 1.12)."""
+    frozen = ELEMENTS["model"] // 4
+    newer, older = [
+        peaks(ghost(adapter="lora", fsdp_widens=widens), shards)["forward"] for widens in ("trained", "all")
+    ]
+    assert older - newer == 2 * frozen
+
+
+def test_tensors_come_one_by_one_where_rank_0_alone_has_read_them():
+    """The largest weight and its shard beside what is cut already, instead of everything outside of blocks."""
+    whole = lambda tag, _: ": whole" in tag.label  # noqa: E731
+    by_unit, by_tensor = [peaks(ghost("axolotl", shards_by_tensor=each), whole)["load"] for each in (False, True)]
+    assert by_unit == 2 * ELEMENTS["root"]
+    assert by_tensor == 2 * ELEMENTS["embeddings"]

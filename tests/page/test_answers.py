@@ -189,7 +189,7 @@ def test_a_config_from_a_few_words(answers):
 @pytest.mark.usefixtures("short_searches")
 def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
     offered = [one["name"] for one in ask(answers, "catalogue")["trainers"] if one["composes"]]
-    assert offered == ["axolotl", "llamafactory", "trl"]
+    assert offered == ["axolotl", "llamafactory", "unsloth", "trl"]
     for trainer in offered:
         wishes = {"model": "HuggingFaceTB/SmolLM2-135M", "method": "lora", "trainer": trainer}
         started = ask(answers, "start", wishes=wishes)

@@ -32,6 +32,7 @@ FILES = [
     ("trl", f"{_TRL}attn_implementation: eager\n{_EVAL}use_peft: true\nlora_modules_to_save: {_SAVED}\n", "--gpu t4"),
     ("trl", f"{_TRL}packing: true\nattn_implementation: sdpa\noutput_dir: Qwen/Qwen3-0.6B\n", "--gpu a100-80gb"),
     ("trl", f"{_TRL}bf16: false\nfp16: false\n", "--gpu t4"),
+    ("trl", f"{_TRL}use_peft: true\nload_in_8bit: true\n", "--gpu h100"),
     ("trl", f"{_TRL}gradient_accumulation_steps: 4\n{_FSDP}", "--gpu h100 --gpus 2"),
     ("trl", f"{_TRL}use_peft: true\n{_EVAL}", "--gpu 12GB --predict"),
     ("trl", f"{_TRL}attn_implementation: flex_attention\n", "--gpu h100 --torch 2.5"),

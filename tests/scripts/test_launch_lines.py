@@ -1,10 +1,13 @@
 """Launch lines and shell scripts: which program, which file, how many GPUs, which overrides."""
 
+import json
 import shlex
 
 import pytest
 
 from vramwise.errors import ConfigError
+from vramwise.options import Command, Options
+from vramwise.subject import open_subject
 from vramwise.trainers.launch import is_launch, read_launch, read_shell
 
 
@@ -44,3 +47,67 @@ def test_what_starts_nothing_is_one_sentence():
         read_launch(["trl"])
     with pytest.raises(ConfigError, match="no known training command"):
         read_shell("echo hello\n")
+
+
+FSDP = {
+    "distributed_type": "FSDP",
+    "num_processes": 4,
+    "fsdp_config": {"fsdp_version": 2, "fsdp_cpu_ram_efficient_loading": True},
+}
+ZERO = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"deepspeed_config_file": "ds.json"}}
+CONFIGS = {
+    "trl.yaml": {"model_name_or_path": "meta-llama/Llama-3.1-8B", "dataset_name": "d", "use_peft": True},
+    "lf.yaml": {
+        "model_name_or_path": "meta-llama/Llama-3.1-8B",
+        "stage": "sft",
+        "finetuning_type": "lora",
+        "do_train": True,
+        "dataset": "alpaca_en_demo",
+        "template": "llama3",
+        "output_dir": "o",
+        "bf16": True,
+    },
+}
+SCRIPT = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B")
+Trainer(model=model, args=TrainingArguments(output_dir="o", bf16=True), train_dataset=None).train()
+"""
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    files = {**CONFIGS, "fsdp.yaml": FSDP, "zero.yaml": ZERO, "ds.json": {"zero_optimization": {"stage": 3}}}
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "t.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("started", ["src/train.py lf.yaml", "-m llamafactory.cli train lf.yaml", "t.py"])
+@pytest.mark.parametrize(
+    ("told", "sharding", "gpus"),
+    [
+        ("--config_file fsdp.yaml", "fsdp2", 4),
+        ("--config_file zero.yaml --num_processes 2", "zero3", 2),
+        ("--use_fsdp --fsdp_version 2 --num_processes 8", "fsdp2", 8),
+        ("--use_deepspeed --zero_stage 1 --num_processes 2", "zero1", 2),
+    ],
+)
+@pytest.mark.usefixtures("beside")
+def test_what_accelerate_is_told_counts_for_every_trainer(started, told, sharding, gpus):
+    run = open_subject(Command(f"accelerate launch {told} {started}")).run
+    assert (run.sharding.kind, run.batch.gpus) == (sharding, gpus)
+
+
+@pytest.mark.usefixtures("beside")
+def test_llamafactory_loads_into_host_memory_where_the_launcher_has_said_fsdp():
+    launched = open_subject(Command("accelerate launch --config_file fsdp.yaml src/train.py lf.yaml")).run
+    assert launched.loading.loads_through == "host"
+    assert launched.loading.shards_by_tensor
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_deepspeed_file_that_accelerates_own_file_names_is_read():
+    options = Options(gpu="4xh100", trainer="trl:sft", settings=("accelerate_config=zero.yaml",))
+    assert open_subject("trl.yaml", options).run.sharding.kind == "zero3"

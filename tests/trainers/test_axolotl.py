@@ -41,6 +41,8 @@ def test_effective_batch_counts_data_parallel_ranks():
         ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "4bit"),
         ("adapter: lora\nload_in_8bit: true\nquantize_moe_experts: true\n", "8bit"),
         ("adapter: qlora\nload_in_4bit: true\n", None),
+        ("adapter: qlora\nload_in_4bit: true\nllama4_linearized_experts: true\n", "4bit"),
+        ("adapter: lora\nllama4_linearized_experts: true\n", None),
     ],
 )
 def test_experts_are_quantised_only_if_asked(text, bits):
@@ -408,6 +410,7 @@ def test_by_which_way_axolotls_weights_come(text, way):
         ("adapter: qlora\nload_in_4bit: true\n", "but embeddings"),
         ("adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: false\n", "all"),
         ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "no"),
+        ("adapter: qlora\nload_in_4bit: true\nllama4_linearized_experts: true\n", "but embeddings"),
     ],
 )
 def test_when_peft_prepares_the_base(text, prepared):

@@ -1,12 +1,14 @@
 """The training worker with a GPU that is too small: `python faulty_worker.py PLAN.json`, or many runs by `--serve`.
 
-FAULTS (JSON in the environment): micro (a larger micro-batch fails) from step, eval (a larger eval batch fails).
+FAULTS (JSON in the environment): micro (a larger micro-batch fails) from step, eval (a larger eval batch fails); rank
+(on that rank alone), kill (the rank that is killed) at step, once.
 A file `hold` in the output_dir holds the run inside its next step until it is removed.
 `--serve` imports torch once and forks a process for every plan named on standard input: ten runs in the time of two.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,12 +27,21 @@ def main(path):
     def out_of_memory():
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
 
+    def here(kind):
+        return faults.get(kind, int(os.environ.get("RANK", "0"))) == int(os.environ.get("RANK", "0"))
+
+    def killed_once(self):
+        done = Path(self.args.output_dir, "killed")
+        if "kill" in faults and here("kill") and self.state.global_step + 1 == faults["at"] and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def train(self, model, inputs, *more, **others):
+        killed_once(self)
         while Path(self.args.output_dir, "hold").exists():
             time.sleep(0.01)
-        if self.state.global_step + 1 >= faults.get("from", 1) and len(inputs["input_ids"]) > faults.get(
-            "micro", 10**9
-        ):
+        due = self.state.global_step + 1 >= faults.get("from", 1) and here("rank")
+        if due and len(inputs["input_ids"]) > faults.get("micro", 10**9):
             out_of_memory()
         return training_step(self, model, inputs, *more, **others)
 

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from vramwise.render.train_report_text import render_train_report
 from vramwise.training.guard.memory_log import MemoryLog
 from vramwise.training.guard.samples import Reading, Sample
 from vramwise.training.parent.measured import compare, read_report
@@ -155,3 +156,43 @@ def test_nothing_to_report(tmp_path, vramwise, content):
     if content is not None:
         (tmp_path / "memory.jsonl").write_text(content)
     assert vramwise("report", tmp_path).exit_code == 2
+
+
+def write_rank(folder, rank, reserved, attempt=2, predicted=PREDICTED):
+    with MemoryLog(folder / f"memory.rank{rank}.jsonl") as log:
+        start = {"attempt": attempt, "step": 0, "device": f"cuda:{rank}", "device_bytes": 24 * GIB, "peaks": "phase"}
+        log.write("start", start | {"predicted": None if predicted is None else asdict(predicted)})
+        reading = Reading(
+            allocated_bytes=9 * GIB,
+            reserved_bytes=int(reserved * GIB),
+            peak_allocated_bytes=15 * GIB,
+            peak_reserved_bytes=int(reserved * GIB),
+            retries=0,
+        )
+        log.write("sample", {"attempt": attempt, **Sample(step=1, phase="train", reading=reading).to_json()})
+
+
+def test_several_ranks_are_one_report_of_the_fullest(tmp_path):
+    """Rank 3 may have been on another node: all write into the folder that they share."""
+    write(tmp_path)
+    write_rank(tmp_path, 1, 16.0)
+    write_rank(tmp_path, 2, 15.0)
+    write_rank(tmp_path, 3, 18.0, predicted=None)
+    report = read_report(tmp_path)
+    assert [one.rank for one in report.ranks] == [0, 1, 2, 3]
+    whole = report.compared[-1]
+    assert whole.measured.reserved_bytes == 18 * GIB
+    assert whole.predicted.reserved_bytes == 16 * GIB
+    text = "\n".join(render_train_report(report))
+    assert "4 ranks: the fullest is rank 3, shown below; the others reserved 15.0 GiB to 16.5 GiB" in text
+
+
+def test_ranks_that_were_killed_early_do_not_hide_the_others(tmp_path):
+    write(tmp_path)
+    (tmp_path / "memory.rank1.jsonl").write_bytes(b'{"kind": "sta')
+    write_rank(tmp_path, 2, 30.0, attempt=1)  # of the attempt before
+    (tmp_path / "memory.rankx.jsonl").write_text("")
+    report = read_report(tmp_path)
+    assert [one.rank for one in report.ranks] == [0]
+    assert report.compared[-1].measured.reserved_bytes == int(16.5 * GIB)
+    assert report.torn

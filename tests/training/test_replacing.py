@@ -203,6 +203,7 @@ def test_a_damaged_list_counts_for_nothing(folder, text):
 # Real runs of the embedded engine
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("adapter", [None, "lora"])
 def test_every_file_of_a_real_run_is_known_and_may_be_replaced_by_the_next(tmp_path, adapter):
     pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")

@@ -19,6 +19,8 @@ CONFIG_DEPTH: Final = 64
 CONFIG_VALUES: Final = 20_000
 # A model's config.json. The largest known has 200 KB.
 MODEL_BYTES: Final = 4 * MIB
+# A trace of a model: some 50 KB for each precision and kind of layer.
+TRACE_BYTES: Final = 16 * MIB
 # Lock files: searched with a pattern, never parsed.
 LOCK_BYTES: Final = 16 * MIB
 # What `train` writes beside a run and reads again: plans, markers, records.

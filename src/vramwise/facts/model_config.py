@@ -21,6 +21,8 @@ from vramwise.types import ModelSpec
 _MOST_LAYERS = 320
 # Experts of all layers together; the largest models have some 24,000.
 _MOST_EXPERTS = 2**17
+# Of a config.json that names no longest context; it costs nothing: tables of positions belong to families that name it.
+_LONG_CONTEXT = 131_072
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 
 # Fields that mean: the block is not one of ours, whatever else looks like llama.
@@ -71,7 +73,16 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
         **found,
         **around_text(config, text_hidden=sizes["hidden_size"], source=source),
         checkpoint_quantization=_quantization(config, source),
+        random_weights=config.get("random_weights") is True,
     )
+
+
+def describes(config: Mapping[str, Any]) -> bool:
+    """Whether a family lists the config's model_type, or the config names none: then it is refused for that."""
+    try:
+        return find_type(_text_model(config, "config.json")[0]) is not None
+    except VramwiseError:
+        return True
 
 
 def _text_model(config: Mapping[str, Any], source: str) -> tuple[str, Mapping[str, Any]]:
@@ -109,7 +120,8 @@ def _sizes(fields: Fields, kind: ModelType) -> dict[str, Any]:
         "head_dim": _head_dim(fields, kind, hidden, heads),
         "intermediate_size": _intermediate(fields, kind, hidden),
         "vocab_size": fields.integer("vocab_size"),
-        "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions", "max_seq_len"),
+        "max_position_embeddings": fields.optional_integer("max_position_embeddings", "n_positions", "max_seq_len")
+        or _LONG_CONTEXT,
         "tie_word_embeddings": fields.flag("tie_word_embeddings"),
     }
 

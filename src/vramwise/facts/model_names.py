@@ -26,7 +26,7 @@ _SILENT = frozenset(
 )
 # words that stand for a size
 _SIZES = frozenset(("mini", "medium", "nemo"))
-_QUANTISED = {"awq": "awq", "gptq": "gptq", "bnb": "bitsandbytes_4bit", "4bit": "bitsandbytes_4bit"}
+_QUANTISED = {"awq": "awq", "gptq": "gptq"} | dict.fromkeys(("bnb", "4bit", "nf4"), "bitsandbytes_4bit")
 # Folders that a training run makes: their own name says nothing, the one above may.
 _LOOK_UP = 3
 
@@ -71,7 +71,15 @@ def carried(name: str, shapes: Iterable[tuple[str, object]]) -> Taken | Unclear 
             if len(shared) > 1:
                 return Unclear(tuple(found[:4]))
             return Taken(_closest(part, found), _quantization(part))
-    return None
+    return _reuploaded(name, tuple(shape_of))
+
+
+def _reuploaded(name: str, ids: tuple[str, ...]) -> Taken | None:
+    """A known model that names no size, under another owner: its last part has the same words, at least two."""
+    leaf = name.rstrip("/").rpartition("/")[2]
+    wanted = words(leaf)
+    found = [known for known in ids if words(known.rpartition("/")[2]) == wanted] if len(wanted) > 1 else []
+    return Taken(found[0], _quantization(leaf)) if len(found) == 1 else None
 
 
 def _parts(name: str) -> list[str]:

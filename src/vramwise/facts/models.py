@@ -21,7 +21,7 @@ from vramwise.budget import limits, parse_json, read_file
 from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
-from vramwise.facts.model_config import model_from_config
+from vramwise.facts.model_config import describes, model_from_config
 from vramwise.facts.model_names import Unclear, carried
 from vramwise.types import ModelSpec
 
@@ -95,7 +95,27 @@ def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
     """The model of one config.json file."""
-    return model_from_config(_read_json(path), name=name or str(path.parent), source=str(path))
+    config, name = _read_json(path), name or str(path.parent)
+    if "modes" in config and "kinds" in config:
+        from vramwise.facts.traces import model_from_trace  # few models are given as traces
+
+        return model_from_trace(config, name=name, source=str(path))
+    if describes(config):
+        return model_from_config(config, name=name, source=str(path))
+    return _undescribed(config, name, str(path))
+
+
+def _undescribed(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
+    """A model whose type no family lists: traced, or else taken for llama where its fields allow it."""
+    from vramwise.facts.tracing import Untraced, traced_model  # few models need it
+
+    found = traced_model(config, name=name, source=source)
+    if not isinstance(found, Untraced):
+        return found
+    try:
+        return replace(model_from_config(config, name=name, source=source), untraced=found.why)
+    except VramwiseError as error:
+        raise VramwiseError(f"{error}; {found.why}") from error
 
 
 # Entries of this source give way to the hub's own file.
@@ -258,6 +278,6 @@ def near_ids(name: str) -> list[str]:
     wanted = name.strip().lower()
     found = get_close_matches(wanted, spelled, n=3, cutoff=0.8)
     if not found:  # the right model under the wrong owner, or without one
-        leaves = {known.rpartition("/")[2]: known for known in spelled}
+        leaves = {known.rpartition("/")[2]: known for known in reversed(spelled)}  # the first owner wins
         found = [leaves[leaf] for leaf in get_close_matches(wanted.rpartition("/")[2], leaves, n=3, cutoff=0.85)]
     return [spelled[known] for known in found]

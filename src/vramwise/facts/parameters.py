@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from vramwise.families import block_of, layout_of
+from vramwise.families import block_of, layout_of, recorded_parameters
 from vramwise.families.parts import Kind, Parameter
 from vramwise.types import ModelSpec
 
@@ -32,6 +32,9 @@ class Linear(NamedTuple):
 @lru_cache(maxsize=64)
 def parameters(model: ModelSpec) -> Sequence[Parameter]:
     """Every parameter, in the order of `model.named_parameters()`."""
+    recorded = recorded_parameters(model)
+    if recorded is not None:
+        return recorded
     layout, block = layout_of(model), block_of(model)
     found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
     found += layout.embeddings(model)
@@ -81,5 +84,8 @@ def linear_modules(model: ModelSpec) -> Sequence[Linear]:
         # GPT-2's Conv1D stores its weight as (in, out), nn.Linear as (out, in).
         size = parameter.shape if parameter.kind == "conv1d" else parameter.shape[::-1]
         modules.append(Linear(name, size[0], size[1], name in biased, parameter.layer))
-    modules.append(Linear("lm_head", model.hidden_size, model.vocab_size, model.lm_head_bias, None, head=True))
+    head = "lm_head"
+    if model.trace is not None:
+        head = next((item.name.removesuffix(".weight") for item in found if item.kind == "lm_head"), head)
+    modules.append(Linear(head, model.hidden_size, model.vocab_size, model.lm_head_bias, None, head=True))
     return tuple(modules)

@@ -16,7 +16,9 @@ from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
 from vramwise.families.base import Block, Mixture, ModelType, model_type
 from vramwise.families.layout import Family, Layout
+from vramwise.families.parts import Parameter
 from vramwise.types import ModelSpec
+from vramwise.types.model import Trace
 
 __all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
@@ -107,9 +109,29 @@ def assumed_type() -> tuple[Family, ModelType]:
 
 def family_of(model: ModelSpec) -> Family:
     """The family that the model's blocks are of."""
+    if model.trace is not None:
+        from vramwise.families.traced import traced_family  # few models need it
+
+        return traced_family(model.trace)
     if model.family not in _entries():
         raise VramwiseError(f"unknown parameter layout for the family '{model.family}' of {model.name}")
     return _family(model.family)
+
+
+def recorded_parameters(model: ModelSpec) -> tuple[Parameter, ...] | None:
+    """The parameters of a traced model; None where a family lays them out."""
+    if model.trace is None:
+        return None
+    from vramwise.families.traced import traced_parameters
+
+    return traced_parameters(model.trace)
+
+
+def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
+    """The trace of a model that has these layers alone."""
+    from vramwise.families.traced import with_layers
+
+    return with_layers(trace, chosen)
 
 
 def layout_of(model: ModelSpec) -> Layout:

@@ -74,11 +74,15 @@ class Builder:
 
     def body(self) -> Body:
         """The model without its head."""
+        if self.model.trace is not None:
+            from vramwise.ghost.traced.build import traced_body  # few models are traced
+
+            return traced_body(self, self.model.trace)
         model, run, facts = self.model, self.run, self.facts
         norm = self.gathering.root(self.norm(self.layout.inside(model, self.layout.final_norm)))
         blocks = [self.gathering.block(layer, self.block(layer)) for layer in range(model.num_hidden_layers)]
-        checkpoint = self._checkpoint()
-        kinds, windows = self._windows()
+        checkpoint = self.checkpoint()
+        kinds, windows = self.windows()
         return Body(
             embed=self.weights.by_name[f"{self.embedding}.weight"],
             blocks=blocks,
@@ -86,8 +90,7 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.kernels.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.adapter.embeddings_want_grads
-            or (run.savings.recompute and (run.adapter.kind is not None or bool(run.adapter.unfrozen))),
+            input_grads=self.input_grads,
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -99,8 +102,8 @@ class Builder:
             tables_by_product=run.kernels.rotary_by_product,
             packed=run.shapes.packing_rows != "none",
             packed_eval=run.evaluation.eval_sample_packing,
-            trained=self._trained_blocks(),
-            masked=not (run.kernels.attn_implementation == "sdpa" and self._varlen()),
+            trained=self.trained_blocks(),
+            masked=not (run.kernels.attn_implementation == "sdpa" and self.varlen()),
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
@@ -111,6 +114,13 @@ class Builder:
             usual_samples=run.batch.micro_batch_size if run.shapes.packing_fill == "single" else 2,
             always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
+
+    @property
+    def input_grads(self) -> bool:
+        """Whether a hook makes the embeddings' output want a gradient."""
+        run = self.run
+        adapted = run.adapter.kind is not None or bool(run.adapter.unfrozen)
+        return run.adapter.embeddings_want_grads or (run.savings.recompute and adapted)
 
     @property
     def own_layers(self) -> bool:
@@ -124,7 +134,7 @@ class Builder:
         most = self.model.max_position_embeddings
         return most if self.run.shapes.packing_rows != "none" else min(most, FIRST_POSITIONS)
 
-    def _trained_blocks(self) -> tuple[bool, ...]:
+    def trained_blocks(self) -> tuple[bool, ...]:
         """Which blocks have parameters that are trained, where only some are meant to."""
         if self.run.adapter.trained_blocks is None:
             return ()
@@ -132,14 +142,14 @@ class Builder:
         numbers = range(self.model.num_hidden_layers)
         return tuple([any(name.startswith(f"{self.layers}.{number}.") for name in names) for number in numbers])
 
-    def _checkpoint(self) -> Checkpoint | None:
+    def checkpoint(self) -> Checkpoint | None:
         """How blocks are checkpointed, if they are."""
         run = self.run
         if not run.savings.recompute:
             return None
         return reentrant if run.savings.checkpointing_reentrant else non_reentrant
 
-    def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
+    def windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
         """The kind of each layer, and each kind's window. A model of one kind of layer makes one mask."""
         model = self.model
         if model.layer_types:
@@ -153,11 +163,12 @@ class Builder:
     def head(self) -> Projection:
         """The output projection; tied ones use the embedding's weight."""
         head: Projection
-        if self.model.tie_word_embeddings and "lm_head.weight" not in self.weights.by_name:
+        name = "lm_head" if self.model.trace is None else self.model.trace.head
+        if self.model.tie_word_embeddings and f"{name}.weight" not in self.weights.by_name:
             embed = self.weights.by_name[f"{self.embedding}.weight"]
-            head = Linear(embed, self.weights.get("lm_head.bias"))
+            head = Linear(embed, self.weights.get(f"{name}.bias"))
         else:
-            head = projection(self.weights, "lm_head")
+            head = projection(self.weights, name)
         return self.gathering.head(head)
 
     def norm(self, name: str) -> Norm:
@@ -199,13 +210,13 @@ class Builder:
         if self.run.kernels.attn_implementation == "eager":
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
         if self.run.kernels.attn_implementation == "sdpa":
-            if self._varlen():
+            if self.varlen():
                 return VarlenSdpa(packed_eval=self.run.evaluation.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
         packed, packed_eval = self.run.shapes.packing_rows != "none", self.run.evaluation.eval_sample_packing
         return Flash(self._window(layer), packed=packed, packed_eval=packed_eval)
 
-    def _varlen(self) -> bool:
+    def varlen(self) -> bool:
         """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
         model, run = self.model, self.run
         sliding = model.sliding_window and (not model.layer_types or any("sliding" in k for k in model.layer_types))

@@ -27,11 +27,12 @@ def projection(weights: Weights, name: str) -> Projection:
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
     elif run.loading.quantization == "8bit":
-        gated = run.loading.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
+        model = weights.model
+        gated = run.loading.int8_outliers and model.gated_mlp and name.endswith("down_proj")
         # a compiled graph keeps what its backward pass needs; a layer with an adapter is left out of it
         forgets = weights.compiled and name not in weights.adapters and not name.endswith(weights.block.attention)
-        width = weights.model.hidden_size if gated else None
-        base = Linear8bit((shape[0], shape[1]), width, keeps=not forgets)
+        width = model.hidden_size if gated else None
+        base = Linear8bit((shape[0], shape[1]), width, keeps=not forgets, trained=not model.random_weights)
     else:
         base = Linear4bit(
             (shape[0], shape[1]), bias, BY_NAME[run.precision.weights_dtype], nested=run.loading.nested_scales

@@ -95,7 +95,7 @@ class Recording:
         return self.entries[self.events.sources[event]].get("frames") if self.entries else None
 
     def notes(self) -> dict[int, str]:
-        """The last note that torch 2.14's `_annotate_tensor` attached to each allocation, by event."""
+        """What `torch.cuda.memory._annotate_tensor` (torch 2.14) attached: each allocation's last note, by event."""
         if not any(entry.get("action") == "annotate" for entry in self.entries):
             return {}
         number_of = {source: number for number, source in enumerate(self.events.sources)}

@@ -9,6 +9,7 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
 from vramwise.variants.search.result import Candidate
+from vramwise.verbs.fitting.over_cards import Strategy
 from vramwise.verbs.fitting.report import FitReport
 
 VERSION = 1
@@ -41,6 +42,7 @@ def fit_json(report: FitReport) -> dict[str, Any]:
         "closest": variant(fit.closest),
         "opened": [{"allow": allow.split(), **(variant(one) or {})} for allow, one in fit.opened],
         "fallen": dict(fit.fallen),
+        "strategies": [_strategy(one) for one in report.strategies],
         "smallest_card": _card(fit.smallest_card),
         "considered": fit.considered,
         "simulated": fit.simulated,
@@ -70,6 +72,22 @@ def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
         "margin_bytes": one.margin_bytes,
         "speed": speed_json(one.speed),
         "faster": words.ratio(report.fit.original, one),
+    }
+
+
+def _strategy(one: Strategy) -> dict[str, Any]:
+    """One way to use several GPUs, all else as the file has it."""
+    prediction = one.attempt.prediction
+    return {
+        "name": one.name,
+        "sharding": one.kind,
+        "offloads": one.offloads,
+        "allow": one.allow or None,
+        "fits": one.fits,
+        "reserved_bytes": prediction and prediction.needs.highest_reserved_bytes,
+        "refused": one.attempt.refused,
+        "speed": speed_json(one.speed),
+        "launch": one.launch or None,
     }
 
 

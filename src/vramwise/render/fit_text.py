@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from vramwise.render import fit_words as words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
-from vramwise.render.speed_text import error_line, times
+from vramwise.render.speed_text import error_line, seconds, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.verbs.fitting.over_cards import fastest
 from vramwise.verbs.fitting.report import FitReport
 
 # A column of words is never narrower, whatever the terminal.
@@ -35,6 +36,7 @@ def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
         fold_all(_effects(fit), width),
         list(diff_lines(report)),
         _table(fit, width),
+        fold_all(over_cards(report), width),
         *(fold_all(part, width) for part in (_opened(fit), _others(fit), rests_on(fit), next_lines(report))),
     ]
     return [line for part in parts if part for line in ("", *part)][1:]
@@ -78,6 +80,30 @@ def _table(fit: Fit, width: int | None) -> list[str]:
         first, *more = fold(f"{one.attempt.words}{price(one)}", room, deeper="")
         lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
         lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
+    return lines
+
+
+def over_cards(report: FitReport) -> list[str]:
+    """Ways to use several GPUs, all else as the file has it, the fastest that fits marked; and how to start that."""
+    found = [one for one in report.strategies if one.attempt.prediction is not None]
+    if len(found) < 2:
+        return []
+    chosen = fastest(report.strategies)
+    gpus = report.strategies[0].attempt.prediction.run.batch.gpus if report.strategies[0].attempt.prediction else 0
+    lines = [
+        style(f"Your file on {gpus} GPUs, other settings unchanged (speed of several GPUs: not measured)", bold=True)
+    ]
+    longest = max(len(one.name) for one in found)
+    for one in found:
+        assert one.attempt.prediction is not None
+        needed = gib(one.attempt.prediction.needs.highest_reserved_bytes).rjust(10)
+        taken = "" if one.seconds is None else seconds(one.seconds).rjust(8)
+        said = "" if one.fits else "  does not fit"
+        own = "  your file" if not one.allow and not one.offloads else ""
+        lines.append(f"  {'→' if one is chosen else ' '} {one.name:{longest}}{needed}{taken}{said}{own}".rstrip())
+    if chosen is not None and chosen.launch:
+        opened = f" ({words.allowing(chosen.allow)} writes it into the file)" if chosen.allow else ""
+        lines.append(f"  Fastest that fits: {chosen.name}{opened}. Start it with: {chosen.launch}")
     return lines
 
 

@@ -18,7 +18,7 @@ def speed_line(speed: Speed, duration: Duration | None = None, *, error: bool = 
 
 def _about(speed: Speed) -> str:
     error = speed.error
-    return "" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
+    return " (not measured)" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
 
 
 def error_line(speed: Speed) -> str:

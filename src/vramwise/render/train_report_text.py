@@ -22,6 +22,7 @@ def _lines(report: TrainReport) -> Iterator[str]:
         yield "no GPU was used: nothing was measured"
     elif rows:
         yield ""
+        yield from _ranks(report)
         yield from _table(rows)
     for warning in report.last.warnings:
         yield f"warning [{warning['rule']}] step {warning['step']}: {warning['message']}"
@@ -29,6 +30,17 @@ def _lines(report: TrainReport) -> Iterator[str]:
         yield "(only the first part of the log was read: it exceeds 64 MiB or holds too many values)"
     if report.torn:
         yield f"({report.torn} line(s) of the log were cut off when the process was killed)"
+
+
+def _ranks(report: TrainReport) -> Iterator[str]:
+    """Of several ranks: which is the fullest, whose figures follow, and what the others reserved."""
+    if len(report.ranks) < 2:
+        return
+    by_size = sorted(report.ranks, key=lambda one: (one.peak.reserved_bytes, one.peak.allocated_bytes, -one.rank))
+    fullest, others = by_size[-1], by_size[:-1]
+    least, most = gib(others[0].peak.reserved_bytes), gib(others[-1].peak.reserved_bytes)
+    rest = least if least == most else f"{least} to {most}"
+    yield f"{len(report.ranks)} ranks: the fullest is rank {fullest.rank}, shown below; the others reserved {rest}"
 
 
 def headline(report: TrainReport) -> str:

@@ -58,12 +58,19 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
             return "Tight", f": fits{on} only by releasing cached memory and retrying {room}"
         return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "does_not_fit":
-        return "Does not fit", f": {short} {room}"
+        return "Will stop while loading" if stops_loading(prediction) else "Does not fit", f": {short} {room}"
     if verdict.kind == "not_known":
         return "Unknown whether it fits", f"{on}: {_range(prediction)}"
     if verdict.rows_up_to is not None:
         return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
+
+
+def stops_loading(prediction: Prediction) -> bool:
+    """Whether loading is what does not fit: it fails there, and needs more than training does."""
+    failure, needs = prediction.report.out_of_memory, prediction.needs
+    higher = needs.highest_allocated_bytes > needs.peak_allocated_bytes
+    return failure is not None and failure.phase == "load" and higher
 
 
 def stopped(stops: Sequence[Finding]) -> str:
@@ -173,6 +180,9 @@ def _unsaid(prediction: Prediction) -> Iterator[str]:
 def _moment(prediction: Prediction) -> str:
     needs = prediction.needs
     at = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    if stops_loading(prediction):
+        trained = f"Training itself allocates {gib(needs.peak_allocated_bytes)} at most"
+        return f"while loading, with {gib(needs.highest_allocated_bytes)} allocated. {trained}"
     if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
         return f"while loading; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
     return f"in {at}: {largest(needs.breakdown_bytes)}"

@@ -24,6 +24,7 @@ _SWITCHES = frozenset(
         *("--standalone", "--no_python", "--no-python", "--cpu", "--dynamo_use_dynamic", "--no_local_rank"),
     }
 )
+_CONFIGS = (".yaml", ".yml", ".json")
 _MOST_CHARACTERS = 1_000_000
 
 
@@ -32,7 +33,7 @@ class Launch:
     """What a launch line starts. `program`: trl, llamafactory, axolotl, or a script; `kind`: sft, dpo… of TRL.
 
     `config`: the YAML file that it names; `script`: the Python file; `arguments`: the words behind it.
-    `accelerate_config`, `mixed_precision`: what accelerate is told. `gpus`: None where nothing says how many.
+    `accelerate`: what `accelerate launch` is told. `gpus`: None where nothing says how many.
     """
 
     program: str
@@ -42,8 +43,7 @@ class Launch:
     config: str | None = None
     script: str | None = None
     gpus: int | None = None
-    accelerate_config: str | None = None
-    mixed_precision: str | None = None
+    accelerate: Mapping[str, str] = field(default_factory=dict)
     line: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ def _of_trl(words: list[str]) -> Launch | None:
 def _of_llamafactory(words: list[str]) -> Launch | None:
     if words[:1] != ["train"]:
         return None
-    named = words[1] if len(words) > 1 and words[1].endswith((".yaml", ".yml", ".json")) else None
+    named = words[1] if len(words) > 1 and words[1].endswith(_CONFIGS) else None
     return Launch(program="llamafactory", config=named, arguments=tuple(words[2 if named else 1 :]))
 
 
@@ -189,9 +189,13 @@ def _of_python(words: list[str]) -> Launch | None:
             return _of_torchrun(rest)
         if module.startswith("accelerate.commands.launch"):
             return _of_accelerate(rest)
+        if module == "llamafactory.cli":
+            return _of_llamafactory(rest)
         if module.startswith("trl.scripts."):
             return _of_trl([module.rpartition(".")[2], *rest])
         return None
+    if words and words[0].endswith("train.py") and words[1:2] and words[1].endswith(_CONFIGS):
+        return _of_llamafactory(["train", *words[1:]])  # src/train.py of its repository, with a config
     if words and words[0].endswith(".py"):
         return Launch(program="script", script=words[0], arguments=tuple(words[1:]))
     return None
@@ -215,8 +219,7 @@ def _of_accelerate(words: list[str]) -> Launch | None:
     return replace(
         inner,
         gpus=several if several else machines if machines > 1 else None,
-        accelerate_config=options.get("config_file"),
-        mixed_precision=options.get("mixed_precision"),
+        accelerate=options,
     )
 
 
@@ -253,7 +256,9 @@ def _before_script(words: list[str], *, module: str) -> tuple[dict[str, str], li
         name = key.lstrip("-").replace("-", "_")
         if equals:
             options[name] = value
-        elif word not in _SWITCHES and at + 1 < len(words) and not words[at + 1].startswith("--"):
+        elif word in _SWITCHES:
+            options[name] = "true"
+        elif at + 1 < len(words) and not words[at + 1].startswith("--"):
             at += 1
             options[name] = words[at]
         at += 1

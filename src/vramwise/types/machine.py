@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from vramwise.types.document import Origin
@@ -80,6 +80,8 @@ class Target:
     # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
     alloc_conf: str | None = None
     launcher: Literal["cli", "module"] = "cli"
+    # What `accelerate launch` is told, by option: `config_file`, `use_fsdp`, `fsdp_version`… Empty: another launcher.
+    accelerate: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def torch(self) -> tuple[int, int]:

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What a model's own code does in one layer of each kind, recorded by `tracing`.
+
+    Compared by identity: a process has one object for each.
+
+    `parameters`: name, shape, kind and layer, in the model's order. `kinds`: for each layer the number of its kind.
+    `modes`: for each precision ("bf16", "bf16, autocast", "fp32, autocast"…), the programs of a pass.
+    """
+
+    source: str  # "transformers 5.22.2"
+    parameters: tuple[tuple[str, tuple[int, ...], str, int | None], ...]
+    layers: str
+    embedding: str
+    final_norm: str
+    head: str
+    kinds: tuple[int, ...]
+    scaled_logits: bool  # the head's result is multiplied by a number
+    modes: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +89,13 @@ class ModelSpec:
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
     left_out: str = ""
+    # made up, with weights at their initial scale, as `"random_weights": true` in config.json says; else trained ones
+    random_weights: bool = False
     # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
     taken_for: str = ""
+    # what its own code does, where no family describes it; or why that is not known
+    trace: Trace | None = None
+    untraced: str = ""
 
     def size(self, name: str) -> int:
         """One of `sizes`; 0 where it is not set."""

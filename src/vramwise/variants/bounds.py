@@ -34,7 +34,18 @@ def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     if run.objective.rl and run.objective.kind == "tokens":
         why = "it is predicted as supervised fine-tuning: without a second model, pairs or generation"
         yield Unfollowed(name=f"rl: {run.objective.rl}", less=False, why=why)
+    yield from _parallel(run)
     yield from run.unfollowed
+
+
+def _parallel(run: RunSpec) -> Iterator[Unfollowed]:
+    """Ranks that share layers or rows: what they gather and exchange meanwhile is not followed."""
+    if run.sharding.tensor_parallel_size > 1:
+        why = "its shares of layers are counted, but not what ranks gather of each other's results"
+        yield Unfollowed(name="tensor parallelism", less=False, why=why)
+    if run.sharding.context_parallel_size > 1:
+        why = "its shares of rows are counted, but not the keys and values that go round"
+        yield Unfollowed(name="context parallelism", less=False, why=why)
 
 
 def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
@@ -42,7 +53,8 @@ def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
     found = list(unmodelled(run))
     if not found:
         return None
-    standing = sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING)
+    # a rank of a tensor-parallel group may hold a share of what is counted whole here: embeddings and head
+    standing = sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING) // run.sharding.tensor_parallel_size
     return Bounds(
         lower_bytes=standing,
         upper_bytes=needs.highest_reserved_bytes if all(one.less for one in found) else None,

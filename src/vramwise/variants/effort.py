@@ -24,7 +24,7 @@ JUDGED = 1_500  # a variant that the rules judge
 # make it fit), and on the remedy of a diagnosis.
 REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
 # What `check` may spend beyond what was spent before it: on how short rows would fit, then on the figures of findings.
-ROWS, FIGURES = 300_000, 600_000
+ROWS, FIGURES = 300_000, 700_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62

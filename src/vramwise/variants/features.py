@@ -20,7 +20,7 @@ _NO_SAY = frozenset(
         *("base_model", "can_pad", "samples_apart", "group_by_length", "long_rows", "pad_to_sequence_len"),
         *("eval_sample_packing", "eval_scheduled", "eval_on_start", "precision_by_card", "use_rslora"),
         *("lora_target_linear", "upcasts_embeddings_at_load", "gradient_checkpointing", "checkpointing_reentrant"),
-        *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "sync_each_batch"),
+        *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "fsdp_widens", "sync_each_batch"),
         *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
@@ -31,7 +31,7 @@ _NO_SAY = frozenset(
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),
-        *("packed_attention", "multiplies_first", "warms_up"),
+        *("packed_attention", "multiplies_first", "warms_up", "shards_by_tensor"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),
@@ -124,7 +124,10 @@ def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
         if EXPANDABLE in run.allocator.settings
         else run.allocator.settings or "default allocator",
     )
-    yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
+    if model.trace is not None:
+        yield "family", "a traced model"
+    else:
+        yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
     yield "experts", "a mixture of experts" if model.num_experts else "dense"
     yield "tower", "a vision or audio tower" if model.tower or model.text_part else "text alone"
     yield "cards", "several GPUs" if run.batch.gpus > 1 else "one GPU"

@@ -23,7 +23,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
     {
         "base_model",
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
-        *("packing_fill", "packed_together", "shuffle_seed", "labels_on"),
+        *("packed_together", "shuffle_seed", "labels_on"),
         *("long_rows", "allocator", "unfollowed", "flash_installed", "flash_needs_sinks"),
     }
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from vramwise.options import FitOptions, Options, PredictOptions
 from vramwise.subject import Source
 from vramwise.verbs.fitting.fastest import fit_subject
+from vramwise.verbs.fitting.over_cards import strategies
 from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.fitting.report import FitReport
 from vramwise.verbs.predict import opened
@@ -31,4 +32,9 @@ def fit_source(
         maximise=ask.maximise,
         progress=progress,
     )
-    return FitReport(fit=replace(found, repairs=repairs, stops=start.stops), file=subject.document, asked=ask.maximise)
+    return FitReport(
+        fit=replace(found, repairs=repairs, stops=start.stops),
+        file=subject.document,
+        asked=ask.maximise,
+        strategies=() if ask.maximise else strategies(start, ask.limit_bytes),
+    )

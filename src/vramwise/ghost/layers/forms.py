@@ -93,6 +93,8 @@ def _form(value: Any, names: Names) -> object:
         storage = value.storage
         held = None if storage is None else storage.nbytes
         return (value.shape, value.dtype, value.state_dtype, value.local, value.node is None, held)
+    if getattr(kind, "one_form", False):
+        return value
     if kind is FunctionType:
         return value if value.__closure__ is None else object()
     if kind is tuple or kind is list:

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.loading.adapters import add_adapters
-from vramwise.ghost.loading.casts import cast_for_training
+from vramwise.ghost.loading.casts import cast_for_training, widen_trained
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
+from vramwise.ghost.loading.spreading import spread
 from vramwise.ghost.ops.fused_layers import tables_of_layers
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Tape
@@ -37,12 +38,27 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
     if run.kernels.tables_each_layer and model.model_type in run.kernels.fused_layers:
         width, dtype = int(model.head_dim * model.rotary_fraction), BY_NAME[run.precision.weights_dtype]
         tables_of_layers(t, model.num_hidden_layers, model.max_position_embeddings, width, dtype)
+    if sharding.fsdp is not None:
+        _spread(t, weights, trainable=run.adapter.kind is None)
+        return weights
     if run.loading.loads_through == "host" and not stays_on_host(sharding):
         move_to_device(t, weights)
     else:
         _load_onto_card(t, weights)
     t.empty_cache()
     return weights
+
+
+def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """Shards of a model that is in host memory, or whole on the card; what was cached by then is handed back."""
+    whole = None
+    if weights.run.loading.loads_through == "device":
+        whole = Weights(weights.model, weights.run, Sharding())
+        _load_onto_card(t, whole)
+        if weights.run.loading.trains_in_fp32:
+            widen_trained(t, whole)
+        t.empty_cache()
+    spread(t, weights, whole, trainable=trainable)
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
@@ -52,7 +68,10 @@ def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) 
     that could be trained. What is sharded is cast by other hands.
     """
     weights = Weights(model, run, sharding)
-    _load_base(t, weights, trainable=sharding.fsdp is None and sharding.zero is None)
+    if sharding.fsdp is not None:
+        _spread(t, weights, trainable=False)
+        return weights
+    _load_base(t, weights, trainable=sharding.zero is None)
     t.empty_cache()
     return weights
 

@@ -3,6 +3,8 @@ another."""
 
 from __future__ import annotations
 
+from math import prod
+
 from vramwise.facts.lora_targets import LoraTarget, lora_targets, wanted_targets
 from vramwise.families import layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
@@ -64,6 +66,12 @@ def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> No
         t.mark("weights", matrix)
         group.append(new_parameter(t, weights, matrix, shape, FP32, trainable=True))
     _keep(weights, target, group)
+
+
+def adapter_numel(weights: Weights, name: str, planned: Planned) -> list[int]:
+    """The elements of each matrix of the adapter that `adapter_beside` would add here."""
+    target = planned.get(name) or planned.get(name.removesuffix(".weight"))
+    return [] if target is None else [prod(shape) for _, shape in _matrices(weights, target)]
 
 
 def copy_saved(t: Tape, weights: Weights, name: str) -> None:

@@ -63,7 +63,8 @@ def fsdp_parameter(
     local = padded_share(shape, sharding.ranks)
     kept = shard_dtype(sharding.fsdp, dtype, trainable=trainable)
     made = Parameter(t, name, shape, gathered_dtype(sharding.fsdp, dtype), trainable=trainable, stored=0)
-    made.storage = None if sharding.host_weights else Storage(t, local * kept.size)
+    share = Storage(t, local * kept.size)
+    made.storage = None if sharding.host_weights else share  # cut on the card, and moved
     made.local = local
     made.state_dtype = kept
     return made

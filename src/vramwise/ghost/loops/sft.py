@@ -33,7 +33,8 @@ from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
-from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
 from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -106,7 +107,7 @@ class Run:
             more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
             wanted = f"{', '.join(named[:_NAMED])}{more}" if named else "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
-        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable)
+        self.buckets = wrap(t, self.weights, self.trainable)
         self.engine = builder.gathering.zero
         if self.engine is not None:
             self.engine.prepare(t, self.trainable)

@@ -58,33 +58,34 @@ class LatentAttention:
         key_turned = expanded(t, key_turned, (batch, self.heads, tokens, self.turned))
         query = _joined(t, query_plain, query_turned)
         key = _joined(t, key_plain, key_turned)
-        output, weights = self._attended(t, query, key, value, mask)
+        output, weights = attended(t, self.kernel, query, key, value, mask)
         output = self.out(t, output)
         del query_plain, query_turned, key_plain, key_turned, latent
         return output, weights
-
-    def _attended(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """torch's own kernels take narrower values as they are; the flash-attention library gets them padded."""
-        batch, _, tokens, width = query.shape
-        if self.value == width or not isinstance(self.kernel, Sdpa | Flash):
-            return self.kernel(t, query, key, value, mask)
-        shape = (batch, tokens, self.heads * self.value)
-        if isinstance(self.kernel, Flash):
-            output, weights = self.kernel(t, query, key, _as_wide(t, value, width), mask)
-            return narrow(t, output, shape), weights
-        # the kernel keeps its result in the queries' memory order, heads first; the projection gets a copy
-        made = [((batch, self.heads, tokens, self.value), query.dtype), ((batch, self.heads, tokens), FP32)]
-        scratch = (4 * query.numel,)
-        saved = (query, key, value)
-        return general(t, saved, shape, query.dtype, saved=saved, made=made, scratch=scratch), None
 
     def _query(self, t: Tape, hidden: Tensor) -> Tensor:
         if not isinstance(self.query, tuple):
             return self.query(t, hidden)
         down, norm, up = self.query
         return up(t, norm(t, down(t, hidden)))
+
+
+def attended(
+    t: Tape, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """torch's own kernels take narrower values as they are; the flash-attention library gets them padded."""
+    (batch, heads, tokens, width), narrow_width = query.shape, value.shape[-1]
+    if narrow_width == width or not isinstance(kernel, Sdpa | Flash):
+        return kernel(t, query, key, value, mask)
+    shape = (batch, tokens, heads * narrow_width)
+    if isinstance(kernel, Flash):
+        output, weights = kernel(t, query, key, _as_wide(t, value, width), mask)
+        return narrow(t, output, shape), weights
+    # the kernel keeps its result in the queries' memory order, heads first; the projection gets a copy
+    made = [((batch, heads, tokens, narrow_width), query.dtype), ((batch, heads, tokens), FP32)]
+    scratch = (4 * query.numel,)
+    saved = (query, key, value)
+    return general(t, saved, shape, query.dtype, saved=saved, made=made, scratch=scratch), None
 
 
 def _joined(t: Tape, left: Tensor, right: Tensor) -> Tensor:

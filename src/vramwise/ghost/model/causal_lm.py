@@ -5,9 +5,10 @@ Locals are dropped in the order in which the models' forward drops them: see `ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
@@ -85,7 +86,7 @@ class Body:
         if self.scaled_embedding:
             embeds = scale(t, embeds)
         if self.input_grads and t.grad_enabled and embeds.node is None:
-            embeds = _wanting_grad(embeds)
+            embeds = wanting_grad(embeds)
         leaf = embeds if self.input_grads else None
         if self.scaled_after:
             embeds = scale(t, embeds)
@@ -116,6 +117,25 @@ class Body:
         tables = self._tables(t, positions, hidden)
         self._hold(t, leaf, positions, tables, masks or unread)
         del leaf
+        first = [hidden]
+        del hidden
+        hidden = self._through_blocks(t, first, tables, masks)
+        t.mark("activations", "final norm")
+        hidden = self.norm(t, hidden)
+        if self.masks_by_kind:
+            del embeds, positions
+        else:
+            del positions, embeds
+        masks.clear()
+        unread.clear()
+        tables.clear()
+        return hidden
+
+    def _through_blocks(
+        self, t: Tape, first: list[Tensor], tables: Mapping[str, Any], masks: Mapping[str, Tensor | None]
+    ) -> Tensor:
+        """Through all blocks. `first`: what goes into them, taken out of the list so that nobody else holds it."""
+        hidden = first.pop()
         for number in self.running or range(len(self.blocks)):
             block = self.blocks[number]
             kind = self.kinds[number] if self.kinds else "full"
@@ -129,22 +149,13 @@ class Body:
                 hidden = block(t, hidden, tables=tables.get(kind), mask=masks.get(kind))
             else:
                 hidden = self.checkpoint(t, partial(block, tables=tables.get(kind), mask=masks.get(kind)), hidden)
-        t.mark("activations", "final norm")
-        hidden = self.norm(t, hidden)
-        if self.masks_by_kind:
-            del embeds, positions
-        else:
-            del positions, embeds
-        masks.clear()
-        unread.clear()
-        tables.clear()
         return hidden
 
     def _first_trained(self, t: Tape, hidden: Tensor) -> Tensor:
         """The input of the first block that is trained: it is made to want a gradient, so that a checkpoint has one."""
         if self.checkpoint is None or not t.grad_enabled or hidden.node is not None:
             return hidden
-        leaf = _wanting_grad(hidden)
+        leaf = wanting_grad(hidden)
         if t.training:
             t.graph_holds.append(leaf)
         return leaf
@@ -197,7 +208,8 @@ class Body:
             t.graph_holds.append(leaf)
 
 
-def _wanting_grad(x: Tensor) -> Tensor:
+def wanting_grad(x: Tensor) -> Tensor:
+    """The same tensor as a leaf that wants a gradient."""
     leaf = Leaf(x.storage, x.shape, x.numel, x.dtype)
     leaf.require_grad()
     return leaf

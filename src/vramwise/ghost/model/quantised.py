@@ -6,7 +6,7 @@ from vramwise.ghost.dtypes import DType
 from vramwise.ghost.model.linear import LORA_CALLS, Projection
 from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
 from vramwise.ghost.ops.matmul import linear
-from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit, outlier_share
+from vramwise.ghost.ops.quantised import TRAINED_OUTLIERS, linear_4bit, linear_8bit, outlier_share
 from vramwise.ghost.ops.shape import cloned
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
@@ -30,21 +30,29 @@ class Linear4bit:
 class Linear8bit:
     """A frozen 8-bit weight.
 
-    `after_gate`: the model's width, where its input is a gated product: that has outliers. `keeps`: the graph holds the
-    input.
+    `after_gate`: the model's width, where its input is a gated product: that has outliers. Of trained weights a handful
+    of columns; of random ones as many as their initial scale makes. `keeps`: the graph holds the input.
     """
 
-    __slots__ = ("after_gate", "keeps", "shape")
+    __slots__ = ("after_gate", "keeps", "shape", "trained")
 
-    def __init__(self, shape: tuple[int, int], after_gate: int | None = None, *, keeps: bool = True) -> None:
+    def __init__(
+        self, shape: tuple[int, int], after_gate: int | None = None, *, keeps: bool = True, trained: bool = True
+    ) -> None:
         self.shape = shape
         self.keeps = keeps
         self.after_gate = after_gate
+        self.trained = trained
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        share = outlier_share(self.after_gate, x.numel // x.shape[-1]) if self.after_gate else 0.0
-        return linear_8bit(t, x, self.shape, round(share * x.shape[-1]), keeps=self.keeps)
+        outliers = self._outliers(x.numel // x.shape[-1], x.shape[-1])
+        return linear_8bit(t, x, self.shape, outliers, keeps=self.keeps)
+
+    def _outliers(self, rows: int, width: int) -> int:
+        if not self.after_gate:
+            return 0
+        return min(TRAINED_OUTLIERS, width) if self.trained else round(outlier_share(self.after_gate, rows) * width)
 
 
 class QuantisedLoraLinear:

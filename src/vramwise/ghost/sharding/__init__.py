@@ -1,20 +1,21 @@
 """Sharded training, seen from one rank: what it holds of weights, gradients and states, and what it gathers for use.
 
-FSDP is `fsdp_units`, ZeRO `zero_engine` and what stands beside it. Here: what each kind of sharding spreads, offloaded
-blocks, gathered around their use and dropped after it, and DDP's buckets. Not modelled: NCCL's own buffers, which lie
-outside the allocator.
+FSDP is `fsdp_units`, ZeRO `zero_engine` and what is beside it, DDP `ddp`. Here: what each kind of sharding spreads, and
+offloaded blocks, gathered around their use and dropped after it. Not modelled: NCCL's own buffers, which lie outside
+the allocator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vramwise.ghost.dtypes import BY_NAME, DType
 from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.sharding.zero import Zero, zero_of
-from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 from vramwise.types import RunSpec
 
 Block = Callable[..., Tensor]
@@ -46,8 +47,8 @@ class Fsdp:
     version: int
     # what weights are gathered in and gradients exchanged in; None: as they are
     compute: DType | None
-    # trainable shards go to fp32 before training (accelerate does that, a trainer's own FSDP 2 may not)
-    wide_shards: bool
+    # which shards go to fp32 before training
+    widens: Literal["nothing", "trained", "all"]
     # embeddings, last norm and head are one unit, or the embeddings another than the rest (accelerate's FSDP 2)
     one_root: bool
     # weights are dropped after forward, and gathered again for backward
@@ -88,12 +89,13 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
     version = int(run.sharding.kind[-1])
     own = version == 2 and run.sharding.fsdp_one_root
+    packed = version == 2 and run.loading.quantization == "4bit"
     return Fsdp(
         version=version,
         compute=BY_NAME[run.precision.compute]
         if run.precision.autocast and run.precision.compute in ("bf16", "fp16")
         else None,
-        wide_shards=run.precision.autocast and not own and not (version == 2 and run.loading.quantization == "4bit"),
+        widens=run.sharding.fsdp_widens if run.precision.autocast and not packed else "nothing",
         one_root=version == 1 or own,
         drops_blocks=run.sharding.reshard_after_forward,
         # FSDP 1 and accelerate keep what backward begins with
@@ -161,44 +163,3 @@ class GatheredBlock:
             outer.node.extra = (gathered, self.nbytes, self.label)
             return outer
         return out
-
-
-# torch's DDP: gradients are exchanged in buckets of that size, the first of them smaller so that it starts early
-_BUCKET_BYTES = 25 * 1024 * 1024
-_FIRST_BUCKET_BYTES = 1024 * 1024
-
-
-def reduce_buckets(t: Tape, sharding: Sharding, trainable: list[Parameter]) -> list[Storage]:
-    """The flat buffers that DDP exchanges gradients in: they hold all of them."""
-    if not sharding.buckets:
-        return []
-    t.mark("gradients", "communication buckets")
-    # until DDP has seen in which order gradients come, all of one type are one bucket
-    by_dtype: dict[DType, int] = {}
-    for parameter in trainable:
-        by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel * parameter.dtype.size
-    return [Storage(t, nbytes) for nbytes in by_dtype.values()]
-
-
-def rebuild_buckets(t: Tape, buckets: list[Storage], trainable: list[Parameter]) -> None:
-    """After DDP's first step the buckets are made anew, smaller ones, so that they can be sent while others fill."""
-    buckets.clear()
-    t.mark("gradients", "communication buckets")
-    buckets += [Storage(t, nbytes) for nbytes in bucket_sizes(trainable)]
-
-
-def bucket_sizes(trainable: list[Parameter]) -> list[int]:
-    """DDP's buckets, each type by itself; one that has reached its size is closed.
-
-    They are filled in the order in which gradients came: taken to be the parameters' own, from the last one on.
-    """
-    closed: list[int] = []
-    filling: dict[DType, int] = {}
-    limits: dict[DType, int] = {}
-    for parameter in reversed(trainable):
-        dtype = parameter.dtype
-        filling[dtype] = filling.get(dtype, 0) + parameter.numel * dtype.size
-        if filling[dtype] >= limits.get(dtype, _FIRST_BUCKET_BYTES):
-            closed.append(filling.pop(dtype))
-            limits[dtype] = _BUCKET_BYTES
-    return closed + list(filling.values())

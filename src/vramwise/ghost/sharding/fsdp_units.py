@@ -58,9 +58,9 @@ class Units:
         """Whether a micro-step does what the one before it did: nothing is exchanged while gradients accumulate."""
         return not self.exchanging
 
-    def make(self, label: str, sizes: list[int], trained: list[Parameter]) -> Unit:
-        """A unit of weights with these bytes when gathered, and what of them is trained."""
-        unit = Unit(self, label, sizes, trained)
+    def make(self, label: str, sizes: list[int], held: list[Parameter]) -> Unit:
+        """A unit of these weights; `sizes`: their bytes and those of packed weights when they are gathered."""
+        unit = Unit(self, label, sizes, held)
         self.all.append(unit)
         return unit
 
@@ -103,13 +103,27 @@ class Units:
 class Unit:
     """Weights that are gathered together."""
 
-    __slots__ = ("flat", "following", "gathered", "joined", "label", "sizes", "summed", "trained", "units", "whole")
+    __slots__ = (
+        "cast_bytes",
+        "flat",
+        "following",
+        "gathered",
+        "joined",
+        "label",
+        "sizes",
+        "summed",
+        "trained",
+        "units",
+        "whole",
+    )
 
-    def __init__(self, units: Units, label: str, sizes: list[int], trained: list[Parameter]) -> None:
+    def __init__(self, units: Units, label: str, sizes: list[int], held: list[Parameter]) -> None:
         self.units = units
         self.label = label
         self.sizes = sizes
-        self.trained = trained
+        # shares that are kept in another type than they are gathered in are cast first, frozen ones too
+        self.cast_bytes = sum(p.local * p.dtype.size for p in held if p.dtype is not p.state_dtype)
+        self.trained = [parameter for parameter in held if parameter.node is not None]
         self.gathered: list[Storage] = []
         self.flat: Storage | None = None
         # gradients of whole weights, by the weight's name
@@ -118,7 +132,7 @@ class Unit:
         self.summed: Storage | None = None
         # the unit whose backward follows at once: the embeddings, after the first block
         self.following: Unit | None = None
-        for parameter in trained:
+        for parameter in self.trained:
             assert parameter.node is not None
             parameter.node.backward = self._collect
 
@@ -149,7 +163,7 @@ class Unit:
             return
         before = t.mark("weights", f"{self.label}: gathered weights")
         # what is cast for it, or comes from the host, is copied first
-        copied = sum(self.sizes) // self.units.ranks if self.units.on_host else self._cast_bytes()
+        copied = sum(self.sizes) // self.units.ranks if self.units.on_host else self.cast_bytes
         share = StreamStorage(t, copied, GATHER_STREAM) if copied else None
         self.flat = StreamStorage(t, sum(self.sizes), GATHER_STREAM)
         if t.work is not None:
@@ -158,9 +172,6 @@ class Unit:
             t.work.collective("gather", sum(self.sizes))
         del share
         t.tag = before
-
-    def _cast_bytes(self) -> int:
-        return sum(p.local * p.dtype.size for p in self.trained if p.dtype is not p.state_dtype)
 
     def drop(self) -> None:
         """The gathered weights go."""
@@ -264,4 +275,4 @@ def gathered_dtype(fsdp: Fsdp, dtype: DType) -> DType:
 
 def shard_dtype(fsdp: Fsdp, dtype: DType, *, trainable: bool) -> DType:
     """What a rank keeps of a weight of that type."""
-    return FP32 if trainable and fsdp.wide_shards else dtype
+    return FP32 if fsdp.widens == "all" or (trainable and fsdp.widens == "trained") else dtype

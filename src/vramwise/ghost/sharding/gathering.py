@@ -43,8 +43,11 @@ class Gathering:
         units = self.units
         if self._fetching is not None:
             embedding = self.weights.by_name[f"{self._embedding}weight"]
-            self._fetching.coordinator.first = self._fetching.module(embedding)
-            return Fetched(norm, self._fetching.module(norm), self._fetching.coordinator)
+            coordinator = self._fetching.coordinator
+            coordinator.first = self._fetching.module(embedding)
+            # transformers' two models, and PEFT's two around them
+            coordinator.around = 2 if self.weights.run.adapter.kind is None else 4
+            return self._fetching.fetched(norm)
         if units is None:
             return norm
         if units.fsdp.one_root or self._tied:
@@ -103,7 +106,7 @@ class Gathering:
         held = list({id(p): p for p in held}.values())
         sizes = [p.local * units.ranks * p.dtype.size for p in held]
         packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
-        return units.make(label, sizes + packed, [p for p in held if p.node is not None])
+        return units.make(label, sizes + packed, held)
 
 
 def _zero(weights: Weights) -> tuple[ZeroEngine | None, Layers | None]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.attention import Attention, Tables
 from vramwise.ghost.model.fused_lora import FusedLoraLinear, FusedLoraMlp, FusedLoraQkv
-from vramwise.ghost.model.linear import Linear
+from vramwise.ghost.model.linear import Linear, LoraLinear
+from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.moe import MoeMlp
 from vramwise.ghost.model.quantised import Linear4bit
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.fused_lora import Fused
-from vramwise.ghost.sharding.zero_fetch import Coordinator, Module, Spread
+from vramwise.ghost.sharding.zero_fetch import NO_WEIGHTS, Coordinator, Module, Spread
 from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
 
 Block = Callable[..., Tensor]
@@ -72,9 +73,30 @@ class Layers:
             if not type(part).__module__.startswith(_MODELS) or isinstance(part, Fetched):
                 continue
             if self._is_layer(part):
-                object.__setattr__(thing, name, Fetched(part, self.module(part), self.coordinator))
+                before = _CALLED.get((_kind(thing), name), (0, 0))
+                object.__setattr__(thing, name, self.fetched(part, before))
             else:
                 self.wrap_inside(part)
+
+    def fetched(self, part: Any, before: tuple[int, int] = (0, 0)) -> Fetched:
+        """A layer that fetches its weights; `before`: modules without weights that are called before it, and before
+        its backward."""
+        calls = self._calls(part)
+        forward, backward = before
+        return Fetched(
+            part,
+            self.module(part),
+            self.coordinator,
+            forward=[NO_WEIGHTS] * forward + calls,
+            backward=[NO_WEIGHTS] * backward + [*calls[:1], *reversed(calls[1:])],
+        )
+
+    def _calls(self, part: Any) -> list[Module]:
+        """The modules that a layer is called as: an adapter's layer, its base, its dropout, its two matrices."""
+        if not isinstance(part, LoraLinear):
+            return [self.module(part)]
+        down, up = self.module(part.down), self.module(part.up)
+        return [NO_WEIGHTS, self.module(part.base), NO_WEIGHTS, down, up]
 
     def _is_layer(self, part: Any) -> bool:
         """Mixtures of experts are fetched as a whole; else what holds a weight of its own."""
@@ -83,20 +105,39 @@ class Layers:
         return isinstance(getattr(part, "weight", None), Parameter)
 
 
+# Modules of transformers that hold no weight of their own are called too, and each call gathers ahead: how many before
+# which layer, and before its backward. The block before its first norm, the attention, the feed-forward part, its
+# activation.
+_CALLED = {
+    ("block", "norm1"): (1, 0),
+    ("attention", "q"): (1, 0),
+    ("attention", "o"): (0, 1),
+    ("mlp", "gate"): (1, 1),
+    ("mlp", "up"): (1, 0),
+    ("mlp", "down"): (0, 2),
+}
+
+
+def _kind(thing: object) -> str:
+    return "attention" if isinstance(thing, Attention) else "mlp" if isinstance(thing, GatedMlp) else "block"
+
+
 def _attributes(thing: object) -> list[str]:
     names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     return names or list(getattr(thing, "__dict__", ()))
 
 
 def _fetch_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    coordinator, module = node.extra
-    coordinator.fetch(t, module, forward=False)
+    coordinator, modules = node.extra
+    for module in modules:
+        coordinator.fetch(t, module, forward=False)
     return (grad,)
 
 
 def _release_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    coordinator, module, _held = node.extra
-    coordinator.release(module)
+    coordinator, modules, _held = node.extra
+    for module in modules:
+        coordinator.release(module)
     return (grad,)
 
 
@@ -117,12 +158,22 @@ class Fetched:
     bitsandbytes keeps a view of a 4-bit weight in its graph: released or not, the gathered bytes stay until that goes.
     """
 
-    __slots__ = ("coordinator", "inner", "keeps_input", "module")
+    __slots__ = ("backward", "coordinator", "forward", "inner", "keeps_input", "module")
 
-    def __init__(self, inner: Any, module: Module, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        module: Module,
+        coordinator: Coordinator,
+        *,
+        forward: list[Module] | None = None,
+        backward: list[Module] | None = None,
+    ) -> None:
         self.inner = inner
         self.module = module
         self.coordinator = coordinator
+        self.forward = forward or [module]
+        self.backward = backward or [module]
         self.keeps_input = isinstance(getattr(inner, "base", inner), Linear)
 
     def __getattr__(self, name: str) -> Any:
@@ -130,15 +181,23 @@ class Fetched:
 
     def __call__(self, t: Tape, x: Tensor) -> Any:
         """Run it."""
-        extra = (self.coordinator, self.module)
-        self.coordinator.fetch(t, self.module, forward=True)
+        for module in self.forward:
+            self.coordinator.fetch(t, module, forward=True)
         packed = [spread.whole for spread in self.module.spread if spread.parameter is None]
         if packed and t.grad_enabled and not t.in_backward:
             t.graph_holds += packed
-        x = _marked(t, x, _release_backward, (*extra, packed), (without_node(x),) if self.keeps_input else ())
+        x = _marked(
+            t,
+            x,
+            _release_backward,
+            (self.coordinator, self.backward, packed),
+            (without_node(x),) if self.keeps_input else (),
+        )
         del packed
         out = self.inner(t, x)
-        self.coordinator.release(self.module)
+        for module in self.forward:
+            self.coordinator.release(module)
+        extra = (self.coordinator, self.backward)
         if isinstance(out, Tensor):
             return _marked(t, out, _fetch_backward, extra)
         return [_marked(t, one, _fetch_backward, extra) for one in out]
@@ -183,7 +242,7 @@ class FirstBlock:
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
         """Run it."""
         if not t.in_backward:
-            self.coordinator.leave_first()
+            self.coordinator.leave_first(t)
         if self.coordinator.first is not None:
-            hidden = _marked(t, hidden, _fetch_backward, (self.coordinator, self.coordinator.first))
+            hidden = _marked(t, hidden, _fetch_backward, (self.coordinator, [self.coordinator.first]))
         return self.block(t, hidden, tables=tables, mask=mask)

@@ -39,6 +39,9 @@ class Module:
         self.spread = spread
 
 
+NO_WEIGHTS = Module([])
+
+
 class Coordinator:
     """Gathers and drops weights."""
 
@@ -54,6 +57,8 @@ class Coordinator:
         self.at = 0
         self.live = 0
         self.first: Module | None = None
+        # modules without weights around the model that are called before the embeddings
+        self.around = 0
         self.outside: list[Spread] = []
         self.tape: Tape | None = None
 
@@ -79,13 +84,16 @@ class Coordinator:
     def begin_forward(self, t: Tape) -> None:
         """The embeddings are looked up first; they go when the first block begins."""
         self.tape = t
+        for _ in range(self.around):
+            self.fetch(t, NO_WEIGHTS, forward=True)
         if self.first is not None:
             self.fetch(t, self.first, forward=True)
 
-    def leave_first(self) -> None:
+    def leave_first(self, t: Tape) -> None:
         """The first block begins."""
         if self.first is not None:
             self.release(self.first)
+            self.fetch(t, NO_WEIGHTS, forward=True)  # the rotary embedding
 
     def fetch(self, t: Tape, module: Module, *, forward: bool) -> None:
         """What the module needs, and then what comes after it."""

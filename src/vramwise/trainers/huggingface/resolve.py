@@ -21,6 +21,7 @@ from vramwise.trainers.arguments import (
     resolved,
     training_arguments,
 )
+from vramwise.trainers.arguments.resolve.accelerate import launched
 from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpointing
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
@@ -41,7 +42,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     args.values["base_model"] = named if isinstance(named, str) else None
     resolve_sharding(args, target, files)
     resolve_batch(args)
-    resolve_precision(args)
+    resolve_precision(args, accelerate=launched(target.accelerate, files).mixed_precision)
     modern = target.stack.parts("transformers") >= (5,)
     resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
     resolve_optimizer(args)

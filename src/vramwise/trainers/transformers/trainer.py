@@ -49,6 +49,7 @@ _UNTOUCHED = {
     "empty_cache_steps": "not passed on",
     "collect_steps": "not passed on",
     "fsdp_one_root": "FSDP 2 as accelerate wraps it",
+    "fsdp_widens": "FSDP 2 as accelerate wraps it",
     "fsdp_adapters_apart": "FSDP 2 as accelerate wraps it",
 }
 

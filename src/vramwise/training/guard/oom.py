@@ -219,7 +219,8 @@ def describe(facts: Mapping[str, Any]) -> list[str]:
     at = "" if facts.get("step") is None else f" at step {facts['step']}"
     asked = facts.get("requested_bytes")
     wanted = f": {readable(asked)} requested" if isinstance(asked, int) else ""
-    lines = [f"out of memory in {facts['phase']}{at} (micro-batch {facts['micro_batch_size']}){wanted}"]
+    where = f" on rank {facts['rank']}" if facts.get("rank") else ""
+    lines = [f"out of memory in {facts['phase']}{at}{where} (micro-batch {facts['micro_batch_size']}){wanted}"]
     if facts.get("held"):
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # a record that is not all there
             lines += _describe_holdings(facts, facts["held"])

@@ -32,18 +32,18 @@ def enter(arguments: list[str]) -> int:
 
 
 def trl_command(plan: TrainPlan, words: list[str]) -> int:
-    """`trl KIND --config FILE` with our script in place of TRL's: PLAN, KIND, FILE."""
+    """`trl KIND --config FILE` with our script in place of TRL's: PLAN, KIND, FILE, and more for accelerate."""
+    plan_path, kind, file, *more = words
     launcher: Any = import_module("trl.cli.accelerate_launcher")
     command = import_module("trl.cli.main")
     theirs = launcher.launch_training_script
 
     def launch(*, launch_args: list[str], **_: object) -> None:
-        theirs(script_name=SCRIPT, launch_args=launch_args, training_script_args=["trl-rank", *words])
+        theirs(script_name=SCRIPT, launch_args=launch_args, training_script_args=["trl-rank", plan_path, kind, file])
 
     launcher.launch_training_script = launch
-    _plan_path, kind, file = words
     try:
-        return int(command.main([kind, "--config", file, "--num_processes", str(plan.gpus)]) or 0)
+        return int(command.main([kind, "--config", file, "--num_processes", str(plan.gpus), *more]) or 0)
     except subprocess.CalledProcessError as error:  # the child has shown its own error
         return error.returncode
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from vramwise.facts.models import local_config
 from vramwise.training.parent.extras import trainer_command
 from vramwise.training.parent.handed_over import config_of, hand_over, only_beside
+from vramwise.training.parent.launch import find_nodes, launched_from_outside, torchrun_options
 from vramwise.training.plan import PLAN_FILE, TrainPlan
 from vramwise.types import Document, Edit
 
@@ -20,9 +21,19 @@ CONFIG_FILE = "axolotl.yml"
 PLAN_VARIABLE = "VRAMWISE_PLAN"
 
 
-def axolotl_attempt(plan: TrainPlan, plan_path: str, _env: Mapping[str, str]) -> list[str]:
-    """The command of one attempt; its config is written beside the other records."""
-    return [trainer_command("axolotl"), "train", str(write_config(plan))]
+def axolotl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
+    """The command of one attempt; its config is written beside the other records.
+
+    Axolotl's command starts a process for each card. On several nodes it is told to use torchrun, and where somebody
+    else has started this process as one of several, nothing.
+    """
+    words = [trainer_command("axolotl"), "train", str(write_config(plan))]
+    if launched_from_outside(env):
+        return [*words, "--launcher", "python"]
+    nodes = find_nodes(env)
+    if nodes.count == 1:
+        return words
+    return [*words, "--launcher", "torchrun", "--", *torchrun_options(plan.gpus, nodes)]
 
 
 def guard_environment(output_dir: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from vramwise.trainers.trl.resolve.allocator import allocator_variables
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent.extras import python_of, trainer_command
 from vramwise.training.parent.handed_over import arguments_of, config_of, hand_over
-from vramwise.training.parent.launch import launched_from_outside
+from vramwise.training.parent.launch import accelerate_options, find_nodes, launched_from_outside
 from vramwise.training.plan import TrainPlan
 from vramwise.types import Document, Edit, RunSpec
 
@@ -30,7 +30,8 @@ def trl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list
     edits = [*arguments_of(document, plan, _PATHS), *_generations(document, plan), *_environment(document, plan)]
     file = str(hand_over(plan, CONFIG_FILE, document, edits))
     entry = "trl-rank" if launched_from_outside(env) else "trl"  # else accelerate starts the ranks
-    return [python_of(trainer_command("trl")), SCRIPT, entry, plan_path, plan.kind, file]
+    nodes = accelerate_options(plan.gpus, find_nodes(env)) if entry == "trl" else []
+    return [python_of(trainer_command("trl")), SCRIPT, entry, plan_path, plan.kind, file, *nodes]
 
 
 def kind_with_a_command(run: RunSpec) -> str:

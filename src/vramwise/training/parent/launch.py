@@ -40,17 +40,39 @@ def worker_command(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> l
 
 def torchrun(python: str, gpus: int, env: Mapping[str, str]) -> list[str]:
     """torchrun for this node's share of the processes; what it runs follows."""
-    nodes = find_nodes(env)
-    if gpus % nodes.count:
-        raise VramwiseError(f"{gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
-    words = [python, "-m", "torch.distributed.run", "--max-restarts", "0"]
-    words += ["--nproc-per-node", str(gpus // nodes.count)]
+    return [python, "-m", "torch.distributed.run", *torchrun_options(gpus, find_nodes(env))]
+
+
+def torchrun_options(gpus: int, nodes: Nodes) -> list[str]:
+    """What torchrun is told: how many processes here, and where the first node is."""
+    words = ["--max-restarts", "0", "--nproc-per-node", str(on_each(gpus, nodes))]
     if nodes.count == 1:
         return [*words, "--standalone"]
+    words += ["--nnodes", str(nodes.count), "--node-rank", str(nodes.rank)]
+    return [*words, "--master-addr", first_node(nodes), "--master-port", str(nodes.port)]
+
+
+def accelerate_options(gpus: int, nodes: Nodes) -> list[str]:
+    """The same for `accelerate launch`; nothing where there is one node."""
+    if nodes.count == 1:
+        return []
+    on_each(gpus, nodes)
+    words = ["--num_machines", str(nodes.count), "--machine_rank", str(nodes.rank)]
+    return [*words, "--main_process_ip", first_node(nodes), "--main_process_port", str(nodes.port)]
+
+
+def on_each(gpus: int, nodes: Nodes) -> int:
+    """The processes of one node."""
+    if gpus % nodes.count:
+        raise VramwiseError(f"{gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
+    return gpus // nodes.count
+
+
+def first_node(nodes: Nodes) -> str:
+    """Its address, which every node must know."""
     if nodes.address is None:
         raise VramwiseError(f"{nodes.count} nodes need the address of the first: set PET_MASTER_ADDR or MASTER_ADDR")
-    words += ["--nnodes", str(nodes.count), "--node-rank", str(nodes.rank)]
-    return [*words, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
+    return nodes.address
 
 
 def launched_from_outside(env: Mapping[str, str]) -> bool:

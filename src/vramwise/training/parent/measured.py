@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,8 +16,11 @@ from vramwise.errors import VramwiseError
 from vramwise.training.guard.log_records import usable
 from vramwise.training.guard.memory_log import LogContents, log_path, read_log
 from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
+from vramwise.units import whole_number
 
 Which = Literal["allocated_bytes", "reserved_bytes"]
+# Logs of further ranks beyond so many are not read.
+_MOST_RANKS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPeak:
+    """The highest marks of one rank."""
+
+    rank: int
+    peak: Peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReport:
     """Everything, in the order in which it happened."""
 
@@ -79,10 +90,15 @@ class TrainReport:
     decisions: Sequence[Mapping[str, Any]]
     torn: int
     cut: bool = False  # the log is longer than is read
+    # what each rank measured, where there are several; `last` is of the fullest of them
+    ranks: Sequence[RankPeak] = ()
+    fullest: Attempt | None = None
 
     @property
     def last(self) -> Attempt:
         """The attempt to compare: the latest that measured anything, else the latest."""
+        if self.fullest is not None:
+            return self.fullest
         measured = [attempt for attempt in self.attempts if attempt.samples]
         return (measured or list(self.attempts))[-1]
 
@@ -128,7 +144,43 @@ def read_report(output_dir: str | Path) -> TrainReport:
     path = log_path(output_dir)
     if not path.is_file():
         raise VramwiseError(f"{path} is not there: give the output_dir of a run that the memory guard watched")
-    return make_report(read_log(path), str(output_dir))
+    return _joined(make_report(read_log(path), str(output_dir)), _other_ranks(Path(output_dir)))
+
+
+def _other_ranks(folder: Path) -> list[tuple[int, Path]]:
+    """The logs of the other ranks, of all nodes that share the folder, in their order."""
+    files = islice(folder.glob("memory.rank*.jsonl"), _MOST_RANKS)
+    found = [(whole_number(file.name.removeprefix("memory.rank").removesuffix(".jsonl")), file) for file in files]
+    return sorted((rank, file) for rank, file in found if rank is not None and file.is_file())
+
+
+def _joined(report: TrainReport, others: Sequence[tuple[int, Path]]) -> TrainReport:
+    """One report of all ranks: peaks of each in the attempt to compare, and that attempt as the fullest rank saw it.
+
+    One log after the other is read, and only the fullest rank's samples are kept.
+    """
+    last = report.last
+    highest = _highest(_peaks(last.samples))
+    if not others or highest is None:
+        return report
+    ranks, fullest, torn = [RankPeak(rank=0, peak=highest)], last, report.torn
+    for rank, file in others:
+        try:
+            other = make_report(read_log(file), str(file))
+        except VramwiseError:  # its process was killed before it wrote a whole line
+            torn += 1
+            continue
+        torn += other.torn
+        alike = [one for one in other.attempts if one.start.get("attempt") == last.start.get("attempt")]
+        peak = _highest(_peaks(alike[-1].samples)) if alike else None
+        if peak is None:
+            continue
+        ranks.append(RankPeak(rank=rank, peak=peak))
+        if (peak.reserved_bytes, peak.allocated_bytes) > (highest.reserved_bytes, highest.allocated_bytes):
+            highest, fullest = peak, alike[-1]
+    if fullest.predicted is None and last.predicted is not None:
+        fullest = replace(fullest, start={**fullest.start, "predicted": last.predicted})
+    return replace(report, torn=torn, ranks=ranks, fullest=fullest)
 
 
 def make_report(log: LogContents, output_dir: str) -> TrainReport:

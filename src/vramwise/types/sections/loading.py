@@ -12,6 +12,7 @@ class Loading:
 
     # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": built there
     loads_through: Literal["device", "host", "made"]
+    shards_by_tensor: bool  # FSDP 2: one whole tensor at a time is on the card while shards are cut, not a whole unit
     warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
     multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
@@ -29,6 +30,7 @@ class Loading:
 
 NEUTRAL = Loading(
     loads_through="made",
+    shards_by_tensor=False,
     warms_up=True,
     multiplies_first=False,
     upcasts_at_load=(),

@@ -39,7 +39,8 @@ class Sharding:
     sync_each_batch: bool  # gradients are exchanged at every micro-step, not only at the last
     gathers_checkpoints: bool  # each checkpoint collects all shards in one rank's host memory
     zero: ZeroSettings | None  # only under DeepSpeed's ZeRO
-    fsdp_one_root: bool  # FSDP 2: shards keep their dtype, and everything outside of blocks is one unit
+    fsdp_one_root: bool  # FSDP 2: everything outside of blocks is one unit
+    fsdp_widens: Literal["nothing", "trained", "all"]  # FSDP under mixed precision: which shards go to fp32
     fsdp_adapters_apart: bool  # FSDP 2: each adapter matrix is a unit, not a part of its block's
     tensor_parallel_size: int
     context_parallel_size: int
@@ -55,6 +56,7 @@ NEUTRAL = Sharding(
     gathers_checkpoints=False,
     zero=None,
     fsdp_one_root=False,
+    fsdp_widens="trained",
     fsdp_adapters_apart=False,
     tensor_parallel_size=1,
     context_parallel_size=1,

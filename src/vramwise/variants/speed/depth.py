@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vramwise.facts.parameters import parameters
+from vramwise.families import with_layers
 from vramwise.types import ModelSpec, RunSpec
 
 # Layers before the first that repeats, and the longest pattern of kinds, that are looked for.
@@ -90,7 +91,9 @@ def _kinds(model: ModelSpec) -> tuple[Hashable, ...]:
     for name, shape, _, layer in parameters(model):
         if layer is not None:
             found[layer].append((name.partition(f".{layer}.")[2], shape))
-    types = model.layer_types or ("",) * model.num_hidden_layers
+    types: Sequence[Hashable] = model.layer_types or ("",) * model.num_hidden_layers
+    if model.trace is not None:
+        types = model.trace.kinds
     return tuple([(types[i], i in model.nope_layers, tuple(own)) for i, own in enumerate(found)])
 
 
@@ -102,6 +105,7 @@ def cut(model: ModelSpec, chosen: Sequence[int]) -> ModelSpec | None:
         layer_types=tuple([model.layer_types[i] for i in chosen]) if model.layer_types else (),
         dense_layers=tuple([new for new, old in enumerate(chosen) if old in model.dense_layers]),
         nope_layers=tuple([new for new, old in enumerate(chosen) if old in model.nope_layers]),
+        trace=None if model.trace is None else with_layers(model.trace, tuple(chosen)),
     )
     kinds = _kinds(model)
     alike = _kinds(small) == tuple([kinds[i] for i in chosen])

@@ -60,7 +60,8 @@ def speed_of(
         tokens_per_second=tokens * run.batch.data_parallel / seconds,
         parts={name: sum([step.parts.get(name, 0.0) * count for step, count in steps]) / total for name in families},
         assumptions=_assumptions(run, rates, sample_tokens),
-        error=SpeedError(**measured_error()),
+        # every measured run had the card to itself
+        error=None if run.batch.gpus > 1 else SpeedError(**measured_error()),
     )
 
 
@@ -124,6 +125,12 @@ def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple
     said = [f"published, not measured, peak rates of {rates.name}; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
         said.append(f"packed rows are assumed to hold samples of {usual_sample(run):,} tokens, half of sequence_len")
+    if run.batch.gpus > 1:
+        way = "NVLink" if rates.link > rates.pcie else "PCIe"
+        said.append(
+            f"the speed of several GPUs is not measured: exchanges at {rates.link / 1e9:,.0f} GB/s ({way}, published), "
+            "all GPUs in one machine"
+        )
     if run.kernels.torch_compile:
         said.append("torch_compile: timed as eager; compiled runs are usually faster")
     return tuple(said)

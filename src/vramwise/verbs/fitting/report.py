@@ -8,6 +8,7 @@ from vramwise.documents.edit import diff
 from vramwise.types import Document
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.speed import no_speed
+from vramwise.verbs.fitting.over_cards import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class FitReport:
     command: str = ""
     asked: str | None = None
     written: str = ""  # the file that was written
+    strategies: tuple[Strategy, ...] = ()  # ways to use several GPUs, all else as the file has it
     file: Document | None = None  # what was read, where errors in it were fixed before the search
 
     @property

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.units import whole_number
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerate:
@@ -42,6 +44,30 @@ def read_accelerate(content: Mapping[str, Any] | None, *, key: str, name: str) -
     )
 
 
+def launched(words: Mapping[str, str], files: Mapping[str, Mapping[str, Any] | None]) -> Accelerate:
+    """What `accelerate launch` settles by its options (`words`) and the file that they name: options win."""
+    name = words.get("config_file", "")
+    content = files.get(name) if name else {}
+    if content is None:
+        return read_accelerate(None, key="", name=name)
+    content = {**content, **{key: words[key] for key in ("mixed_precision",) if key in words}}
+    if words.get("use_fsdp"):
+        content |= {"distributed_type": "FSDP", "fsdp_config": _FSDP_UNSAID | _of(words, "fsdp_")}
+    elif words.get("use_deepspeed"):
+        own = {key: words[key] for key in _DEEPSPEED if key in words}
+        content |= {"distributed_type": "DEEPSPEED", "deepspeed_config": own}
+    return read_accelerate(content, key="", name=name or "its options")
+
+
+# `accelerate launch`: FSDP's defaults where an option does not say, and DeepSpeed's options.
+_FSDP_UNSAID = {"fsdp_version": "1", "fsdp_cpu_ram_efficient_loading": "true"}
+_DEEPSPEED = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file")
+
+
+def _of(words: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {key: value for key, value in words.items() if key.startswith(prefix)}
+
+
 def _block(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = content.get(name)
     return found if isinstance(found, Mapping) else {}
@@ -61,7 +87,8 @@ def _deepspeed(block: Mapping[str, Any]) -> Mapping[str, Any] | str:
     named = block.get("deepspeed_config_file")
     if isinstance(named, str) and named not in ("", "none"):
         return named
-    zero: dict[str, Any] = {"stage": block.get("zero_stage", 2)}
+    stage = block.get("zero_stage", 2)
+    zero: dict[str, Any] = {"stage": whole_number(stage) if isinstance(stage, str) else stage}
     for kind in ("param", "optimizer"):
         device = block.get(f"offload_{kind}_device")
         if isinstance(device, str) and device != "none":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.arguments.resolve.accelerate import Accelerate
+from vramwise.trainers.arguments.resolve.accelerate import Accelerate, launched
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
@@ -22,16 +22,29 @@ def side_files(values: Mapping[str, Any], *more: str) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and name.endswith(_FILE_ENDINGS))
 
 
-def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelerate: Accelerate = NO_ACCELERATE) -> None:
-    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it."""
+def resolve_sharding(
+    args: Arguments,
+    target: Target,
+    files: SideFiles,
+    accelerate: Accelerate = NO_ACCELERATE,
+    *,
+    newest_accelerate: tuple[int, ...] = (),
+) -> None:
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it.
+
+    `newest_accelerate`: the newest release that the trainer takes, where that is not the newest of all.
+    """
+    if accelerate is NO_ACCELERATE and target.accelerate:
+        accelerate = launched(target.accelerate, files)
     _ranks(args, target, accelerate)
     for name, value in (("reshard_after_forward", True), ("gathers_checkpoints", False), ("zero", None)):
         args.derive(name, value, "no sharding")
+    args.derive("shards_by_tensor", False, "no sharding")
     synced = args.fields.config.get("accelerator_config.gradient_accumulation_kwargs.sync_each_batch") is True
     why = "sync_each_batch is on" if synced else "the default: gradients are synchronised at the last micro-step"
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
-    for name in ("fsdp_one_root", "fsdp_adapters_apart"):
-        args.derive(name, False, "accelerate wraps blocks, and the rest around them")
+    args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
+    _as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
     if args.value("deepspeed"):
         _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")
     elif accelerate.deepspeed:
@@ -42,6 +55,18 @@ def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelera
         _fsdp(args, accelerate.fsdp, accelerate.key)
     else:
         _plain(args, target, accelerate)
+
+
+def _as_wrapped(args: Arguments, release: tuple[int, ...]) -> None:
+    """FSDP 2 as this release of accelerate wraps a model (`fsdp2_prepare_model`).
+
+    Since 1.14 embeddings and head are units of their own, and trained weights are cast to fp32 before they are sharded.
+    1.13 casts copies that nobody keeps. Before, all shards are cast, frozen ones too.
+    """
+    newer = not release or release >= (1, 14)
+    args.derive("fsdp_one_root", not newer, f"accelerate {'since' if newer else 'before'} 1.14")
+    widens = "trained" if newer else "nothing" if release >= (1, 13) else "all"
+    args.derive("fsdp_widens", widens, f"accelerate {'.'.join(map(str, release)) or 'since 1.14'}")
 
 
 def _ranks(args: Arguments, target: Target, accelerate: Accelerate) -> None:
@@ -94,6 +119,8 @@ def _fsdp(args: Arguments, block: Mapping[str, Any], key: str) -> None:
     args.derive("gathers_checkpoints", whole, f"state_dict_type is {'' if whole else 'not '}FULL_STATE_DICT", key=key)
     offload = _true(block.get("offload_params")) or _true(block.get("cpu_offload"))
     resolve_offload(args, params=offload, optimizer=offload, why="FSDP's offload" if offload else "no offload", key=key)
+    if _true(block.get("cpu_ram_efficient_loading")):
+        args.derive("shards_by_tensor", True, "cpu_ram_efficient_loading: rank 0 sends every tensor", key=key)
     if _true(block.get("activation_checkpointing")):
         args.derive("recompute", True, "FSDP recomputes every block", key=key)
         args.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=key)

@@ -47,6 +47,8 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     fields.derive("unfollowed", (), "unsupported features are recognised from other fields")
     own = fields.values["sharding"] == "fsdp2"
     fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    widens, why = ("nothing", "Axolotl's own FSDP 2 leaves them") if own else ("trained", "accelerate casts them")
+    fields.derive("fsdp_widens", widens, why)
     apart = own and not schema_in(target.stack).since("0.21.0")
     why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
     fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")

@@ -97,8 +97,11 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
     eight = fields.values["quantization"] == "8bit"
     why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
     fields.derive("int8_outliers", eight, why, key="load_in_8bit")
-    key = "quantize_moe_experts"
-    if config.get(key) and adapter:
+    key, linear = "quantize_moe_experts", "llama4_linearized_experts"
+    if config.get(linear) and fields.values["quantization"] in ("4bit", "8bit"):
+        why = f"{linear} makes a linear layer of each expert, which is quantised like the others"
+        fields.derive("expert_quantization", fields.values["quantization"], why, key=linear)
+    elif config.get(key) and adapter:
         bits = "8bit" if config.get("load_in_8bit") else "4bit"
         fields.derive("expert_quantization", bits, f"{key} quantises the experts while they load", key=key)
     else:

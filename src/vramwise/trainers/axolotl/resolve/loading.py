@@ -15,8 +15,13 @@ _SKIP = "embeddings_skip_upcast"
 
 
 def resolve_loading(fields: Fields, schema: Schema) -> None:
-    """Fills loads_through, upcasts_at_load, quantised_base_prepared, resets_load_peaks. Needs dtypes and sharding."""
+    """Fills loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared, resets_load_peaks.
+
+    Needs dtypes and sharding.
+    """
     _way(fields)
+    by_tensor, key = _by_tensor(fields), "fsdp_config.cpu_ram_efficient_loading"
+    fields.derive("shards_by_tensor", by_tensor, f"{key} is {'on' if by_tensor else 'not on'}", key=key)
     _upcasts(fields, schema)
     _preparation(fields, schema)
     fields.derive("upcasts_stay", False, "the cast is undone, except as fp32_embeddings says")
@@ -28,6 +33,8 @@ def _way(fields: Fields) -> None:
     name, config = "loads_through", fields.config
     if config.get("reinit_weights"):
         fields.derive(name, "made", "random weights, made from the model's config", key="reinit_weights")
+    elif str(fields.values["sharding"]).startswith("fsdp") and fields.values["adapter"] == "qlora":
+        _qlora_under_fsdp(fields)
     elif _spread(fields):
         fields.derive(name, "host", "no device map: the weights are spread from host memory")
     elif _on_host(config.get("device_map")) and fields.values["quantization"] is None:
@@ -35,6 +42,19 @@ def _way(fields: Fields) -> None:
     else:
         why = "read straight onto the card (one process that accelerate starts takes less: it goes by host memory)"
         fields.derive(name, "device", why)
+
+
+def _qlora_under_fsdp(fields: Fields) -> None:
+    """A device map of one card: every rank quantises the whole model, but for the loader that stages it on the host."""
+    staged = fields.config.get("qlora_sharded_model_loading") and _by_tensor(fields)
+    if staged or fields.config.get("nf4_backend") == "torchao":
+        fields.derive("loads_through", "host", "quantised in host memory", key="qlora_sharded_model_loading")
+    else:
+        fields.derive("loads_through", "device", "QLoRA under FSDP: every rank reads the whole model onto its card")
+
+
+def _by_tensor(fields: Fields) -> bool:
+    return fields.config.get("fsdp_config.cpu_ram_efficient_loading") is True
 
 
 def _spread(fields: Fields) -> bool:
@@ -96,7 +116,7 @@ def _unprepared(fields: Fields) -> bool:
     reasons = (
         fsdp and (values["adapter"] == "qlora" or config.get("fsdp_config.cpu_ram_efficient_loading")),
         values["sharding"] == "zero3",
-        values["expert_quantization"] is not None,
+        bool(config.get("quantize_moe_experts")) and values["adapter"],
         values["adapter"] == "lora" and config.get("peft.loftq_config.loftq_bits"),
     )
     return any(reasons)

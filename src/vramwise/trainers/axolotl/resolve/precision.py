@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.trainers.axolotl.resolve.kernels import keeps_embeddings_fp32
 from vramwise.trainers.axolotl.resolve.loading import resolve_loading
-from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
@@ -21,7 +21,7 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     amp = fields.values["precision"] != "fp32" and not pure
     why = "mixed precision: autocast around the model" if amp else "no autocast"
     fields.derive("autocast", amp, why)
-    _embeddings(fields)
+    _embeddings(fields, schema_in(target.stack))
     fields.derive("refuses_fp8_below", (9, 0), "Axolotl takes fp8 from Hopper on")
     resolve_loading(fields, schema_in(target.stack))
 
@@ -97,14 +97,23 @@ def _lora_4bit_upcast(fields: Fields) -> bool:
     return not any(skipped)
 
 
-def _embeddings(fields: Fields) -> None:
+def _stays_wide(fields: Fields) -> bool:
+    skips = bool(fields.config.get("load_in_4bit")) and fields.config.get("embeddings_skip_upcast") is True
+    return fields.values["loss_kernel"] != "cut" and not skips
+
+
+def _embeddings(fields: Fields, schema: Schema) -> None:
     values = fields.values
     if values["weights_dtype"] == "fp32":
         fields.derive("fp32_embeddings", True, "all weights are fp32")
         return
+    fsdp = str(values["sharding"]).startswith("fsdp")
+    if fsdp and values["adapter"] == "qlora" and schema.since("0.20.0") and _stays_wide(fields):
+        fields.derive("fp32_embeddings", True, "QLoRA under FSDP: nothing casts norms, embeddings and lm_head back")
+        return
     back = (
         (values["adapter"] is not None, "an adapter is trained"),
-        (str(values["sharding"]).startswith("fsdp"), "FSDP"),
+        (fsdp, "FSDP"),
         (str(values["sharding"]).startswith("zero"), "DeepSpeed casts the whole model"),
         (not keeps_embeddings_fp32(values["attn_implementation"]), f"attention {values['attn_implementation']}"),
         (values["loss_kernel"] == "cut", "cut cross entropy"),

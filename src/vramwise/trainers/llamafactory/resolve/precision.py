@@ -10,8 +10,11 @@ from vramwise.trainers.arguments import Arguments
 _AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
 
 
-def resolve_dtypes(args: Arguments) -> None:
-    """Fills precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding."""
+def resolve_dtypes(args: Arguments, *, launched: bool = False) -> None:
+    """Fills precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding.
+
+    `launched`: accelerate's own launcher starts it.
+    """
     _trained(args)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
@@ -23,7 +26,7 @@ def resolve_dtypes(args: Arguments) -> None:
     args.derive("fp32_embeddings", False, "embeddings are cast like other trained weights, or not at all")
     norms = bool(args.value("upcast_layernorm"))
     args.derive("upcasts_at_load", ("norm",) if norms else (), "upcast_layernorm", key="upcast_layernorm")
-    _loading(args)
+    _loading(args, launched=launched)
 
 
 def _trained(args: Arguments) -> None:
@@ -64,17 +67,19 @@ def _without_autocast(args: Arguments) -> None:
     args.derive("autocast", False, "no autocast", key="bf16")
 
 
-def _loading(args: Arguments) -> None:
+def _loading(args: Arguments, *, launched: bool) -> None:
     """A device map: weights are read straight onto the card, unless the file or ZeRO 3 stands against it.
 
     FSDP that the file asks for is not known yet when the model is loaded (accelerate learns of it with the trainer), so
-    that each card takes the whole model before it is spread.
+    that each card takes the whole model before it is spread. `launched`: accelerate's own launcher has said it before.
     """
     if args.value("train_from_scratch"):
         args.derive(
             "loads_through", "host", "built from its config in host memory, then moved", key="train_from_scratch"
         )
-    elif args.values["sharding"] == "zero3":
+    elif args.values["quantization"] in ("4bit", "8bit"):
+        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+    elif args.values["sharding"] == "zero3" or (launched and args.values["shards_by_tensor"]):
         args.derive("loads_through", "host", "no device map: the weights are sharded from host memory")
     elif not args.value("low_cpu_mem_usage"):
         why = "no device map without low_cpu_mem_usage: loaded into host memory"

@@ -37,7 +37,7 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
     for key, (name, less, why) in _SWITCHES.items():
         if args.value(key) and not projects(args, key):
             yield Unfollowed(name=name, less=less, why=why)
-    if args.values["sharding"].startswith("fsdp") and args.values["loads_through"] == "device":
+    if args.values["sharding"] == "fsdp1" and args.values["loads_through"] == "device":
         why = "each card loads the whole model before its shard; set low_cpu_mem_usage: false to load into host memory"
         yield Unfollowed(name="loading under FSDP", less=False, why=why)
     for key in ("galore_layerwise", "apollo_layerwise"):

@@ -35,7 +35,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     kind = kind_of(document, said)
     words = vocabulary(kind.name, target.stack)
     args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
-    accelerate = accelerate_of(document.values, files)
+    accelerate = accelerate_of(document.values, files, target.accelerate)
     args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is set")
     resolve_sharding(args, target, files, accelerate)
     resolve_batch(args)

@@ -98,7 +98,9 @@ def _attention(args: Arguments, target: Target) -> None:
 
 
 def _loading(args: Arguments, target: Target) -> None:
-    if target.gpus > 1 or args.values["sharding"] != "none":
+    if args.values["quantization"] in ("4bit", "8bit"):
+        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+    elif target.gpus > 1 or args.values["sharding"] != "none":
         args.derive("loads_through", "host", "no device map with several processes: weights move from host memory")
     else:
         args.derive("loads_through", "device", "device_map auto: weights are loaded directly onto the card")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.allocator.variables import VARIABLES
-from vramwise.trainers.arguments.resolve.accelerate import Accelerate, read_accelerate
+from vramwise.trainers.arguments.resolve.accelerate import Accelerate, launched, read_accelerate
 from vramwise.trainers.base import SideFiles
 
 KEY = "accelerate_config"
@@ -53,14 +53,14 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def accelerate_of(values: Mapping[str, Any], files: SideFiles) -> Accelerate:
-    """What the file's `accelerate_config` (or `config_file`, accelerate's own word) settles."""
+def accelerate_of(values: Mapping[str, Any], files: SideFiles, words: Mapping[str, str]) -> Accelerate:
+    """What the file's `accelerate_config` (or accelerate's own `config_file`) settles, else a launch line's `words`."""
     for key in (KEY, "config_file"):
         name = values.get(key)
         if isinstance(name, str) and name:
             content = files.get(name) or (SHIPPED.get(name) if key == KEY else None)
             return read_accelerate(content, key=key, name=name)
-    return Accelerate()
+    return launched(words, files) if words else Accelerate()
 
 
 def allocator_variables(values: Mapping[str, Any]) -> dict[str, str]:

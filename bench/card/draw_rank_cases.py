@@ -1,0 +1,153 @@
+"""The runs of several ranks that are measured on one card: `python draw_rank_cases.py > rank_cases.json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LORA = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_linear": True}
+QLORA = {**LORA, "adapter": "qlora", "load_in_4bit": True}
+ROWS = {"pad_to_sequence_len": True, "max_steps": 4}
+CHECKPOINTED = {"gradient_checkpointing": True}
+PACKED = {"sample_packing": True, "attn_implementation": "flash_attention_2"}
+EVALUATED = {"val_set_size": 0.1, "eval_steps": 2, "eval_batch_size": 2}
+TRL_LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear", "dtype": "bfloat16"}
+TRL_ROWS = {"max_length": 1024, "per_device_train_batch_size": 2, "max_steps": 4, "optim": "adamw_torch_fused"}
+FACTORY_LORA = {"finetuning_type": "lora", "lora_rank": 16, "lora_target": "all", "bf16": True}
+FACTORY_FULL = {"finetuning_type": "full", "bf16": True}
+FACTORY_ROWS = {"cutoff_len": 1024, "per_device_train_batch_size": 2, "max_steps": 4, "optim": "adamw_torch_fused"}
+
+
+def sharded(block: str = "LlamaDecoderLayer", **more: Any) -> dict[str, Any]:
+    """Axolotl's FSDP 2."""
+    config = {
+        "offload_params": False,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "transformer_layer_cls_to_wrap": block,
+        "state_dict_type": "FULL_STATE_DICT",
+        "reshard_after_forward": True,
+    }
+    return {"fsdp_version": 2, "fsdp_config": config | more}
+
+
+def zero(stage: int, **more: Any) -> dict[str, Any]:
+    """DeepSpeed's file, sizes left to the trainer."""
+    section: dict[str, Any] = {"stage": stage, "overlap_comm": True, "contiguous_gradients": True}
+    section["reduce_bucket_size"] = "auto"
+    if stage == 3:
+        section |= {
+            "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto",
+            "stage3_gather_16bit_weights_on_model_save": False,
+        }
+    followed = (
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+    )
+    return {"zero_optimization": section | more, "bf16": {"enabled": True}} | dict.fromkeys(followed, "auto")
+
+
+def launched(world: int, block: str = "LlamaDecoderLayer", **more: Any) -> dict[str, Any]:
+    """The file of `accelerate launch` for FSDP 2."""
+    fsdp = {
+        "fsdp_version": 2,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_transformer_layer_cls_to_wrap": block,
+        "fsdp_reshard_after_forward": True,
+        "fsdp_state_dict_type": "FULL_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": True,
+        "fsdp_offload_params": False,
+    }
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP",
+        "mixed_precision": "bf16",
+        "num_machines": 1,
+        "num_processes": world,
+        "fsdp_config": fsdp | more,
+    }
+
+
+def axolotl(name: str, model: str, world: int, config: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """A run of Axolotl."""
+    return f"ax_{name}_{model}_w{world}", {
+        "trainer": "axolotl",
+        "axolotl": "0.21.0",
+        "model": model,
+        "world": world,
+        "config": {"micro_batch_size": 1, **ROWS, **config},
+        **more,
+    }
+
+
+def trl(name: str, model: str, world: int, config: dict[str, Any], method: str = "sft", **more: Any) -> tuple[str, Any]:
+    """A run of TRL."""
+    own = TRL_ROWS | config
+    return f"trl_{name}_{model}_w{world}", {
+        "trainer": "trl",
+        "method": method,
+        "model": model,
+        "world": world,
+        "config": own,
+        **more,
+    }
+
+
+def factory(name: str, model: str, world: int, config: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """A run of LLaMA-Factory."""
+    return f"lf_{name}_{model}_w{world}", {
+        "trainer": "llamafactory",
+        "method": "sft",
+        "model": model,
+        "world": world,
+        "config": FACTORY_ROWS | config,
+        **more,
+    }
+
+
+OFFLOADED = {"offload_param": {"device": "cpu", "pin_memory": False}}
+MOE = "OlmoeDecoderLayer"
+CASES = dict(
+    [
+        trl("fsdp2_lora_ram", "llama8b8", 2, TRL_LORA, accelerate=launched(2)),
+        trl("fsdp2_full_unit", "llama1b", 2, {}, accelerate=launched(2, fsdp_cpu_ram_efficient_loading=False)),
+        trl("ddp_lora", "llama8b8", 2, TRL_LORA, cuda="gloo"),
+        trl("zero3_lora", "llama8b8", 2, TRL_LORA, zero=zero(3)),
+        axolotl("fsdp2_dpo_lora", "llama1b", 2, {**LORA, **sharded(), **CHECKPOINTED, "rl": "dpo"}),
+        axolotl("fsdp2_lora_eval", "llama8b8", 2, {**LORA, **sharded(), **CHECKPOINTED, **EVALUATED}),
+        axolotl(
+            "fsdp2_full_save", "llama1b", 2, {**sharded(), **CHECKPOINTED, "save_strategy": "steps", "save_steps": 2}
+        ),
+        axolotl("zero3_offload", "llama1b", 2, CHECKPOINTED, zero=zero(3, **OFFLOADED)),
+        factory("ddp_lora", "llama8b8", 2, FACTORY_LORA, cuda="gloo"),
+        factory("zero2_full", "qwen25_05b", 2, FACTORY_FULL, zero=zero(2)),
+        factory("zero3_lora", "llama1b", 2, FACTORY_LORA, zero=zero(3)),
+        factory("fsdp2_lora", "llama8b8", 2, FACTORY_LORA, accelerate=launched(2)),
+        axolotl("hsdp_full", "llama1b", 4, {**sharded(), **CHECKPOINTED, "dp_shard_size": 2, "dp_replicate_size": 2}),
+        axolotl("fsdp2_full", "qwen3_4b9", 4, {**sharded("Qwen3DecoderLayer"), **CHECKPOINTED, **PACKED}),
+        axolotl("fsdp2_lora_moe", "olmoe4", 2, {**LORA, **sharded(MOE), **CHECKPOINTED}),
+        axolotl("ddp_qlora", "llama8b8", 2, {**QLORA, **CHECKPOINTED}, cuda="gloo"),
+        axolotl("fsdp2_lora_ram", "llama8b8", 2, {**LORA, **sharded(cpu_ram_efficient_loading=True), **CHECKPOINTED}),
+        trl("zero2_full", "llama1b", 2, {"dtype": "bfloat16"}, zero=zero(2)),
+        trl("ddp_full", "qwen25_05b", 2, {"dtype": "bfloat16"}, cuda="gloo"),
+        trl("fsdp2_dpo_lora", "llama1b", 2, TRL_LORA, method="dpo", accelerate=launched(2)),
+        trl("ddp_qlora", "llama8b8", 2, {**TRL_LORA, "load_in_4bit": True}, cuda="gloo"),
+        factory("zero3_full", "llama1b", 2, FACTORY_FULL, zero=zero(3)),
+        factory("ddp_full", "qwen25_05b", 2, FACTORY_FULL, cuda="gloo"),
+        axolotl("zero2_lora_moe", "olmoe4", 2, {**LORA, **CHECKPOINTED}, zero=zero(2)),
+        axolotl("zero1_full", "llama1b", 4, CHECKPOINTED, zero=zero(1)),
+        trl("zero3_full", "llama1b", 4, {"dtype": "bfloat16"}, zero=zero(3)),
+        axolotl("fsdp2_full_dpo", "qwen25_05b", 2, {**sharded("Qwen2DecoderLayer"), **CHECKPOINTED, "rl": "dpo"}),
+    ]
+)
+
+
+def main() -> None:
+    """Print the cases, the most wanted first."""
+    print(json.dumps(CASES, indent=1))
+
+
+if __name__ == "__main__":
+    main()

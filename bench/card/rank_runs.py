@@ -1,0 +1,185 @@
+"""Runs of real trainers as 2 or 4 ranks that share one card, and what each rank takes: one JSON line a run.
+
+    python rank_runs.py OUT_DIR --cases rank_cases.json [--slots 8] [--seconds 520] [--only word,word]
+
+A case: `name: {"trainer": "axolotl" | "trl" | "llamafactory", "method": "sft", "world": 2, "model": ..., "config": {},
+"zero": {}, "accelerate": {}, "cuda": "fake" | "gloo"}`. `zero`: DeepSpeed's file; `accelerate`: the file that
+`accelerate launch` is given. Models, data and configs are those of `axolotl_runs.py`, ranks those of `rank_start.py`.
+Environment: SITES names a folder with `0.21.0` (Axolotl and TRL) and `llamafactory` (laid over the first).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import axolotl_runs as runs
+
+BASE = "0.21.0"
+LONGEST_RUN_S = 110
+FIRST_PORT = 29600
+
+
+def environment(trainer: str, alloc: str) -> dict[str, str]:
+    """What a rank sees, before it is told which one it is."""
+    sites = [runs.SITES / BASE] if trainer != "llamafactory" else [runs.SITES / trainer, runs.SITES / BASE]
+    made = runs.environment(BASE, alloc, trainer)
+    path = ":".join(str(folder) for folder in (*sites, runs.HERE))
+    quiet = {
+        "DS_BUILD_OPS": "0",
+        "DS_SKIP_CUDA_CHECK": "1",
+        "DISABLE_VERSION_CHECK": "1",
+        "AXOLOTL_DATASET_NUM_PROC": "1",
+    }
+    return {**made, "PYTHONPATH": path, **quiet}
+
+
+class Server(runs.Server):
+    """The same, with more than one site."""
+
+    def __init__(self, trainer: str, alloc: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(runs.HERE / "fork_server.py")],
+            env=environment(trainer, alloc),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def config_of(name: str, case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The whole config of a case, and its files beside it."""
+    config = runs.config_of(name, case if case["trainer"] != "axolotl" else {**case, "trainer": None})
+    if "zero" in case:
+        (folder / "ds.json").write_text(json.dumps(case["zero"]))
+        config["deepspeed"] = str(folder / "ds.json")
+    if case["trainer"] == "axolotl":
+        config["plugins"] = ["axolotl_watch.Watch"]
+    return config
+
+
+def start(name: str, case: dict[str, Any], server: Server, port: int) -> list[tuple[int, Path]]:
+    """Start every rank of a run; their process ids and folders."""
+    started = []
+    for rank in range(case["world"]):
+        folder = runs.WORK / "ranks" / name / str(rank)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yml").write_text(json.dumps(config_of(name, case, folder)))
+        (folder / "method").write_text(case.get("method", "sft"))
+        (folder / "trace").write_text("")
+        env = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(case["world"]),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANKS_CUDA": case.get("cuda", "fake"),
+            "RANKS_ACCELERATE": "",
+        }
+        if "accelerate" in case:
+            (folder / "accelerate.yaml").write_text(json.dumps(case["accelerate"]))
+            env["RANKS_ACCELERATE"] = str(folder / "accelerate.yaml")
+        (folder / "environment").write_text(json.dumps(env))
+        started.append((server.start(folder), folder))
+    return started
+
+
+def row_of(name: str, case: dict[str, Any], folders: list[Path], seconds: float) -> dict[str, Any]:
+    """What a finished run left."""
+    config = runs._without_places(json.loads((folders[0] / "config.yml").read_text()))
+    for key in ("deepspeed", "plugins"):
+        config.pop(key, None)
+    codes = [int((f / "rc").read_text()) if (f / "rc").exists() else -9 for f in folders]
+    row = {
+        "name": name,
+        "trainer": case["trainer"] if case["trainer"] != "trl" else f"trl:{case['method']}",
+        "world": case["world"],
+        "config": config,
+        "zero": case.get("zero"),
+        "accelerate": case.get("accelerate"),
+        "cuda": case.get("cuda", "fake"),
+        "alloc_conf": case.get("alloc", "expandable_segments:True"),
+        "model": runs.MODELS[case["model"]],
+        "rc": codes,
+        "seconds": round(seconds, 1),
+        "ranks": [json.loads((f / "watch.json").read_text()) if (f / "watch.json").exists() else None for f in folders],
+    }
+    if any(codes):
+        row["tail"] = (folders[0] / "log").read_text(errors="replace")[-2000:]
+    return row
+
+
+def main() -> None:
+    """Run the cases, as many ranks at once as allowed, until done or out of time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cases", type=Path, required=True)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=520)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    began = time.time()
+    cases = json.loads(arguments.cases.read_text())
+    todo = [name for name in cases if any(word in name for word in arguments.only.split(","))]
+    runs.WORK.mkdir(exist_ok=True)
+    runs.data()
+    needed = sorted({cases[name]["model"] for name in todo})
+    code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
+    making = subprocess.Popen([sys.executable, "-c", code], env=environment("axolotl", ""), cwd=runs.HERE)
+    keys = sorted({(cases[name]["trainer"], cases[name].get("alloc", "expandable_segments:True")) for name in todo})
+    servers = {key: Server(*key) for key in keys}
+    if making.wait():
+        sys.exit("the models could not be made")
+    print(f"set up in {time.time() - began:.0f} s", flush=True)
+    running: dict[str, tuple[list[tuple[int, Path]], float]] = {}
+    port = FIRST_PORT
+    while todo or running:
+        busy = sum(cases[name]["world"] for name in running)
+        while (
+            todo and busy + cases[todo[0]]["world"] <= arguments.slots and time.time() - began < arguments.seconds - 60
+        ):
+            name, port = todo.pop(0), port + 1
+            case = cases[name]
+            server = servers[case["trainer"], case.get("alloc", "expandable_segments:True")]
+            running[name] = (start(name, case, server, port), time.time())
+            busy += case["world"]
+        if not running:
+            break
+        time.sleep(0.3)
+        for name, (ranks, started) in list(running.items()):
+            codes = [int((f / "rc").read_text()) if (f / "rc").exists() else None for _, f in ranks]
+            late = time.time() - started > LONGEST_RUN_S or time.time() - began > arguments.seconds
+            if None in codes and not late and not any(codes):
+                continue
+            if None in codes and any(codes):
+                time.sleep(2)
+            for (pid, folder), _ in zip(ranks, codes, strict=True):
+                if not (folder / "rc").exists():
+                    subprocess.run(["kill", "-9", str(pid)], check=False)
+            del running[name]
+            row = row_of(name, cases[name], [folder for _, folder in ranks], time.time() - started)
+            subprocess.run(["rm", "-rf", str(runs.WORK / "out" / name)], check=False)  # weights would fill the disk
+            with (arguments.out / "results.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if any(row["rc"]):
+                with (arguments.out / "failed.log").open("a") as file:
+                    logs = [(folder / "log").read_text(errors="replace")[-5000:] for _, folder in ranks[:2]]
+                    file.write(f"=== {name}\n" + "\n--- next rank\n".join(logs) + "\n")
+            first = row["ranks"][0] or {}
+            shown = [round(step[2]) for step in first.get("steps", [])][-1:]
+            print(name, "rc", row["rc"], first.get("load_peak_reserved_mib"), shown, f"{row['seconds']} s", flush=True)
+    print("not run:", todo, f"{time.time() - began:.0f} s", flush=True)
+    for server in servers.values():
+        server.process.kill()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    main()

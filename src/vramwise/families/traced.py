@@ -1,0 +1,48 @@
+"""A family made from a trace: its parameters and names come from the model's own code, its block is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import cast
+
+from vramwise.families.base import Block
+from vramwise.families.layout import Family, Layout
+from vramwise.families.parts import Kind, Parameter
+from vramwise.types.model import Trace
+
+FAMILY = "traced"
+
+
+@lru_cache(maxsize=64)
+def traced_family(trace: Trace) -> Family:
+    """The family of one traced model."""
+    transposed = any(kind == "conv1d" for _, _, kind, _ in trace.parameters)
+    return Family(
+        name=FAMILY,
+        types={},
+        block=Block(linear="transposed" if transposed else "linear", scaled_logits=trace.scaled_logits),
+        layout=Layout(layers=trace.layers, embedding=trace.embedding, final_norm=trace.final_norm),
+        measured=False,
+    )
+
+
+@lru_cache(maxsize=64)
+def traced_parameters(trace: Trace) -> tuple[Parameter, ...]:
+    """Every parameter in the model's order."""
+    return tuple([Parameter(name, shape, cast(Kind, kind), layer) for name, shape, kind, layer in trace.parameters])
+
+
+@lru_cache(maxsize=256)
+def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
+    """The trace of a model that has these layers alone, numbered anew."""
+    start = f"{trace.layers}."
+    new = {old: place for place, old in enumerate(chosen)}
+    found: list[tuple[str, tuple[int, ...], str, int | None]] = []
+    for name, shape, kind, layer in trace.parameters:
+        if layer is None:
+            found.append((name, shape, kind, layer))
+        elif layer in new:
+            rest = name.removeprefix(f"{start}{layer}.")
+            found.append((f"{start}{new[layer]}.{rest}", shape, kind, new[layer]))
+    return replace(trace, parameters=tuple(found), kinds=tuple([trace.kinds[layer] for layer in chosen]))

@@ -1,0 +1,177 @@
+"""FSDP: shards are cut from whole weights, which are on the card for a while. What is whole at a time:
+
+- one unit, from host memory: torch's `fully_shard` moves the weights of a unit to the card, cuts each of them, and
+  drops the whole ones when it returns. FSDP 1 first joins them into a flat one.
+- one tensor, where rank 0 alone has read the model (accelerate's `fsdp2_load_full_state_dict`);
+- everything, where the card holds the model before (a 4-bit base): accelerate keeps a state dict until all is cut.
+
+Shards that are trained in fp32 are cut of weights in fp32, or cast when all are cut (FSDP 1, accelerate before 1.13).
+Nothing is handed back afterwards: the steps find it in the allocator's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from vramwise.facts.parameters import parameters
+from vramwise.families import layout_of
+from vramwise.families.parts import Parameter as Described
+from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.loading.adapters import Planned, adapter_beside, adapter_numel, copy_saved, planned_adapters
+from vramwise.ghost.loading.casts import KEPT_TOGETHER
+from vramwise.ghost.loading.parameter import new_parameter
+from vramwise.ghost.loading.reading import bits_of
+from vramwise.ghost.loading.rotary import rotary_buffers
+from vramwise.ghost.quantise import packed_4bit
+from vramwise.ghost.sharding import Fsdp
+from vramwise.ghost.sharding.fsdp_units import shard_dtype
+from vramwise.ghost.tape import Storage, Tape
+from vramwise.ghost.weights import Weights
+
+
+def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool) -> None:
+    """Cut a model that is in host memory, or `whole` on the card. `trainable`: its own weights are trained."""
+    fsdp = _fsdp(weights)
+    later = fsdp.version == 1 or fsdp.widens == "all"
+    final = weights.sharding
+    if later:
+        weights.sharding = replace(final, fsdp=replace(fsdp, widens="nothing"))
+    if whole is None:
+        _from_host(t, weights, trainable=trainable)
+    else:
+        _from_device(t, weights, whole, trainable=trainable)
+    weights.sharding = final
+    if later:
+        _widen(t, weights)
+
+
+def _widen(t: Tape, weights: Weights) -> None:
+    """Shards to fp32, one after the other."""
+    fsdp = _fsdp(weights)
+    pairs = [parameter for pair in weights.adapters.values() for parameter in pair]
+    for parameter in (*weights.by_name.values(), *weights.replaced, *pairs, *weights.magnitudes.values()):
+        dtype = shard_dtype(fsdp, parameter.state_dtype, trainable=parameter.node is not None)
+        if dtype is parameter.state_dtype:
+            continue
+        t.mark("weights", parameter.name)
+        if parameter.storage is not None:
+            parameter.storage = Storage(t, parameter.local * dtype.size)
+        parameter.state_dtype = dtype
+
+
+def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
+    planned = planned_adapters(weights)
+    fsdp = _fsdp(weights)
+    by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor
+    for unit in [[one] for one in parameters(weights.model)] if by_tensor else _units(weights):
+        t.mark("weights", f"{unit[0].name}: whole")
+        whole = [
+            Storage(t, nbytes) for parameter in unit for nbytes in _whole_bytes(weights, parameter, planned, trainable)
+        ]
+        flat = Storage(t, sum(one.nbytes for one in whole)) if fsdp.version == 1 else None
+        for parameter in unit:
+            _cut(t, weights, parameter, planned, trainable=trainable)
+        del whole, flat
+    if by_tensor and weights.model.tie_word_embeddings:
+        tied = next(one for one in parameters(weights.model) if one.kind == "embedding")
+        size = _whole_bytes(weights, tied, {}, trainable)[0]
+        again = [Storage(t, size), Storage(t, size // weights.sharding.ranks)]
+        del again
+    _finish(t, weights, planned)
+
+
+def _from_device(t: Tape, weights: Weights, whole: Weights, *, trainable: bool) -> None:
+    """The caller drops `whole` when this is done."""
+    planned = planned_adapters(weights)
+    for unit in _units(weights):
+        for parameter in unit:
+            _cut(t, weights, parameter, planned, trainable=trainable, whole=whole)
+    weights.buffers += whole.buffers
+    _finish(t, weights, planned)
+
+
+def _finish(t: Tape, weights: Weights, planned: Planned) -> None:
+    for name in [*planned]:  # of a head that is tied, which is no parameter of its own
+        adapter_beside(t, weights, name, planned)
+    if not weights.buffers:
+        weights.buffers += rotary_buffers(t, weights.model, computed_on_device=False)
+
+
+def _fsdp(weights: Weights) -> Fsdp:
+    fsdp = weights.sharding.fsdp
+    assert fsdp is not None
+    return fsdp
+
+
+def _units(weights: Weights) -> Iterator[list[Described]]:
+    """The weights of each unit, in the order in which units are made: blocks first, what is outside of them last."""
+    model, layout = weights.model, layout_of(weights.model)
+    embedding = f"{layout.inside(model, layout.embedding)}."
+    start = f"{layout.inside(model, layout.layers)}."
+    found: dict[str, list[Described]] = {}
+    outside: list[Described] = []
+    for parameter in parameters(model):
+        if parameter.name.startswith(start):
+            number = parameter.name.removeprefix(start).partition(".")[0]
+            found.setdefault(number, []).append(parameter)
+        else:
+            outside.append(parameter)
+    yield from found.values()
+    if _fsdp(weights).one_root or model.tie_word_embeddings:
+        yield outside
+        return
+    apart = [[p for p in outside if p.name.startswith(embedding) is first] for first in (True, False)]
+    yield from [unit for unit in apart if unit]
+
+
+def _dtype(weights: Weights, parameter: Described, trainable: bool) -> DType:
+    """The type of a weight before it is cut: some trainers cast what is trained first."""
+    run = weights.run
+    wide = run.precision.fp32_embeddings and parameter.kind in KEPT_TOGETHER
+    return FP32 if wide or (trainable and run.loading.trains_in_fp32) else BY_NAME[run.precision.weights_dtype]
+
+
+def _whole_bytes(weights: Weights, parameter: Described, planned: Planned, trainable: bool) -> list[int]:
+    """The bytes of a weight and of its adapter's matrices, before they are cut."""
+    numel = prod(parameter.shape)
+    kept = shard_dtype(_fsdp(weights), _dtype(weights, parameter, trainable), trainable=trainable)
+    bits = bits_of(weights.run, parameter)
+    own = numel * kept.size if bits is None else numel if bits == "8bit" else -(-numel // 2)
+    return [own, *(count * FP32.size for count in adapter_numel(weights, parameter.name, planned))]
+
+
+def _cut(
+    t: Tape,
+    weights: Weights,
+    parameter: Described,
+    planned: Planned,
+    *,
+    trainable: bool,
+    whole: Weights | None = None,
+) -> None:
+    """This rank's share of a weight, and of its adapter behind it."""
+    name = parameter.name
+    t.mark("weights", name)
+    if bits_of(weights.run, parameter) is not None:
+        _cut_quantised(t, weights, parameter, whole)
+    else:
+        dtype = _dtype(weights, parameter, trainable)
+        weights.by_name[name] = new_parameter(t, weights, name, parameter.shape, dtype, trainable=trainable)
+        copy_saved(t, weights, name)
+    adapter_beside(t, weights, name, planned)
+
+
+def _cut_quantised(t: Tape, weights: Weights, parameter: Described, whole: Weights | None) -> None:
+    """4-bit bytes are cut as other weights are; their scales stay whole. 8-bit weights stay whole too."""
+    name, sharding = parameter.name, weights.sharding
+    weights.shapes[name] = parameter.shape
+    held = packed_4bit(t, parameter.shape) if whole is None else whole.quantised[name]
+    if bits_of(weights.run, parameter) == "8bit":
+        weights.quantised[name] = [*held]
+        return
+    weights.packed_bytes[name] = packed = held[0].nbytes
+    share = [] if sharding.host_weights else [Storage(t, sharding.share(packed, of=True))]
+    weights.quantised[name] = [*held[1:], *share]

@@ -1,0 +1,146 @@
+"""From a trace and the loaded weights to a model that runs as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from vramwise.errors import VramwiseError
+from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
+from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.linear import Linear, Projection
+from vramwise.ghost.projections import projection
+from vramwise.ghost.tape import Tensor
+from vramwise.ghost.traced.body import TracedBody, TracedPart
+from vramwise.ghost.traced.program import Recorded
+from vramwise.ghost.weights import Weights
+from vramwise.types.model import Trace
+
+if TYPE_CHECKING:
+    from vramwise.ghost.build import Builder
+
+_NOTHING = Tensor(None, (), 0, BF16)  # a buffer: it takes no memory of a step
+
+
+def mode_of(weights: Weights, trace: Trace) -> str:
+    """The precision that a run's passes must be recorded in: the type of its weights, and what differs from it."""
+    precision = weights.run.precision
+    if precision.weights_dtype == "fp32":
+        words = ["fp32"]
+    else:
+        norms = [weights.get(name) for name, _, kind, _ in trace.parameters if kind == "norm"]
+        table = weights.by_name[f"{trace.embedding}.weight"]
+        words = ["bf16"]
+        if any(norm is not None and norm.dtype is FP32 for norm in norms):
+            words.append("fp32 norms")
+        if table.dtype is FP32:
+            words.append("fp32 tables")
+    if precision.autocast and precision.compute in ("bf16", "fp16"):
+        words.append("autocast")
+    return ", ".join(words)
+
+
+@lru_cache(maxsize=64)
+def _recorded(trace: Trace, mode: str, way: str, part: str, kind: int, half: DType) -> Recorded:
+    rows = trace.modes[mode][way][part]
+    return Recorded(rows[kind] if part == "layers" else rows, half)
+
+
+class _Parts:
+    """Makes the parts of one model."""
+
+    def __init__(self, builder: Builder, trace: Trace) -> None:
+        self.builder = builder
+        self.trace = trace
+        self.mode = mode_of(builder.weights, trace)
+        if self.mode not in trace.modes:
+            raise VramwiseError(
+                f"the trace of {builder.model.model_type} has no pass for weights in {self.mode}: trace it again"
+            )
+        self.half = FP16 if "fp16" in (builder.run.precision.compute, builder.run.precision.weights_dtype) else BF16
+
+    def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
+        """One part, with the weights whose names start so."""
+        trained, frozen = [_recorded(self.trace, self.mode, way, part, kind, self.half) for way in ("all", "frozen")]
+        names = trained.parameters
+        return TracedPart(
+            label=label,
+            kind=kind,
+            trained=trained,
+            frozen=frozen,
+            parameters=tuple([self._weight(name, start) for name in names]),
+            projections=tuple([self._projection(name, start) for name in names]),
+            kernel=kernel,
+        )
+
+    def _weight(self, name: str, start: str) -> Tensor | None:
+        if name.startswith("b:"):
+            return _NOTHING
+        return self.builder.weights.get(_full(name, start))
+
+    def _projection(self, name: str, start: str) -> Projection | None:
+        full, weights = _full(name, start), self.builder.weights
+        if full in _linears(self.trace):
+            return projection(weights, full.removesuffix(".weight"))
+        weight = weights.get(full)  # of a router, which is no linear module
+        if weight is None or len(weight.shape) != 2:
+            return None
+        return Linear(weight, weights.get(f"{full.rpartition('.')[0]}.bias"))
+
+
+@lru_cache(maxsize=64)
+def _linears(trace: Trace) -> frozenset[str]:
+    return frozenset(name for name, _, kind, _ in trace.parameters if kind in ("linear", "conv1d"))
+
+
+def _full(name: str, start: str) -> str:
+    return name[2:].replace("@.", start, 1) if name[2:].startswith("@.") else name[2:]
+
+
+def _shown(rows: Mapping[str, Any], start: TracedPart) -> tuple[tuple[int, ...], ...]:
+    """For each kind of block, where its arguments are among the registers of what comes before the blocks."""
+    program = start.trained.at(1, 64)  # registers have the same numbers for every batch
+    names: Sequence[str] = [*rows["before"]["given"], *rows["before"]["parameters"]]
+    known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    for row, step in zip(rows["before"]["steps"], program.steps, strict=True):
+        for item, result in zip(row.get("o", ()), step.results, strict=True):
+            known[item[0]] = result.register
+    return tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]])
+
+
+def traced_body(builder: Builder, trace: Trace) -> TracedBody:
+    """The model without its head."""
+    parts = _Parts(builder, trace)
+    run, gathering = builder.run, builder.gathering
+    norm = gathering.root(parts.part("after", 0, "", ""))
+    blocks = [
+        gathering.block(
+            layer,
+            parts.part(
+                "layers", kind, f"{trace.layers}.{layer}.", f"layers.{layer}",
+                builder.kernel(f"{trace.layers}.{layer}.", layer),
+            ),
+        )
+        for layer, kind in enumerate(trace.kinds)
+    ]  # fmt: skip
+    kinds, windows = builder.windows()
+    start = parts.part("before", 0, "", "")
+    return TracedBody(
+        embed=builder.weights.by_name[f"{trace.embedding}.weight"],
+        blocks=blocks,
+        norm=norm,
+        rotary_dim=0,
+        attention=run.kernels.attn_implementation,
+        checkpoint=builder.checkpoint(),
+        input_grads=builder.input_grads,
+        windows=windows,
+        tables_by_product=run.kernels.rotary_by_product,
+        kinds=kinds,
+        packed=run.shapes.packing_rows != "none",
+        packed_eval=run.evaluation.eval_sample_packing,
+        trained=builder.trained_blocks(),
+        masked=not (run.kernels.attn_implementation == "sdpa" and builder.varlen()),
+        start=start,
+        shown=_shown(trace.modes[parts.mode]["all"], start),
+    )

@@ -1,0 +1,198 @@
+"""The trace of a model as one document: its parameters, its kinds of layers, and the programs of each precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from vramwise.tracing.merging import check, merge, sizes
+from vramwise.tracing.passes import build, layers_of, run_pass
+from vramwise.tracing.programs import programs
+
+FORMAT = 1
+# The type of weights, what of them is kept in fp32 (by Axolotl, or by PEFT under a quantised base), autocast.
+MODES = (
+    "bf16, autocast",
+    "bf16",
+    "bf16, fp32 norms, fp32 tables, autocast",
+    "bf16, fp32 norms, autocast",
+    "fp32, autocast",
+    "fp32",
+)
+_PLAIN = (int, float, str, bool, type(None))
+_SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
+
+
+def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
+    """The trace of the model of a config.json, in these modes."""
+    import transformers
+
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "source": f"transformers {transformers.__version__}",
+        "torch": torch.__version__,
+        "model_type": config["model_type"],
+    }
+    made: dict[str, Any] = {}
+    failed: dict[str, Exception] = {}
+    for mode in modes:
+        try:
+            made[mode] = _mode(config, mode, found)
+        except Exception as error:  # another precision may do: torch has no grouped products in fp32
+            failed[mode] = error
+    if not made:
+        raise next(iter(failed.values()))
+    found["modes"] = made
+    return found
+
+
+def _config(config: Mapping[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    values = {key: value for key, value in config.items() if key not in ("quantization_config", "auto_map")}
+    kind = values.pop("model_type")
+    return AutoConfig.for_model(kind, **values)
+
+
+def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[str, Any]:
+    fake = FakeTensorMode()
+    read = _config(config)
+    with fake:
+        model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32)
+        _widen(model, mode)
+    name, layers = layers_of(model, read.get_text_config().num_hidden_layers)
+    signatures = [_signature(layer) for layer in layers]
+    first = {signature: number for number, signature in reversed(list(enumerate(signatures)))}
+    running = sorted(first.values())
+    kinds = {number: place for place, number in enumerate(running)}
+    if "parameters" not in found:
+        found |= _described(model, read, name, [kinds[first[signature]] for signature in signatures])
+    head = found["head"]
+    at = sizes(found["sizes"]["max_position_embeddings"])
+    ways = {}
+    for way in ("all", "frozen"):
+        seen = [
+            programs(
+                run_pass(
+                    model,
+                    fake,
+                    layers,
+                    set(running),
+                    rows=size.rows,
+                    tokens=size.tokens,
+                    frozen=way == "frozen",
+                    amp="autocast" in mode,
+                ),
+                name,
+                kinds,
+                head,
+            )
+            for size in at
+        ]
+        ways[way] = merge(at, *seen[:3])
+        check(ways[way], seen[3], at[3])
+    return ways
+
+
+def _widen(model: Any, mode: str) -> None:
+    """Take norms, or the tables of embeddings and the head, to fp32."""
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    wide: dict[int, torch.nn.Parameter] = {}  # tied weights stay tied
+    for module in model.modules():
+        norm = "norm" in type(module).__name__.lower() and not list(module.children())
+        if ("fp32 norms" in mode and norm) or ("fp32 tables" in mode and module in tables):
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                if id(parameter) not in wide:
+                    wide[id(parameter)] = torch.nn.Parameter(parameter.detach().float())
+                setattr(module, name, wide[id(parameter)])
+
+
+def _signature(layer: Any) -> str:
+    """What a layer is made of: two layers with the same one do the same."""
+    parts = []
+    for name, module in layer.named_modules():
+        plain = {
+            key: value
+            for key, value in vars(module).items()
+            if isinstance(value, _PLAIN) and key not in _SET_BY_PLACE and not key.startswith("_")
+        }
+        shapes = [(key, tuple(value.shape)) for key, value in module.named_parameters(recurse=False)]
+        parts.append((name, type(module).__name__, sorted(plain.items(), key=str), shapes))
+    return repr(parts)
+
+
+def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[str, Any]:
+    text = config.get_text_config()
+    table = model.get_input_embeddings()
+    output = model.get_output_embeddings()
+    names = {id(module): name for name, module in model.named_modules()}
+    embedding = names[id(table)]
+    weights = {id(parameter): name for name, parameter in model.named_parameters()}
+    after = [
+        name
+        for name, module in model.named_modules()
+        if "norm" in type(module).__name__.lower()
+        and not name.startswith(f"{layers}.")
+        and name.startswith(layers.rpartition(".")[0])
+    ]
+    return {
+        "layers": layers,
+        "kinds": kinds,
+        "embedding": embedding,
+        "final_norm": after[-1] if after else "",
+        "head": weights[id(output.weight)],
+        "parameters": _parameters(model, layers, names[id(output)]),
+        "sizes": {
+            "hidden_size": int(table.weight.shape[1]),
+            "vocab_size": int(table.weight.shape[0]),
+            "intermediate_size": _integer(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+            or 4 * int(table.weight.shape[1]),
+            "num_hidden_layers": len(kinds),
+            "num_attention_heads": _integer(text, "num_attention_heads", "n_head") or 1,
+            "num_key_value_heads": _integer(text, "num_key_value_heads", "num_attention_heads", "n_head") or 1,
+            "max_position_embeddings": _integer(text, "max_position_embeddings", "n_positions") or 131072,
+            "tie_word_embeddings": weights[id(output.weight)] == f"{embedding}.weight",
+            "lm_head_bias": getattr(output, "bias", None) is not None,
+        },
+    }
+
+
+def _integer(config: Any, *names: str) -> int | None:
+    for name in names:
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # configs whose layers differ refuse to answer for all of them
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _parameters(model: Any, layers: str, head: str) -> list[list[Any]]:
+    """Name, shape, kind and layer of every parameter."""
+    owners = dict(model.named_modules())
+    found = []
+    for name, parameter in model.named_parameters():
+        module, _, leaf = name.rpartition(".")
+        kind = "lm_head" if module == head else _kind(owners[module], leaf, parameter)
+        inside = name.removeprefix(f"{layers}.").partition(".")[0] if name.startswith(f"{layers}.") else ""
+        found.append([name, list(parameter.shape), kind, int(inside) if inside.isdigit() else None])
+    return found
+
+
+def _kind(module: Any, leaf: str, parameter: Any) -> str:
+    word = type(module).__name__
+    if isinstance(module, torch.nn.Linear):
+        return "linear" if leaf == "weight" else "bias"
+    if word == "Conv1D":
+        return "conv1d" if leaf == "weight" else "bias"
+    if isinstance(module, torch.nn.Embedding):
+        return "embedding"
+    if "norm" in word.lower():
+        return "norm"
+    if parameter.dim() == 3 and "xpert" in word:
+        return "experts"
+    return "other"

@@ -1,0 +1,152 @@
+"""Calls that are recorded by name only: the ghost run has its own ops for them.
+
+`Opaque` is the stand-in that autograd sees: a result of the right form, and gradients in the form of its inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from vramwise.tracing.recorder import Recorder
+
+
+class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
+    """One result, whose gradient goes to every input that wants one."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, make: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
+        """A result without values."""
+        ctx.recorder = recorder
+        ctx.forms = [
+            None if one is None or not one.is_floating_point() else (one.shape, one.stride(), one.dtype)
+            for one in tensors
+        ]
+        recorder.paused += 1
+        try:
+            made: torch.Tensor = make()
+        finally:
+            recorder.paused -= 1
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Gradients without values."""
+        ctx.recorder.paused += 1
+        try:
+            found = [
+                torch.empty_strided(*_dense(form[0], form[1]), dtype=form[2]) if form and wanted else None
+                for form, wanted in zip(ctx.forms, ctx.needs_input_grad[2:], strict=True)
+            ]
+        finally:
+            ctx.recorder.paused -= 1
+        return (None, None, *found)
+
+
+def _dense(shape: Any, stride: Any) -> tuple[list[int], list[int]]:
+    """Strides in the same order without holes, as `empty_like` gives."""
+    order = sorted(range(len(shape)), key=lambda place: (-stride[place], place))
+    found, size = [0] * len(shape), 1
+    for place in reversed(order):
+        found[place] = size
+        size *= max(int(shape[place]), 1)
+    return [int(side) for side in shape], found
+
+
+class Calls(TorchFunctionMode):  # type: ignore[misc]
+    """Catches linear layers, embeddings, dropout and direct calls of attention."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        recorder = self.recorder
+        if not recorder.paused and not recorder.in_backward:
+            if func is functional.linear and _kept(recorder, args, kwargs):
+                return linear(recorder, *args, **kwargs)
+            if func is functional.embedding:
+                return embedding(recorder, *args, **kwargs)
+            if func in (functional.dropout, torch.dropout):
+                return dropout(recorder, *args, **kwargs)
+            if func is functional.scaled_dot_product_attention:
+                return attention_call(recorder, *args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
+    weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
+    return isinstance(weight, torch.nn.Parameter) and recorder.name(weight).startswith("p:")
+
+
+def call(recorder: Recorder, kind: str, make: Any, tensors: list[torch.Tensor | None], **more: Any) -> torch.Tensor:
+    """Record a call by name and return its stand-in."""
+    recorder.resolve()
+    given = [one for one in tensors if one is not None]
+    names = [recorder.name(one) for one in given]
+    edges = recorder.edges_of(given)
+    out: torch.Tensor = Opaque.apply(recorder, make, *tensors)
+    recorder.write({"k": kind, "i": names, "o": [recorder.described(out, None)], "x": [], **more}, [out], edges)
+    return out
+
+
+def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> torch.Tensor:
+    """A linear layer on a parameter."""
+
+    def make() -> torch.Tensor:
+        low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=low)
+
+    return call(recorder, "linear", make, [x, weight, bias])
+
+
+def embedding(recorder: Recorder, ids: Any, weight: Any, *_: Any, **__: Any) -> torch.Tensor:
+    """A table of rows."""
+    return call(
+        recorder, "embedding", lambda: torch.empty((*ids.shape, weight.shape[1]), dtype=weight.dtype), [ids, weight]
+    )
+
+
+def dropout(recorder: Recorder, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout, where it drops anything."""
+    if not training or not p:
+        return x
+    return call(recorder, "dropout", lambda: torch.empty_like(x), [x], rate=p)
+
+
+def attention(
+    recorder: Recorder, query: Any, key: Any, value: Any, mask: Any, window: int | None, softcap: Any, sinks: Any
+) -> torch.Tensor:
+    """transformers' attention interface: the result has tokens before heads."""
+
+    def make() -> torch.Tensor:
+        batch, heads, tokens, _ = query.shape
+        low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else query.dtype
+        return torch.empty((batch, tokens, heads, value.shape[-1]), dtype=low)
+
+    tensors = [query, key, value]
+    if mask is not None:
+        tensors.append(mask)
+    if sinks is not None:
+        tensors.append(sinks)
+    return call(
+        recorder, "attention", make, tensors, window=window, softcap=softcap is not None, masked=mask is not None,
+        sinks=sinks is not None,
+    )  # fmt: skip
+
+
+def attention_call(
+    recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any
+) -> Any:
+    """`scaled_dot_product_attention` itself: the result keeps the queries' order."""
+
+    def make() -> torch.Tensor:
+        shape = (*query.shape[:-1], value.shape[-1])
+        low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else query.dtype
+        return torch.empty_strided(*_dense(shape, query.stride()), dtype=low)
+
+    return call(recorder, "sdpa", make, [query, key, value, attn_mask], masked=attn_mask is not None)

@@ -1,0 +1,315 @@
+"""Records one forward and backward pass on fake tensors: every op, what autograd saves for it, what its backward makes.
+
+Two modes work together. `Recorder` sits below autograd and sees every aten op with its results; a weak reference on
+each tensor says when Python and C++ let go of it. Saved tensors are replaced by numbers while the graph is built, so
+that autograd keeps nothing alive and the lifetimes seen are those of the code's own variables. The pass then runs
+backward, and what each node makes is written down for that node.
+
+Linear layers, attention, embeddings and dropout are recorded by name only (`opaque.py`): the ghost run has its own
+ops for them, with adapters and quantised weights.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Raw = dict[str, Any]
+
+# results that hold no new memory on a card, or that only ask a question
+_SILENT = ("prim.device", "aten.sym_", "aten.is_", "aten.lift_fresh", "aten.detach")
+_PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten._grouped_mm.", "aten.convolution")
+_SUMS = ("aten.sum.", "aten.mean.", "aten.var", "aten.std", "aten.norm.", "aten.amax.", "aten.linalg_vector_norm")
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
+    """The instructions of one pass, as plain data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instructions: list[Raw] = []
+        self.paused = 0
+        self.asked = 0
+        self._names: dict[int, str] = {}
+        self._storages: dict[int, str] = {}
+        self._roots: dict[str, str] = {}  # the tensor whose memory a tensor lies in
+        self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
+        self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
+        self._count = 0
+        self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
+        self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
+        self._nodes: dict[int, tuple[Any, Raw]] = {}
+        self._steps: list[list[Any]] | None = None  # of the node whose backward is under way
+        self._local: dict[str, int] = {}
+        self.in_backward = False
+        self._done: set[int] = set()
+        self._current: Any = None  # the node whose backward is under way
+        self._made: dict[int, int] = {}  # by storage: the place among what it made
+        self._asked: list[int] = []  # numbers of saved tensors that were asked for
+
+    # names of tensors
+
+    def keep(self, tensor: torch.Tensor, name: str) -> None:
+        """A tensor that is there before the pass and after it."""
+        self._kept.append(tensor)
+        self._names[id(tensor)] = name
+        self._storages[_storage(tensor)] = name
+
+    def name(self, tensor: torch.Tensor) -> str:
+        """The name of a tensor; one that nobody made here gets the name of its storage's owner, or a new one."""
+        found = self._names.get(id(tensor))
+        if found is not None:
+            return found
+        return self._new(tensor)
+
+    def _new(self, tensor: torch.Tensor) -> str:
+        name = f"t{self._count}"
+        self._count += 1
+        key = id(tensor)
+        self._names[key] = name
+
+        def gone(_: object) -> None:
+            if self._names.get(key) == name:
+                del self._names[key]
+            self._watched.pop(name, None)
+            self._freed(name)
+
+        self._watched[name] = weakref.ref(tensor, gone)
+        return name
+
+    def _freed(self, name: str) -> None:
+        if self.in_backward:
+            if self._steps is not None and name in self._local:
+                self._steps.append(["del", self._local[name]])
+        else:
+            self.instructions.append({"k": "del", "i": [name]})
+
+    # forward
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            # the code asks for a value, which a fake tensor does not have: the answer is taken to be no, or 0
+            self.asked += 1
+            return False if args[0].dtype is torch.bool else 0
+        if self.paused or str(func).startswith(_SILENT):
+            out = func(*args, **kwargs)
+            if not self.paused and isinstance(out, torch.Tensor):
+                self._alias_silently(out)
+            return out
+        self.resolve()
+        inputs = _tensors((args, kwargs))
+        if self.in_backward:
+            return self._backward_op(func, inputs, args, kwargs)
+        into = self._written_view(func, inputs)
+        if into is not None:
+            inputs.append(into)
+        names = [self.name(item) for item in inputs]
+        edges = self.edges_of(inputs)
+        sources = {_storage(item): name for item, name in zip(inputs, names, strict=True)}
+        out = func(*args, **kwargs)
+        made = _tensors(out) if into is None else [into]
+        raw: Raw = {"k": "op", "f": str(func).removeprefix("aten."), "i": names, "o": []}
+        for item in made:
+            raw["o"].append(self.described(item, sources.get(_storage(item))))
+        raw["x"] = _flags(str(func), inputs, made)
+        self.write(raw, made, edges)
+        return out
+
+    def _written_view(self, func: Any, inputs: list[torch.Tensor]) -> torch.Tensor | None:
+        """The whole tensor, where an op writes into a view of it: autograd gives the whole a new node."""
+        if not str(func).partition(".")[2].partition(".")[0].endswith("_") or not inputs or not inputs[0]._is_view():
+            return None
+        return inputs[0]._base
+
+    def edges_of(self, inputs: list[torch.Tensor]) -> list[tuple[Any, int, torch.Tensor | None]]:
+        """Where the gradients of tensors go. Asking a view may rebuild its node, which is not to be recorded."""
+        self.paused += 1
+        try:
+            return [
+                (item.grad_fn, item.output_nr, item if item.is_leaf and item.requires_grad else None) for item in inputs
+            ]
+        finally:
+            self.paused -= 1
+
+    def _alias_silently(self, out: torch.Tensor) -> None:
+        if not self.in_backward:
+            source = self._storages.get(_storage(out))
+            if source is not None and id(out) not in self._names:
+                raw: Raw = {"k": "op", "f": "alias", "i": [source], "o": [self.described(out, source)], "x": []}
+                self.write(raw, [out], [(None, 0, None)])
+
+    def described(self, tensor: torch.Tensor, source: str | None) -> list[Any]:
+        """Name, the tensor it shares memory with, type, shape, and whether memory runs over heads before tokens."""
+        name = self.name(tensor)
+        if source is None:
+            self._storages[_storage(tensor)] = name
+        self._roots[name] = name if source is None else self._roots.get(source, source)
+        return [name, source, _type(tensor), list(tensor.shape), _heads_first(tensor)]
+
+    def write(self, raw: Raw, made: list[torch.Tensor], edges: list[Any]) -> None:
+        """Note an instruction; its node is looked up when autograd has made it."""
+        raw["_edges"] = edges
+        self.instructions.append(raw)
+        self._unresolved.append((raw, [weakref.ref(item) for item in made]))
+
+    def resolve(self) -> None:
+        """Look up the nodes that autograd has made for what was recorded so far."""
+        waiting, self._unresolved = self._unresolved, []
+        for raw, made in waiting:
+            edges = raw.pop("_edges")
+            alive = [item for ref in made if (item := ref()) is not None]
+            found = self.edges_of(alive)
+            node = next((one for one, _, _ in found if one is not None), None)
+            if node is not None:
+                self._node(raw, node, edges)
+            raw["slots"] = [number for _, number, _ in found] + [0] * (len(made) - len(alive))
+
+    def _node(self, raw: Raw, node: Any, edges: list[Any]) -> None:
+        if id(node) in self._nodes:  # a view whose graph autograd has rewritten
+            return
+        found: list[str | None] = []
+        for function, slot in node.next_functions:
+            found.append(self._edge(function, slot, edges, raw["i"]))
+        raw["n"] = {"e": found, "s": [] if raw["k"] != "op" else self._saved(node, raw), "b": [], "g": [], "q": []}
+        self._nodes[id(node)] = (node, raw["n"])
+        node.register_hook(partial(self._finished, id(node)))
+
+    def _edge(self, function: Any, slot: int, edges: list[Any], names: list[str]) -> str | None:
+        if function is None:
+            return None
+        for (known, number, leaf), name in zip(edges, names, strict=True):
+            if leaf is not None and getattr(function, "variable", None) is leaf:
+                return name
+            if known is not None and known is function and number == slot:
+                return name
+        return "?"
+
+    def pack(self, tensor: torch.Tensor) -> int:
+        """Autograd saves a tensor: it gets a number instead."""
+        owner = self._storages.get(_storage(tensor), "?")
+        leaf = tensor if tensor.is_leaf and tensor.requires_grad else None
+        form = (tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        self._packed.append((owner, leaf, form))
+        return len(self._packed) - 1
+
+    def unpack(self, number: int) -> torch.Tensor:
+        """Another tensor of the same form."""
+        _, leaf, (shape, stride, dtype) = self._packed[number]
+        self._asked.append(number)
+        if leaf is not None:
+            return leaf
+        self.paused += 1
+        try:
+            return torch.empty_strided(shape, stride, dtype=dtype)
+        finally:
+            self.paused -= 1
+
+    def _saved(self, node: Any, raw: Raw) -> list[int]:
+        """What the node saved: places among the op's inputs, or −1, −2… among its results; not weights."""
+        self._asked = []
+        self.paused += 1
+        try:
+            for name in dir(node):
+                if name.startswith("_saved_"):
+                    getattr(node, name)
+        finally:
+            self.paused -= 1
+        places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
+        places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
+        owners = dict.fromkeys(self._packed[number][0] for number in self._asked)
+        return [places[owner] for owner in owners if owner.startswith("t") and owner in places]
+
+    # backward
+
+    def _begin(self, node: Any) -> None:
+        known = self._nodes.get(id(node))
+        self._steps = None if known is None or id(node) in self._done else known[1]["b"]
+        self._local = {}
+
+    def _backward_op(self, func: Any, inputs: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        node = torch._C._current_autograd_node()
+        if node is not self._current:
+            self._current = node
+            self._begin(node)
+        sources = {_storage(item) for item in inputs}
+        out = func(*args, **kwargs)
+        made = _tensors(out)
+        if self._steps is None:
+            return out
+        for item in made:
+            if _storage(item) in sources:
+                continue
+            name = self._new(item)
+            number = len(self._local)
+            self._local[name] = number
+            self._made[_storage(item)] = number
+            self._steps.append(["new", _type(item), list(item.shape), *_flags(str(func), inputs, [item])])
+        return out
+
+    def _finished(self, key: int, given: Any, received: Any) -> None:
+        """A node is done: which of its results are new, which are the gradient it got, which lie in its memory."""
+        node, raw = self._nodes[key]
+        if key in self._done:
+            return
+        self._done.add(key)
+        if node is not self._current:
+            self._current, self._steps, self._local = node, None, {}
+        got = {_storage(item): place for place, item in enumerate(received) if item is not None}
+        same = {id(item): place for place, item in enumerate(received) if item is not None}
+        for item in given:
+            if item is None:
+                raw["g"].append(None)
+                continue
+            form = [_type(item), list(item.shape), _heads_first(item), bool(item._is_view())]
+            if id(item) in same:
+                raw["g"].append(["same", same[id(item)]])
+            elif _storage(item) in got:
+                raw["g"].append(["in", got[_storage(item)], *form])
+            elif _storage(item) in self._made and self._steps is not None:
+                raw["g"].append(["new", self._made[_storage(item)], *form])
+            else:
+                raw["g"].append(["own", 0, *form])
+        raw["q"] = [None if item is None else _heads_first(item) for item in received]
+        self._steps = None
+        self._made = {}
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [item for one in value for item in _tensors(one)]
+    return []
+
+
+def _type(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _heads_first(tensor: torch.Tensor) -> bool:
+    return bool(tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1)
+
+
+def _flags(name: str, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:
+    """What a card's kernel needs besides its results: a product's workspace, a split sum's staging, softmax's copy."""
+    if name.startswith(_PRODUCTS):
+        return ["mm"]
+    if name.startswith("aten.addmm."):
+        return ["addmm"]
+    if name.startswith(_SUMS) and inputs and made:
+        along = inputs[0].shape[-1:] != made[0].shape[-1:]
+        return ["sum", inputs[0].numel() // max(made[0].numel(), 1), int(along)]
+    if name.startswith(("aten._softmax_backward_data", "aten._log_softmax_backward_data")):
+        return ["twice"] if "_softmax_backward_data" in name and "log" not in name else []
+    return []

@@ -1,0 +1,114 @@
+"""Ways to use several GPUs: DDP, FSDP2 and ZeRO 1 to 3, with and without offloading, all else as the file has it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from vramwise.errors import VramwiseError
+from vramwise.subject import Subject
+from vramwise.trainers.starting import Starts
+from vramwise.types import Change, RunSpec
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.changes.spread import fsdp_shards, zero_shards
+from vramwise.variants.speed import Speed
+from vramwise.verbs.drafts import attempt
+
+_NAMES = {"none": "one GPU", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {
+    f"zero{stage}": f"ZeRO {stage}" for stage in (1, 2, 3)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One way to use the GPUs. `allow`: the word of --allow that opens it, "" for what the file has.
+
+    `offloads`: optimizer states, and weights where they are sharded, are in host memory. `attempt.prediction` is None
+    where it could not be written for this trainer: `attempt.refused` says why.
+    """
+
+    kind: str
+    allow: str
+    offloads: bool
+    attempt: Attempt
+    speed: Speed | None = None
+    launch: str = ""  # the command that starts it; "" where the trainer has none of its own
+
+    @property
+    def name(self) -> str:
+        """`ZeRO 3 with offload`."""
+        return f"{_NAMES[self.kind]}{' with offload' if self.offloads else ''}"
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is predicted to run."""
+        return self.attempt.fits
+
+    @property
+    def seconds(self) -> float | None:
+        """Of an optimizer step."""
+        return None if self.speed is None else self.speed.step_seconds
+
+
+def strategies(subject: Subject, limit_bytes: int | None = None) -> tuple[Strategy, ...]:
+    """Every way, the file's own first; none where there is one GPU or the model is not known."""
+    if subject.target.gpus < 2 or subject.model is None:
+        return ()
+    return tuple(found for one in _written(subject, limit_bytes) for found in _with_offload(subject, one, limit_bytes))
+
+
+def fastest(found: tuple[Strategy, ...]) -> Strategy | None:
+    """The fastest that fits; where speeds are not known, the first."""
+    fitting = [one for one in found if one.fits]
+    return min(fitting, key=lambda one: one.seconds or 0.0, default=None)
+
+
+def _written(subject: Subject, limit_bytes: int | None) -> Iterator[Strategy]:
+    """The file as it is, and with each kind of sharding written into it by its trainer."""
+    yield _strategy(subject, (), "", limit_bytes)
+    for allow, build in (("fsdp", fsdp_shards), ("zero", zero_shards)):
+        for change in build(subject.run):
+            yield _strategy(subject, (change,), allow, limit_bytes)
+
+
+def _strategy(subject: Subject, changes: tuple[Change, ...], allow: str, limit_bytes: int | None) -> Strategy:
+    made = attempt(subject, *changes, limit_bytes=limit_bytes)
+    kind = str(changes[0].fields["sharding"]) if changes else subject.run.sharding.kind
+    if made.run is None:
+        return Strategy(kind=kind, allow=allow, offloads=False, attempt=made)
+    return Strategy(
+        kind=made.run.sharding.kind,
+        allow=allow,
+        offloads=_offloads(made.run),
+        attempt=made,
+        speed=subject.with_run(made.run).speed(),
+        launch=_launch(subject, made.run),
+    )
+
+
+def _with_offload(subject: Subject, one: Strategy, limit_bytes: int | None) -> Iterator[Strategy]:
+    """A way, and the same with states (and sharded weights) in host memory, where it has such a form."""
+    yield one
+    run = one.attempt.run
+    if run is None or one.offloads or not one.kind.startswith(("fsdp", "zero")):
+        return
+    moved = run.changed(offload_optimizer=True, offload_params=one.kind in ("fsdp1", "fsdp2", "zero3"))
+    other = subject.with_run(moved)
+    try:
+        prediction = other.prediction(limit_bytes=limit_bytes)
+    except VramwiseError:
+        return
+    made = replace(one.attempt, run=moved, prediction=prediction)
+    yield replace(one, offloads=True, attempt=made, speed=other.speed())
+
+
+def _offloads(run: RunSpec) -> bool:
+    return run.sharding.offload_params or run.sharding.offload_optimizer
+
+
+def _launch(subject: Subject, run: RunSpec) -> str:
+    path = shlex.quote(subject.document.path)
+    if subject.document.script is not None:
+        return f"accelerate launch --num_processes {run.batch.gpus} {path}"
+    return subject.trainer.launch(run, path) if isinstance(subject.trainer, Starts) else ""

@@ -1,0 +1,84 @@
+"""A traced model takes what the same model takes as its family describes it, which was compared with measured runs."""
+
+from dataclasses import replace
+
+import pytest
+from traced_models import CONFIGS, trace_of
+
+from accuracy import peaks_after_load, predict
+from installed import needs
+from truth import _case
+from vramwise.allocator.run import simulate
+from vramwise.allocator.settings import parse_settings
+from vramwise.facts.parameters import linear_modules, parameters
+from vramwise.facts.traces import model_from_trace
+
+pytestmark = [needs("torch", "transformers"), pytest.mark.usefixtures("nothing_warns")]
+
+LORA = {"adapter": "lora", "lora_r": 16}
+CHECKPOINTED = {"gradient_checkpointing": True}
+NOT_REENTRANT = {**CHECKPOINTED, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+WAYS = {
+    "full": {},
+    "full, checkpointed": CHECKPOINTED,
+    "full, norms and tables in fp32": {"fp32_embeddings": True},
+    "full, fp32 weights": {"weights_dtype": "fp32"},
+    "lora": LORA,
+    "lora, checkpointed": {**LORA, **CHECKPOINTED},
+    "lora, checkpointed without reentry": {**LORA, **NOT_REENTRANT},
+    "4-bit lora": {**LORA, **CHECKPOINTED, "load_in_4bit": True},
+    "eager": {"attn_implementation": "eager"},
+}
+
+
+@pytest.fixture
+def nothing_warns(recwarn):
+    """No warning comes from a traced run."""
+    yield
+    assert not recwarn.list
+
+
+def case_of(name, way):
+    settings = {"name": name, "model": CONFIGS[name], "sequence_len": 512, "micro_batch_size": 4, "steps": 3}
+    return _case({"name": name, "case": {**settings, **WAYS[way]}}, None)
+
+
+def peaks(case):
+    settings = parse_settings(case.run.allocator.settings, case.run.target.torch)
+    return peaks_after_load(simulate(predict(case), settings, torch=case.run.target.torch))
+
+
+# precisions besides the plain one
+WIDE = {
+    "full, norms and tables in fp32": "bf16, fp32 norms, fp32 tables, autocast",
+    "full, fp32 weights": "fp32, autocast",
+}
+
+
+def traced(name, way="full"):
+    return model_from_trace(trace_of(name, *([WIDE[way]] if way in WIDE else [])), name=name, source="trace")
+
+
+@pytest.mark.parametrize(("name", "way"), [*[("llama", way) for way in WAYS], ("qwen3", "full"), ("qwen3", "lora")])
+def test_dense_models_take_what_their_families_say(name, way):
+    case = case_of(name, way)
+    allocated, reserved = peaks(case)
+    found = peaks(replace(case, model=traced(name, way)))
+    assert found[0] == pytest.approx(allocated, rel=0.01)
+    assert found[1] == pytest.approx(reserved, rel=0.05)
+
+
+@pytest.mark.parametrize("way", ["full", "full, checkpointed"])
+def test_a_mixture_of_experts_takes_what_its_family_says(way):
+    case = case_of("olmoe", way)
+    allocated, reserved = peaks(case)
+    found = peaks(replace(case, model=traced("olmoe")))
+    assert found[0] == pytest.approx(allocated, rel=0.01)
+    assert found[1] == pytest.approx(reserved, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "olmoe"])
+def test_parameters_and_modules_are_those_of_the_family(name):
+    hand = case_of(name, "full").model
+    assert [item[:2] for item in parameters(traced(name))] == [item[:2] for item in parameters(hand)]
+    assert linear_modules(traced(name)) == linear_modules(hand)

@@ -1,0 +1,53 @@
+"""Small models, traced once for all tests of a session, each in a process of its own."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+SOURCE = Path(__file__).parents[2] / "src"
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SIZES = {
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 8000,
+    "max_position_embeddings": 2048,
+    **TOKENS,
+}
+CONFIGS = {
+    "llama": {"model_type": "llama", **SIZES},
+    "qwen3": {"model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True, **SIZES},
+    "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2, **SIZES},
+    "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", **SIZES},
+}
+
+
+PLAIN = "bf16, autocast"
+_TRACE = """
+import json, sys
+from vramwise.tracing.document import document
+config, modes = json.load(sys.stdin)
+json.dump(document(config, modes), open(sys.argv[1], "w"))
+"""
+
+
+@cache
+def trace_of(name, *modes):
+    """The trace of one of the models, in these precisions."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "trace.json"
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _TRACE, str(out)],
+            input=json.dumps([CONFIGS[name], modes or [PLAIN]]),
+            capture_output=True,
+            text=True,
+            env={"PYTHONPATH": str(SOURCE), "PATH": "", "HOME": folder, "HF_HUB_OFFLINE": "1"},
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-500:]
+        return json.loads(out.read_text())

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from vramwise.api import Options, predict
+from vramwise.render.verdict_text import reasons
 from vramwise.trainers.scripts.reading import Reading, read_script
 
 
@@ -223,3 +225,12 @@ def test_a_loop_over_runs_gives_each_name_its_own_values():
     found = read(HEAD + body)
     assert unsaid(found, "per_device_train_batch_size").either == (8, 4)
     assert unsaid(found, "gradient_accumulation_steps").either == ()
+
+
+def test_the_verdict_names_what_is_open_as_a_whole():
+    body = "from mine import make_adapter, make_arguments\nfrom trl import SFTTrainer\n"
+    body += "SFTTrainer('Qwen/Qwen3-0.6B', args=make_arguments(), peft_config=make_adapter())\n"
+    shown = "\n".join(reasons(predict(body, Options(gpu="rtx-4090"))))
+    start = "Unknown: training arguments (line 3: it comes from mine.make_arguments(), which is not run)"
+    assert f"{start}; their defaults are assumed" in shown
+    assert "Unknown: adapter (line 3: it comes from mine.make_adapter(), which is not run)" in shown

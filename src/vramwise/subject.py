@@ -143,10 +143,10 @@ class Subject:
         return self._memo[key][0]
 
     def _assumed(self) -> tuple[str, ...]:
-        """What was assumed of a script, of what decides the run."""
+        """What was assumed of a script: of keys that decide the run, and of the script as a whole."""
         script = self.document.script
-        asked = self.run.config.asked
-        return () if script is None else tuple(note for note in script.assumed if note.partition(":")[0] in asked)
+        idle = self.document.values.keys() - self.run.config.asked
+        return () if script is None else tuple(one for one in script.assumed if one.partition(":")[0] not in idle)
 
     @property
     def stops(self) -> tuple[Finding, ...]:

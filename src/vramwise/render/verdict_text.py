@@ -162,18 +162,23 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Not modelled: {prediction.bounds.why}"
 
 
+# What a script may leave open as a whole, under these names: no key stands for it.
+_GROUPS = frozenset({"training arguments", "adapter", "quantization", "model"})
+
+
 def _unsaid(prediction: Prediction) -> Iterator[str]:
     """What a script leaves open, of what decides the run: its default is taken."""
     run = prediction.run
     script = run.config.document.script
-    open_keys = [one for one in script.unsaid if one.key in run.config.asked] if script is not None else []
+    asked = run.config.asked | _GROUPS
+    open_keys = [one for one in script.unsaid if one.key in asked] if script is not None else []
     reasons: dict[tuple[int, str], list[str]] = {}
     for one in open_keys:
         either = f" ({' or '.join(map(str, one.either))})" if one.either else ""
         reasons.setdefault((one.line, one.why), []).append(f"{one.key}{either}")
     for (line, why), keys in reasons.items():
         where = run.config.document.label(line)
-        taken = "its default is" if len(keys) == 1 else "their defaults are"
+        taken = "its default is" if len(keys) == 1 and keys[0] not in _GROUPS else "their defaults are"
         yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. Use --set KEY=VALUE to set it"
 
 

@@ -85,9 +85,15 @@ def named_as(result: Result, name: str) -> Result:
     return replace(result, name=name) if isinstance(result, Missing) else result
 
 
-def noted(result: Result, test: Result | None = None, note: str = "") -> Result:
+def parts_of(either: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    """One place of every tuple that is possible."""
+    lists = [one for one in either if isinstance(one, list | tuple) and place < len(one)]
+    return tuple(one[place] for one in lists) if len(lists) == len(either) else ()
+
+
+def noted(result: Result, test: Result | None = None, note: str = "", notes: tuple[str, ...] = ()) -> Result:
     """A result with what had to be assumed to come to it."""
-    notes = (*(test.notes if isinstance(test, Value) else ()), *([note] if note else []))
+    notes = (*(test.notes if isinstance(test, Value) else ()), *([note] if note else []), *notes)
     if not notes or not isinstance(result, Value | Called):
         return result
     return replace(result, notes=tuple(dict.fromkeys((*result.notes, *notes))))

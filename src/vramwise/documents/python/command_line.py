@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from vramwise.documents.document import parse_value
+from vramwise.documents.python.classes import all_fields, class_of, lineage
+from vramwise.documents.python.combine import noted
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import Flag, fields_of
+from vramwise.documents.python.flags import Flag, parsed
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -56,11 +59,23 @@ class CommandLine:
             return Record(name=file, items={**made.items, **given}) if isinstance(made, Entries) else made
         return None
 
-    def parsed_flags(self, evaluator: Evaluator) -> Record:
-        """What `parse_args()` gives: the command line's values, else defaults."""
+    def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
+        """The parsed flags, which a function gets that `set_defaults(func=…)` of a subcommand names."""
+        for call, _ in evaluator.found.calls:
+            sets = isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults"
+            if sets and any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
+                return self.parsed_flags(evaluator)
+        return None
+
+    def parsed_flags(self, evaluator: Evaluator, called: Called | None = None) -> Record:
+        """What `parse_args()` gives: the command line's values, else defaults; of a list in the call, those it says."""
         items: dict[str, Result] = {}
         for name, flag in self.flags.items():
             items[name] = self._flag(evaluator, flag)
+        listed = evaluator.value(called.node.args[0], called.site) if called is not None and called.node.args else None
+        if isinstance(listed, Value) and isinstance(listed.value, list):
+            written = parsed(shlex.join(str(one) for one in listed.value), self.flags)
+            return Record(name="args", items={**items, **{name: Value(value=one) for name, one in written.items()}})
         for name, value in self.given.items():
             items.setdefault(name, Value(value=value))
         return Record(name="args", items=items)
@@ -71,6 +86,8 @@ class CommandLine:
             return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
         if flag.name in evaluator.said:
             return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
+        if flag.clashes:
+            return Missing(name=flag.name, line=flag.line, why=f"every subcommand has its own default of {word}")
         if flag.required and flag.default is None:
             return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
         if flag.default is None:
@@ -116,18 +133,19 @@ class CommandLine:
         return dict(made.items) if isinstance(made, Entries) else {}
 
     def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
-        scope: Scope | None = site.scope
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
-        while scope is not None and name not in scope.classes:
-            scope = scope.parent
-        if scope is None:
+        inner = class_of(name, site.scope)
+        if inner is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
             return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
-        inner = scope.classes[name]
-        fields = class_fields(evaluator, inner)
+        lines = {one: written.line for one, written in all_fields(inner).items()}
+        fields = {
+            one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
+            for one, held in class_fields(evaluator, inner).items()
+        }
         fields |= {key: value for key, value in given.items() if key in fields}
-        base = _base(inner)
+        _, base = lineage(inner)
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
@@ -138,25 +156,14 @@ class CommandLine:
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
     """The fields of a class of the file, by their defaults."""
     items: dict[str, Result] = {}
-    assert isinstance(scope.node, ast.ClassDef)
-    inside = Site(scope=scope, order=2**31)
-    for name, default, line in fields_of(scope):
+    for name, one in all_fields(scope).items():
         if name in evaluator.said:
             items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        elif default is None:
-            items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
+        elif one.default is None:
+            items[name] = Missing(name=name, line=one.line, why=f"{name} is a field without a default")
         else:
-            items[name] = evaluator.evaluate(default, inside)
+            items[name] = evaluator.evaluate(one.default, Site(scope=one.scope, order=2**31))
     return items
-
-
-def _base(scope: Scope) -> ast.expr | None:
-    """The library class that a class of the file extends."""
-    assert isinstance(scope.node, ast.ClassDef)
-    for base in scope.node.bases:
-        if isinstance(base, ast.Attribute) or (isinstance(base, ast.Name) and base.id not in ("object", "ABC")):
-            return base
-    return None
 
 
 def as_entries(content: Any, note: str) -> Result:
@@ -183,17 +190,6 @@ def _is_made(node: ast.expr) -> bool:
 def _made(node: ast.expr) -> Any:
     assert isinstance(node, ast.Constant)
     return node.value
-
-
-def set_by_init(evaluator: Evaluator, scope: Scope, called: Called) -> dict[str, Result] | None:
-    """Attributes that `__init__` gives the object (`self.x = …`); None where the class has none of its own."""
-    init = scope.functions.get("__init__")
-    if init is None:
-        return None
-    names = [name for name in init.bindings if name.startswith("self.") and name.count(".") == 1]
-    site = Site(scope=init, order=2**31, caller=(called.node, called.site))
-    found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}
-    return {name: one for name, one in found.items() if one is not None}
 
 
 def written_here(text: str, line: int) -> Result:

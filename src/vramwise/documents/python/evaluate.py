@@ -5,12 +5,14 @@ functions are answered. Where a condition is not known, both sides are looked at
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from vramwise.documents.python.classes import all_fields, class_of, enclosing_class, lineage
 from vramwise.documents.python.combine import LARGEST_NUMBER, shown
 from vramwise.documents.python.expressions import Expressions
-from vramwise.documents.python.flags import fields_of
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -111,14 +113,18 @@ class Evaluator(Expressions):
 
     def _class(self, name: str, scope: Scope | None) -> Record | None:
         """A class of the file as a holder of its attributes."""
-        while scope is not None and name not in scope.classes:
-            scope = scope.parent
-        if scope is None:
+        inner = class_of(name, scope)
+        if inner is None:
             return None
-        inner = scope.classes[name]
-        outer = Site(scope=inner, order=2**31)
-        fields = {one: default for one, default, _ in fields_of(inner) if default is not None}
-        return Record(name=name, items={one: self.evaluate(default, outer) for one, default in fields.items()})
+        fields = {key: one for key, one in all_fields(inner).items() if one.default is not None}
+        return Record(
+            name=name,
+            items={
+                key: self.evaluate(one.default, Site(scope=one.scope, order=2**31))
+                for key, one in fields.items()
+                if one.default is not None
+            },
+        )
 
     def _member(self, node: ast.Attribute | ast.Subscript, site: Site) -> Result:
         """`a.b` or `a["b"]`: assigned by itself, an attribute of what `a` is, or an item."""
@@ -127,7 +133,8 @@ class Evaluator(Expressions):
             if name in self.said or name.rpartition(".")[2] in self.said:
                 value = self.said.get(name, self.said.get(name.rpartition(".")[2]))
                 return Value(value=value, notes=(f"{name} = {value!r} (--set)",))
-            found = self.lookup(name, site)
+            first = name.partition(".")[0]
+            found = None if first in self._local else self.lookup(name, site)
             if found is not None:
                 return found
         holder = self.evaluate(node.value, site)
@@ -185,7 +192,45 @@ class Evaluator(Expressions):
             made = self.returned(node.func.id, site, node)
             if made is not None:
                 return made
+        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) in ("self", "cls"):
+            return self._of_method(node.func.attr, node, site) or called
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            return self._of_instance(called, node.func) or called
         return called
+
+    @contextmanager
+    def acting_as(self, holder: Record) -> Iterator[None]:
+        """While this holds, `self` is this object."""
+        before = self._local
+        self._local = {**before, "self": holder}
+        try:
+            yield
+        finally:
+            self._local = before
+
+    def _of_instance(self, called: Called, function: ast.Attribute) -> Result | None:
+        """What a method of an object, or of a class, of this file returns."""
+        holder = self.evaluate(function.value, called.site)
+        if not isinstance(holder, Record) or holder.open:
+            return None
+        inner = class_of(holder.name, called.site.scope)
+        for one in lineage(inner)[0] if inner is not None else []:
+            if function.attr in one.functions:
+                method = one.functions[function.attr]
+                site = Site(scope=method, order=2**31, caller=(called.node, called.site))
+                with self.acting_as(holder):
+                    return self._bound(method.bindings.get(RETURNED, []), site)
+        return None
+
+    def _of_method(self, name: str, call: ast.Call, site: Site) -> Result | None:
+        """What a method of the same object returns."""
+        owner = enclosing_class(site.scope)
+        for one in lineage(owner)[0] if owner is not None else []:
+            inner = one.functions.get(name)
+            if inner is not None:
+                returned = inner.bindings.get(RETURNED, [])
+                return self._bound(returned, Site(scope=inner, order=2**31, caller=(call, site)))
+        return None
 
     def returned(self, name: str, site: Site, call: ast.Call | None = None) -> Result | None:
         """What a function of this file returns for a call; None where it is none or returns nothing."""
@@ -201,6 +246,8 @@ class Evaluator(Expressions):
     def called(self, node: ast.Call, site: Site) -> str:
         """The name of what is called, through imports: `transformers.AutoModelForCausalLM.from_pretrained`."""
         name = dotted(node.func) or shown(node.func)
+        if isinstance(node.func, ast.Attribute) and name.endswith("…"):  # the method counts, whatever is before it
+            name = f"{shown(node.func.value)}.{node.func.attr}"
         first, dot, rest = name.partition(".")
         imported = self.imported(first, site.scope)
         return f"{imported}{dot}{rest}" if imported is not None else name

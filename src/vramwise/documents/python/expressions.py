@@ -112,6 +112,8 @@ class Expressions(Names):
         """`[f"{one}_proj" for one in "qkv"]`: one loop over known items, without conditions."""
         loop = node.generators[0]
         held = self.evaluate(loop.iter, site) if len(node.generators) == 1 and not loop.ifs else None
+        if isinstance(held, Value) and isinstance(held.value, str):
+            held = Items(items=tuple(Value(value=one, notes=held.notes) for one in held.value[: MOST_ITEMS + 1]))
         if not isinstance(held, Items) or not isinstance(loop.target, ast.Name) or len(held.items) > MOST_ITEMS:
             return Missing(name=shown(node), line=node.lineno, why="it is computed while the script runs")
         before = self._local
@@ -138,7 +140,7 @@ class Expressions(Names):
             none = [one for one in values if isinstance(one, Value) and one.value is None]
             if opaque and none and combine in (operator.is_, operator.is_not, operator.eq, operator.ne):
                 return Value(value=combine in (operator.is_not, operator.ne))
-            return lacking
+            return replace(lacking, either=())  # those of a part, not of the result
         left, right = [one.value for one in values if isinstance(one, Value)]
         if too_large(combine, left, right):
             return Missing(name=shown(node), line=node.lineno, why="its result would be too large")
@@ -182,7 +184,7 @@ class Expressions(Names):
             inner = one.value if isinstance(one, ast.FormattedValue) else one
             found = self.value(inner, site)
             if isinstance(found, Missing):
-                return found
+                return replace(found, either=())
             parts.append(str(found.value))
             notes += found.notes
         return Value(value="".join(parts)[:LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))

@@ -32,21 +32,37 @@ class Flag:
     switch: bool | None = None
     several: bool = False
     required: bool = False
+    # Parsers of several subcommands add it, each with a default of its own.
+    clashes: bool = False
 
 
 def flags_of(found: Index) -> dict[str, Flag]:
     """The flags that `add_argument` adds, by the name of their attribute."""
     flags: dict[str, Flag] = {}
+    holders: dict[str, str] = {}
     for call, site in found.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             flag = _flag(call, site)
             if flag is not None:
-                flags[flag.name] = flag
+                holder = dotted(call.func.value) or ""
+                earlier = flags.get(flag.name)
+                other = earlier is not None and holders[flag.name] != holder and not _same(earlier, flag)
+                flags[flag.name] = replace(flag, clashes=other)
+                holders[flag.name] = holder
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "add_subparsers":
+            dest = next((_constant(one.value) for one in call.keywords if one.arg == "dest"), None) or "a subcommand"
+            flags[dest] = Flag(name=dest, words=(dest,), line=call.lineno, site=site, required=True)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
             for one in call.keywords:
                 if one.arg in flags:
                     flags[one.arg] = replace(flags[one.arg], default=one.value, site=site, required=False)
     return flags
+
+
+def _same(one: Flag, other: Flag) -> bool:
+    """Whether two flags have the same default."""
+    first, second = (ast.dump(flag.default) if flag.default is not None else "" for flag in (one, other))
+    return first == second
 
 
 def _flag(call: ast.Call, site: Site) -> Flag | None:
@@ -122,16 +138,23 @@ def words_of(line: str) -> tuple[str, ...]:
 
 
 def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names.
+
+    Words without a flag fill positions in their order, a subcommand among them.
+    """
     words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
     found: dict[str, Any] = {}
+    positions = iter([flag for flag in flags.values() if not flag.words[0].startswith("-")])
     at = 0
     while at < len(words):
         word, equals, value = words[at].partition("=")
         at += 1
         if not word.startswith("-"):
-            continue  # a subcommand or a position
+            place = next(positions, None)
+            if place is not None:
+                found[place.name] = _typed([words[at - 1]], place)
+            continue
         flag = by_word.get(word)
         name = flag.name if flag is not None else _attribute(word)
         if flag is not None and flag.switch is not None and not equals:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.documents.python.combine import size
-from vramwise.documents.python.command_line import CommandLine, as_entries, class_fields, set_by_init, written_here
+from vramwise.documents.python.command_line import CommandLine, as_entries, written_here
 from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.objects import made_object
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -24,7 +25,7 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import WITHOUT, Scope
+from vramwise.documents.python.scopes import WITHOUT
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -87,7 +88,7 @@ class Functions(CommandLine):
         if last == "device_count" and "cuda" in called.name:
             return Value(value=self.gpus)
         if last in _PARSES and self.flags:
-            record = self.parsed_flags(evaluator)
+            record = self.parsed_flags(evaluator, called)
             return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
         if last in _PARSES_CLASSES:
             return self.filled_classes(evaluator, called)
@@ -148,7 +149,7 @@ class Functions(CommandLine):
             found = self._method(evaluator, called, called.node.func)
             if found is not None:
                 return found
-        made = self._class_of_file(evaluator, called)
+        made = made_object(evaluator, called)
         if made is not None:
             return made
         return _simple(evaluator, called)
@@ -250,23 +251,6 @@ class Functions(CommandLine):
             return Value(value=made, notes=holder.notes) if len(str(made)) < 100_000 else None
         return None
 
-    def _class_of_file(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """An instance of a class of this file: its fields with their defaults, and what the call gives."""
-        if not isinstance(called.node.func, ast.Name):
-            return None
-        scope: Scope | None = called.site.scope
-        while scope is not None and called.node.func.id not in scope.classes:
-            scope = scope.parent
-        if scope is None:
-            return None
-        inner = scope.classes[called.node.func.id]
-        assert isinstance(inner.node, ast.ClassDef)
-        if any(not isinstance(base, ast.Name) or base.id != "object" for base in inner.node.bases):
-            return None
-        _, named, _ = evaluator.arguments(called)
-        own = set_by_init(evaluator, inner, called)
-        return Record(name=called.name, items={**class_fields(evaluator, inner), **(named if own is None else own)})
-
 
 def _without(evaluator: Evaluator, called: Called) -> Result:
     """A mapping after `pop`."""
@@ -284,7 +268,7 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     given = [evaluator.value(one, called.site) for one in called.node.args]
     lacking = next((one for one in given if isinstance(one, Missing)), None)
     if lacking is not None or called.node.keywords:
-        return lacking
+        return lacking and replace(lacking, either=())
     values = [one.value for one in given if isinstance(one, Value)]
     if size(values) > _LONGEST:
         return None

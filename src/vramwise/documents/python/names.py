@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from vramwise.documents.python.combine import default_of, inner_default, named_as, noted, one_of, shown
+from vramwise.documents.python.classes import lineage
+from vramwise.documents.python.combine import (
+    default_of,
+    inner_default,
+    named_as,
+    noted,
+    one_of,
+    parts_of,
+    shown,
+)
 from vramwise.documents.python.flags import decorated_default
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Binding, Condition, Each, Index, Scope, Site, dotted
@@ -21,6 +30,9 @@ class Answer(Protocol):
 
     def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef, /) -> Result | None:
         """What a decorator gives a function to work with (Hydra's config); None where none does."""
+
+    def dispatched(self, evaluator: Any, name: str, /) -> Result | None:
+        """What argparse gives a function that `set_defaults(func=…)` names; None where none does."""
 
     def of_library(self, name: str, line: int, /) -> Result | None:
         """What a name of a library is here: `sys.argv`; None where that is not known."""
@@ -76,19 +88,37 @@ class Names:
         return None
 
     def _of_self(self, scope: Scope, name: str) -> Result | None:
-        """An attribute of the object that some method of its class sets."""
-        for method in scope.functions.values():
-            bindings = method.bindings.get(name)
+        """An attribute of the object that some method of its class sets, or the class itself."""
+        for one in lineage(scope)[0]:
+            for method in one.functions.values():
+                bindings = method.bindings.get(name)
+                if bindings:
+                    return self._bound(bindings, Site(scope=method, order=2**31))
+        for one in lineage(scope)[0]:
+            bindings = one.bindings.get(name.removeprefix("self."))
             if bindings:
-                return self._bound(bindings, Site(scope=method, order=2**31))
+                return self._bound(bindings, Site(scope=one, order=2**31))
         return None
 
-    def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
-        """The last of the bindings that holds at a place; where branches are open, what all agree on."""
+    def _before(self, result: Result, name: str, later: Binding) -> Result:
+        """What an attribute was before statements assigned it, in case that none of their branches is taken."""
+        if isinstance(result, Record | Entries) and name in result.items:
+            return result.items[name]
+        passed = [one.value for one in result.node.keywords if one.arg == name] if isinstance(result, Called) else []
+        if isinstance(result, Called) and passed:
+            return self.evaluate(passed[0], result.site)
+        return Missing(name=name, line=later.value.lineno, why=f"{name} is set under a condition")
+
+    def _bound(self, bindings: list[Binding], site: Site, otherwise: Result | None = None) -> Result | None:
+        """The last of the bindings that holds at a place; where branches are open, what all agree on.
+
+        `otherwise`: what holds where no branch is taken; None where there is nothing then.
+        """
         sides: list[Result] = []
+        notes: list[str] = []
         test: Missing | None = None
         for one in reversed(bindings):
-            holds, why = self._holds(one.under, site)
+            holds, why = self._holds(one.under, site, notes)
             if holds is False:
                 continue
             result = self._of_binding(one, site)
@@ -96,15 +126,21 @@ class Names:
             if holds:
                 break
             test = test or why
+        else:
+            sides += [otherwise] if sides and otherwise is not None else []
         if not sides:
             return None
-        return sides[0] if len(sides) == 1 and test is None else one_of(sides, test, bindings[-1].value)
+        if len(sides) > 1 or test is not None:
+            return one_of(sides, test, bindings[-1].value)
+        return noted(sides[0], notes=tuple(notes))
 
     def _of_binding(self, one: Binding, site: Site) -> Result:
-        result = self.evaluate(one.value, replace(site, order=one.order, under=one.under))
+        result = noted(self.evaluate(one.value, replace(site, order=one.order, under=one.under)), note=one.note)
         if isinstance(one.value, Each):
             result = named_as(result, one.target)
         for place in one.part:
+            if isinstance(result, Missing):
+                result = replace(result, either=parts_of(result.either, place))
             if isinstance(result, Items) and place < len(result.items):
                 result = result.items[place]
             elif isinstance(result, Called):
@@ -121,9 +157,10 @@ class Names:
         for name, bindings in site.scope.bindings.items():
             if name.startswith(f"{one.target}."):
                 rest = name[len(one.target) + 1 :]
-                held = [binding for binding in bindings if binding.order > one.order]
+                held = [binding for binding in bindings if one.order < binding.order < site.order]
                 if held:
-                    found = self._bound(held, replace(site, order=2**31, under=one.under))
+                    otherwise = self._before(result, rest, held[0])
+                    found = self._bound(held, replace(site, order=2**31, under=one.under), otherwise)
                     later |= {rest: found} if found is not None else {}
         if not later:
             return result
@@ -131,8 +168,13 @@ class Names:
             return replace(result, items={**result.items, **later})
         return replace(result, assigned={**result.assigned, **later})
 
-    def _holds(self, under: tuple[Condition, ...], site: Site) -> tuple[bool | None, Missing | None]:
-        """Whether conditions hold; those of the place itself do. With what is missing to tell."""
+    def _holds(
+        self, under: tuple[Condition, ...], site: Site, notes: list[str] | None = None
+    ) -> tuple[bool | None, Missing | None]:
+        """Whether conditions hold; those of the place itself do. With what is missing to tell.
+
+        `notes` gets what had to be assumed for the conditions that are known.
+        """
         given = {(id(test), truth) for test, truth, _ in site.under}
         unknown: Missing | None = None
         for test, truth, order in under:
@@ -142,6 +184,8 @@ class Names:
                 return False, None
             found = self.evaluate(test, replace(site, order=order, under=()))
             known = self.truth(found)
+            if notes is not None and isinstance(found, Value):
+                notes += found.notes
             if known is None:
                 missing = plain(found)
                 unknown = unknown or (missing if isinstance(missing, Missing) else None)
@@ -196,6 +240,9 @@ class Names:
             outer = Site(scope=scope.parent or scope, order=2**31)
             found = self.evaluate(inner_default(default), outer)
             return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
+        if dispatched is not None:
+            return dispatched
         return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
 
     def _rest_of_command_line(self, names: set[str]) -> Entries:
@@ -226,7 +273,7 @@ class Names:
                 spread = self.evaluate(keyword.value, site)
                 if isinstance(spread, Entries | Record) and name in spread.items:
                     return spread.items[name]
-        ordered = names[1:] if names[:1] == ["self"] else names
+        ordered = names[1:] if names[:1] in (["self"], ["cls"]) else names
         place = ordered.index(name) if name in ordered else len(call.args)
         if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
             return self.evaluate(call.args[place], site)

@@ -10,7 +10,7 @@ from typing import Any
 from vramwise.documents.python.scopes import Site
 
 # A note of objects that a parser fills.
-FROM_COMMAND_LINE = "its settings come from the command line"
+FROM_COMMAND_LINE = "its settings come from the command line; those that --args does not give have their defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ class Binding:
     order: int
     under: tuple[Condition, ...] = ()
     part: tuple[int, ...] = ()
+    # What is assumed where it is bound.
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class _Walk:
     def __init__(self, found: Index, scope: Scope) -> None:
         self.found, self.scope = found, scope
         self.loops = 0
+        # Names that an `except` binds otherwise, and what is assumed for those of its `try`.
+        self.hoped: dict[str, str] = {}
 
     def body(self, statements: list[ast.stmt], under: tuple[Condition, ...]) -> None:
         for statement in statements:
@@ -161,20 +165,27 @@ class _Walk:
             self.loops -= 1
             self.body(node.orelse, under)
         elif isinstance(node, ast.Try | ast.TryStar):
+            before = self.hoped
+            note = f"what the try in line {node.lineno} does is taken to succeed"
+            self.hoped = {**before, **dict.fromkeys(_bound_otherwise(node), note)}
             self.body(node.body, under)
+            self.hoped = before
             self.body(node.orelse, under)
             self.body(node.finalbody, under)
         elif isinstance(node, ast.Match):
-            before: tuple[Condition, ...] = ()
+            earlier: tuple[Condition, ...] = ()
             for case in node.cases:
                 test = _matches(node.subject, case)
                 own: tuple[Condition, ...] = () if test is None else ((test, True, self.found.next()),)
-                self.body(case.body, (*under, *before, *own))
-                before = (*before, *((one, False, order) for one, _, order in own))
+                self.body(case.body, (*under, *earlier, *own))
+                earlier = (*earlier, *((one, False, order) for one, _, order in own))
 
     def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
         """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""
         function = call.func
+        if dotted(function) == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
+            attribute = ast.Subscript(value=call.args[0], slice=call.args[1], ctx=ast.Store())
+            self._bind(ast.copy_location(attribute, call), call.args[2], under)
         if not isinstance(function, ast.Attribute) or dotted(function.value) is None:
             return
         made: ast.expr | None = None
@@ -206,8 +217,9 @@ class _Walk:
             return
         name = dotted(target)
         if name is not None:
-            binding = Binding(target=name, value=value, order=self.found.next(), under=under, part=part)
-            self.scope.bind(binding)
+            note = self.hoped.get(name, "")
+            order = self.found.next()
+            self.scope.bind(Binding(target=name, value=value, order=order, under=under, part=part, note=note))
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
@@ -222,6 +234,13 @@ class _Walk:
                 self.found.calls.append((node, Site(scope=self.scope, order=order, under=under)))
             elif isinstance(node, ast.NamedExpr):
                 self._bind(node.target, node.value, under)
+
+
+def _bound_otherwise(node: ast.Try | ast.TryStar) -> list[str]:
+    """Names that the handlers of a `try` assign."""
+    assigned = [one for handler in node.handlers for one in handler.body if isinstance(one, ast.Assign)]
+    targets = [part for one in assigned for target in one.targets for part in getattr(target, "elts", [target])]
+    return [name for name in map(dotted, targets) if name is not None]
 
 
 def _matches(subject: ast.expr, case: ast.match_case) -> ast.expr | None:

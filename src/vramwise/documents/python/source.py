@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
 from vramwise.errors import ConfigError
+from vramwise.types import version_parts
 
 # More than any program that a person wrote; ast would take gigabytes for more.
 _MOST_CHARACTERS = 2_000_000
@@ -17,6 +20,10 @@ _TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
 # A cell with one of these is not left out when it cannot be parsed.
 _NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
+_RANGE = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?((?:,?[<>!]=?[0-9][\w.]*)+)""")
+_BOUND = re.compile(r"([<>!]=?)([0-9][\w.]*)")
+_REPOSITORY = re.compile(r"git\+\S+/([\w-]+)(?:\.git)?(?=[\s'\"#]|$)")
+_COMMENTED = re.compile(r"\s*#\s*[!%]")
 _PIN = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?==([0-9][\w.+!-]*)""")
 
 
@@ -178,12 +185,35 @@ CELL_END = "# %%"
 
 
 def _versions(text: str) -> dict[str, str]:
+    """Packages that lines of pip pin and no later line replaces. Lines that are commented out do not count."""
     found: dict[str, str] = {}
-    lines = iter(text.replace("\\\n", " ").split("\n"))
-    for line in lines:
-        if _INSTALL.search(line):
-            found |= {name.lower().replace("_", "-"): version for name, version in _PIN.findall(line)}
+    for whole in text.replace("\\\n", " ").split("\n"):
+        line = whole.partition(" #")[0]
+        if not _INSTALL.search(line) or _COMMENTED.match(line):
+            continue
+        for package in _replaced(line, found):
+            found.pop(package, None)
+        found |= {_package(name): version for name, version in _PIN.findall(line)}
     return found
+
+
+def _replaced(line: str, pinned: Mapping[str, str]) -> list[str]:
+    """Pins that a line of pip gives up: by a range that leaves them out, `--upgrade`, or a repository's newest."""
+    words = {_package(word.strip("'\"")) for word in line.split()}
+    newest = words if words & {"-u", "--upgrade"} else set()
+    newest |= {_package(name) for name in _REPOSITORY.findall(line)}
+    outside = {_package(name): bounds for name, bounds in _RANGE.findall(line)}
+    return [one for one in pinned if one in newest or (one in outside and not _inside(pinned[one], outside[one]))]
+
+
+def _package(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _inside(version: str, bounds: str) -> bool:
+    at = version_parts(version)
+    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
+    return all(compare[sign](at, version_parts(bound)) for sign, bound in _BOUND.findall(bounds) if sign in compare)
 
 
 def _line_starts(text: str) -> list[int]:

@@ -147,6 +147,8 @@ _QUANTIZATION: Mapping[str, str] = {
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
 }
+# What is open about an adapter alone.
+ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
 # Role of a call → its arguments → keys.
 UNSLOTH_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "lora": {**_LORA, **_UNSLOTH_LORA},
@@ -181,4 +183,9 @@ PASSES_ON = frozenset(
     }
 )
 # Methods that change a run, besides those of the model's chain.
-METHODS = frozenset({"gradient_checkpointing_enable", "add_adapter", "empty_cache", *SETTERS})
+METHODS = frozenset(
+    {
+        *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "add_adapter", "empty_cache"),
+        *("to", *CASTS, *SETTERS),
+    }
+)

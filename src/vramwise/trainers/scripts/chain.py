@@ -53,6 +53,7 @@ class Chain(Loads):
         last = called.last.partition("[")[0]
         owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
         positional, named, unknown = self.evaluator.arguments(called)
+        self.assumed += [f"{'use_peft' if last == 'get_peft_model' else 'model'}: {note}" for note in called.notes]
         if last == "from_pretrained" and "Peft" in owner:
             self.put("use_peft", True)
             if owner.startswith("AutoPeft"):
@@ -144,12 +145,17 @@ class Chain(Loads):
 
     def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:
         """`.bfloat16()`, `.to(torch.float16)`: the type that the weights have from then on."""
-        given = [plain(one) for one in (*positional, *named.values())] if last == "to" else []
-        types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
-        name = calls.CASTS.get(last) or (types[0] if types else None)
+        name = cast_by(last, positional, named)
         if name is not None and "dtype" not in self.values:
             self.values["dtype"] = name
             self.cast = True
+
+
+def cast_by(method: str, positional: list[Result], named: Mapping[str, Result]) -> str | None:
+    """The type that a method gives a model's weights; None where it leaves it."""
+    given = [plain(one) for one in (*positional, *named.values())] if method == "to" else []
+    types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
+    return calls.CASTS.get(method) or (str(types[0]) if types else None)
 
 
 def _adds(called: Called) -> bool:

@@ -71,7 +71,8 @@ class Collected:
         if home is not None and argument in home.arguments:
             start, end = home.arguments[argument]
             self.written[key] = (role, argument)
-            value = self.source.span(found.node) if found.node is not None and hasattr(found.node, "lineno") else None
+            written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
+            value = self.source.span(found.node) if found.node is not None and written else None
             at = self.source.text.find("=", start, end)
             inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
             first, last = value or inside
@@ -127,6 +128,12 @@ def is_true(result: Result | None) -> bool:
 def unsaid_of(key: str, missing: Missing) -> Unsaid:
     """What is missing, as the value of a key."""
     return Unsaid(key=key, name=missing.name, line=missing.line, why=missing.why, either=missing.either)
+
+
+def made_elsewhere(key: str, called: Called) -> Unsaid:
+    """What a call gives that is not followed, as the value of a key."""
+    name = called.name.partition("[")[0]
+    return Unsaid(key=key, name=key, line=called.node.lineno, why=f"it comes from {name}(), which is not run")
 
 
 def _as_yaml(value: Any) -> Any:

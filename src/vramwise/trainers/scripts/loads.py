@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramwise.documents.python.results import Called, Entries, Missing, Record, Result, Value, plain
 from vramwise.trainers.scripts import calls
-from vramwise.trainers.scripts.collected import Collected, is_true, unsaid_of
+from vramwise.trainers.scripts.collected import Collected, is_true, made_elsewhere, unsaid_of
 
 EMPTY = "the model's name is empty until the command line gives one"
 
@@ -19,6 +19,7 @@ class Loads(Collected):
     def _quantized(self, config: Result) -> None:
         if isinstance(config, Called) and config.last == "BitsAndBytesConfig":
             self.home("quantization", config)
+            self.assumed += [f"quantization: {note}" for note in config.notes]
             _, named, unknown = self.evaluator.arguments(config)
             self.lacking("quantization", unknown)
             for argument, key in calls.ARGUMENTS["quantization"].items():
@@ -26,6 +27,14 @@ class Loads(Collected):
                     self.add(key, named[argument], role="quantization", argument=argument)
         elif isinstance(config, Missing):
             self.unsaid.append(unsaid_of("quantization", config))
+        elif isinstance(config, Called) and config.last == "get_quantization_config":
+            self._of_command_line(config, tuple(calls.SWITCHES - {"use_peft"}))
+        elif isinstance(config, Called) and not self._dequantized(config):
+            self.unsaid.append(made_elsewhere("quantization", config))
+
+    def _dequantized(self, config: Called) -> bool:
+        """`Mxfp4Config(dequantize=True)` loads plain weights."""
+        return is_true(self.evaluator.arguments(config)[1].get("dequantize"))
 
     def read_adapter(self, config: Result) -> None:
         """A LoraConfig; what it leaves out has PEFT's defaults, not those of TRL's command."""
@@ -33,11 +42,16 @@ class Loads(Collected):
             self.unsaid.append(unsaid_of("adapter", config))
             return
         if isinstance(config, Called) and config.last == "get_peft_config":
-            self._of_command_line(config)
+            self._of_command_line(config, ("use_peft", *calls.ARGUMENTS["lora"].values()))
             return
-        if not isinstance(config, Called) or not config.last.endswith("Config"):
+        if not isinstance(config, Called):
+            return
+        if not config.last.endswith("LoraConfig"):
+            self.put("use_peft", True)
+            self.unsaid.append(made_elsewhere("adapter", config))
             return
         self.put("use_peft", True)
+        self.assumed += [f"use_peft: {note}" for note in config.notes]
         self.home("lora", config)
         _, named, unknown = self.evaluator.arguments(config)
         self.lacking("adapter", unknown)
@@ -47,13 +61,13 @@ class Loads(Collected):
         for key, default in calls.LORA_DEFAULTS.items():
             self.put(key, default)
 
-    def _of_command_line(self, config: Called) -> None:
-        """TRL's `get_peft_config`: an adapter where the command line says `--use_peft`."""
+    def _of_command_line(self, config: Called, keys: tuple[str, ...]) -> None:
+        """TRL's `get_peft_config` and `get_quantization_config`: what the command line says of the model."""
         positional, _, _ = self.evaluator.arguments(config)
         held = positional[0] if positional else None
         if isinstance(held, Called | Record):
             items = held.assigned if isinstance(held, Called) else held.items
-            for key in ("use_peft", *calls.ARGUMENTS["lora"].values()):
+            for key in keys:
                 if key in items:
                     self.add(key, items[key])
 

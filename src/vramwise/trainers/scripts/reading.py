@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
@@ -74,7 +75,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree)
     flags = flags_of(found)
-    given = parsed(reading.args, flags)
+    given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
     functions = Functions(
         flags=flags,
         given=given,
@@ -123,11 +124,23 @@ def _shard(training: Training, reading: Reading) -> None:
 def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:
     """The training that is meant: the one asked for, else the last that runs, which earlier ones usually prepare."""
     if wanted is None:
-        run = [place for place, one in enumerate(listed) if evaluator.holds(one.site) is not False]
+        others = _of_other_subcommands(evaluator)
+        run = [
+            place
+            for place, one in enumerate(listed)
+            if evaluator.holds(one.site) is not False and getattr(one.site.scope.node, "name", "") not in others
+        ]
         return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
         raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainer calls")
     return wanted - 1
+
+
+def _of_other_subcommands(evaluator: Evaluator) -> set[str]:
+    """Functions that run under another subcommand than the one that --args gives."""
+    functions = functions_of_subcommands(evaluator.found)
+    given = {functions[one] for one in evaluator.given.values() if isinstance(one, str) and one in functions}
+    return set(functions.values()) - given if given else set()
 
 
 def _document(

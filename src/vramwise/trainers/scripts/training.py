@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.results import Called, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
-from vramwise.trainers.scripts.chain import Chain
-from vramwise.trainers.scripts.collected import Found, is_none, unsaid_of
+from vramwise.trainers.scripts.chain import Chain, cast_by
+from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -20,10 +20,18 @@ def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
     for call, site in found.calls:
         full = evaluator.called(call, site)
         name = _class_name(full.rpartition(".")[2], site.scope)
+        if name not in calls.TRAINERS and isinstance(call.func, ast.Name) and _has_arguments(call):
+            held = evaluator.evaluate(call.func, site)  # a name that one of several trainers was given
+            full = held.name if isinstance(held, Record) else full
+            name = full.rpartition(".")[2]
         if name in calls.TRAINERS and not _is_another(full, name, call, evaluator, site):
             trainer, kind = calls.TRAINERS[name]
             listed.append(Found(call=call, site=site, name=name, trainer=trainer, kind=kind))
     return sorted(listed, key=lambda one: one.call.lineno)
+
+
+def _has_arguments(call: ast.Call) -> bool:
+    return any(one.arg == calls.ARGS for one in call.keywords)
 
 
 def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site: Site) -> bool:
@@ -31,7 +39,7 @@ def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site
     imported = evaluator.imported((dotted(call.func) or "").partition(".")[0], site.scope)
     if imported is None or full.partition(".")[0] in calls.LIBRARIES or not full.endswith(name):
         return False
-    return not any(one.arg == calls.ARGS for one in call.keywords)
+    return not _has_arguments(call)
 
 
 def _class_name(name: str, scope: Scope | None) -> str:
@@ -75,13 +83,29 @@ class Training(Chain):
         model = named.get(calls.MODEL, positional[0] if positional else None)
         self.read_model(model if model is not None and not is_none(model) else self._made(called))
         peft = named.get(calls.PEFT)
-        if peft is not None and not is_none(peft):
+        if isinstance(peft, Value) and "use_peft" not in self.values:
+            self.assumed += [f"use_peft: {note}" for note in peft.notes]
+        elif peft is not None and not is_none(peft):
             self.read_adapter(peft)
+        self._full_finetuning()
         self._methods()
+        self._frozen()
         self._cast_by_preparation()
         self._plain_defaults()
         if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
+
+    def _full_finetuning(self) -> None:
+        """Unsloth's `get_peft_model` gives the model back as it is when it was loaded with `full_finetuning`."""
+        if not (self.unsloth and self.values.get("full_finetuning") and self.values.get("use_peft")):
+            return
+        for key in calls.UNSLOTH_ARGUMENTS["lora"].values():
+            if self.written.get(key, ("lora",))[0] == "lora":
+                self.values.pop(key, None)
+                self.spans.pop((key,), None)
+        self.values["use_peft"] = False
+        self.unsaid = [one for one in self.unsaid if one.key not in calls.ONLY_ADAPTER]
+        self.assumed.append("use_peft: get_peft_model has no effect with full_finetuning")
 
     def _made(self, called: Called) -> Result | None:
         """The model that `model_init=function` makes."""
@@ -166,6 +190,11 @@ class Training(Chain):
             self._arguments(self.owner(args))
             self._set(args)
             return
+        if not args.last[:1].isupper():
+            self.unsaid.append(made_elsewhere("training arguments", args))
+            return
+        if args.last not in calls.CONFIGS and FROM_COMMAND_LINE not in args.notes:
+            self.assumed.append(f"{args.last}: taken to have the defaults of the library's own class")
         self.home("args", args)
         positional, named, unknown = self.evaluator.arguments(args)
         self.lacking("training arguments", unknown)
@@ -200,6 +229,10 @@ class Training(Chain):
             called = Called(name=name, node=call, site=site)
             if name == "gradient_checkpointing_enable":
                 self._checkpointed(called)
+            elif name == "gradient_checkpointing_disable":
+                self._not_checkpointed(called)
+            elif name == "to" or name in calls.CASTS:
+                self._cast_in_place(called)
             elif name in calls.SETTERS and self.found.site.scope is site.scope:
                 self._set(called)
             elif name == "add_adapter" and "use_peft" not in self.values:
@@ -210,8 +243,44 @@ class Training(Chain):
             elif name == "empty_cache":
                 self.facts.setdefault("empty_cache", call.lineno)
 
+    def _not_checkpointed(self, called: Called) -> None:
+        """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""
+        kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
+        if called.site.order < self.found.site.order and len(kept) < len(self.assumed):
+            self.assumed = kept
+            self.values.pop("gradient_checkpointing", None)
+
+    def _cast_in_place(self, called: Called) -> None:
+        """`model.half()`, `model.to(torch.bfloat16)`: the weights change their type where they are."""
+        home, owner = self.homes.get("model"), called.node.func
+        if home is None or called.site.order > self.found.site.order or not isinstance(owner, ast.Attribute):
+            return
+        model = self.evaluator.evaluate(owner.value, called.site) if isinstance(owner.value, ast.Name) else None
+        if not isinstance(model, Called) or model.node.lineno != home.line or model.last != "from_pretrained":
+            return
+        positional, named, _ = self.evaluator.arguments(called)
+        name = cast_by(called.last, positional, named)
+        if name is not None and self.values.get("dtype") != name:
+            self.values["dtype"] = name
+            self.spans.pop(("dtype",), None)
+            self.facts.pop("no dtype", None)
+            self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
+
+    def _frozen(self) -> None:
+        """Weights that the script freezes itself are counted as trained: say so."""
+        if self.values.get("use_peft") or self.is_open("adapter"):
+            return
+        for scope in (self.evaluator.found.module, self.found.site.scope):
+            for name, bindings in scope.bindings.items():
+                value = bindings[-1].value
+                if name.endswith(".requires_grad") and isinstance(value, ast.Constant) and value.value is False:
+                    self.assumed.append(f"frozen weights: line {value.lineno} freezes some; all count as trained")
+                    return
+
     def _checkpointed(self, called: Called) -> None:
-        _, named, _ = self.evaluator.arguments(called)
+        positional, named, _ = self.evaluator.arguments(called)
+        if positional:
+            named.setdefault("gradient_checkpointing_kwargs", positional[0])
         if not self.values.get("gradient_checkpointing"):
             self.values["gradient_checkpointing"] = True
             line = called.node.lineno

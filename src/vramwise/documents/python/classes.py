@@ -1,0 +1,66 @@
+"""Classes of a script: what they extend, in the file and beyond it, and the fields that they have of all that."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from vramwise.documents.python.flags import fields_of
+from vramwise.documents.python.scopes import Scope, dotted
+
+# More classes than anything that people extend.
+_LONGEST_LINE = 20
+# Bases that give an object no fields of their own.
+_PLAIN = frozenset({"object", "ABC", "Protocol", "Generic", "BaseModel", "NamedTuple"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of a class. `default` None: it has none; `scope`: the class that writes it."""
+
+    default: ast.expr | None
+    line: int
+    scope: Scope
+
+
+def class_of(name: str, scope: Scope | None) -> Scope | None:
+    """The class of the file that a name means at a place; None where it is none."""
+    while scope is not None and name not in scope.classes:
+        scope = scope.parent
+    return None if scope is None else scope.classes[name]
+
+
+def lineage(scope: Scope) -> tuple[list[Scope], ast.expr | None]:
+    """A class and those of the file that it extends, nearest first; and the first library class among its bases."""
+    line: list[Scope] = []
+    waiting, library = [scope], None
+    while waiting and len(line) < _LONGEST_LINE:
+        one = waiting.pop(0)
+        line.append(one)
+        for base in one.node.bases if isinstance(one.node, ast.ClassDef) else []:
+            held = class_of(base.id, one.parent) if isinstance(base, ast.Name) else None
+            if held is not None and held is not one:
+                waiting.append(held)
+            elif held is None and library is None and _last(base) not in _PLAIN:
+                library = base
+    return line, library
+
+
+def all_fields(scope: Scope) -> dict[str, Field]:
+    """The fields of a class and of the classes of the file that it extends."""
+    found: dict[str, Field] = {}
+    for one in reversed(lineage(scope)[0]):
+        found |= {name: Field(default=default, line=line, scope=one) for name, default, line in fields_of(one)}
+    return found
+
+
+def enclosing_class(scope: Scope | None) -> Scope | None:
+    """The class whose method a place is in."""
+    while scope is not None and not isinstance(scope.node, ast.ClassDef):
+        scope = scope.parent
+    return scope
+
+
+def _last(base: ast.expr) -> str:
+    held = base.value if isinstance(base, ast.Subscript) else base  # Generic[T]
+    return (dotted(held) or "").rpartition(".")[2]

@@ -59,6 +59,7 @@ def traced(name, way="full"):
     return model_from_trace(trace_of(name, *([WIDE[way]] if way in WIDE else [])), name=name, source="trace")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "way"), [*[("llama", way) for way in WAYS], ("qwen3", "full"), ("qwen3", "lora")])
 def test_dense_models_take_what_their_families_say(name, way):
     case = case_of(name, way)
@@ -68,6 +69,7 @@ def test_dense_models_take_what_their_families_say(name, way):
     assert found[1] == pytest.approx(reserved, rel=0.05)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["full", "full, checkpointed"])
 def test_a_mixture_of_experts_takes_what_its_family_says(way):
     case = case_of("olmoe", way)

@@ -12,7 +12,6 @@ from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.verbs.fitting.over_cards import fastest
 from vramwise.verbs.fitting.report import FitReport
 
 # A column of words is never narrower, whatever the terminal.
@@ -88,7 +87,7 @@ def over_cards(report: FitReport) -> list[str]:
     found = [one for one in report.strategies if one.attempt.prediction is not None]
     if len(found) < 2:
         return []
-    chosen = fastest(report.strategies)
+    chosen = report.fastest_strategy
     gpus = report.strategies[0].attempt.prediction.run.batch.gpus if report.strategies[0].attempt.prediction else 0
     lines = [
         style(f"Your file on {gpus} GPUs, other settings unchanged (speed of several GPUs: not measured)", bold=True)

@@ -8,7 +8,7 @@ from vramwise.documents.edit import diff
 from vramwise.types import Document
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.speed import no_speed
-from vramwise.verbs.fitting.over_cards import Strategy
+from vramwise.verbs.fitting.over_cards import Strategy, fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,11 @@ class FitReport:
     written: str = ""  # the file that was written
     strategies: tuple[Strategy, ...] = ()  # ways to use several GPUs, all else as the file has it
     file: Document | None = None  # what was read, where errors in it were fixed before the search
+
+    @property
+    def fastest_strategy(self) -> Strategy | None:
+        """Of the ways to use several GPUs the fastest that fits."""
+        return fastest(self.strategies)
 
     @property
     def document(self) -> Document:

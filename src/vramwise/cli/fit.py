@@ -113,6 +113,8 @@ def _write_config(report: FitReport, target: str | None) -> str:
     after = report.fit.best.attempt.document if report.fit.best is not None else None
     if target is None or after is None:
         return ""
+    if report.fit.best is not None and report.fit.best.attempt.by_hand:
+        raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.attempt.by_hand)}")
     before = report.document
     if target == STDIN:
         pass_on(after.file_text, to_a_log=False)

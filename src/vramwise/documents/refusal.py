@@ -8,7 +8,11 @@ from vramwise.units import mib
 
 
 class EditRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
-    """An edit that cannot be made without touching something else."""
+    """An edit that would touch something else. `by_hand`: the sentence says how a person makes it."""
+
+    def __init__(self, message: str, *, by_hand: bool = False) -> None:
+        super().__init__(message)
+        self.by_hand = by_hand
 
 
 def too_large(most: int = CONFIG_BYTES) -> ConfigError:

@@ -155,7 +155,7 @@ class Answers:
             "reasons": list(fit_reasons(report)),
             "changed": report.fit.changed,
             "text": after.file_text if after is not None else source,
-            "commands": list(best.attempt.commands) if best is not None else [],
+            "commands": [*best.attempt.commands, *best.attempt.by_hand] if best is not None else [],
             "diff": report.diff(best),
             "markup": fit_body(report),
         }

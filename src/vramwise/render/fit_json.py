@@ -65,6 +65,7 @@ def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
         ],
         "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in one.attempt.edits],
         "commands": list(one.attempt.commands),
+        "by_hand": list(one.attempt.by_hand),
         "diff": report.diff(one),
         "reserved_bytes": one.reserved_bytes,
         "capacity_bytes": prediction and prediction.capacity_bytes,

@@ -177,6 +177,8 @@ def next_lines(report: FitReport) -> list[str]:
         opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1] if report.command]
         return [style("Next", bold=True), *opened] if opened else []
     lines = [f"  {command}" for command in best.attempt.commands]
+    if best.attempt.by_hand:
+        return [style("Change by hand", bold=True), *(f"  {one}" for one in best.attempt.by_hand), *lines]
     if report.written:
         return [f"Written: {report.written}", *(["Before training:", *lines] if lines else [])]
     changed = best.attempt.document is not None and best.attempt.document.text != report.document.text

@@ -35,3 +35,5 @@ def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
     yield f"{style(report.path, bold=True)} {done}: {answer(fit)}"
     for command in fit.best.attempt.commands if fit.best is not None else ():
         yield f"  before training: {command}"
+    for change in fit.best.attempt.by_hand if fit.best is not None else ():
+        yield f"  not written: {change}"

@@ -11,11 +11,15 @@ from vramwise.variants.prediction import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """Changes together. `document`, `run`: with them. No prediction: `refused` says why, or none was asked for."""
+    """Changes together. `document`, `run`: with them. No prediction: `refused` says why, or none was asked for.
+
+    `by_hand`: what a script computes or takes from its command line, which a person must change.
+    """
 
     changes: tuple[Change, ...]
     edits: tuple[Edit, ...] = ()
     commands: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
     document: Document | None = None
     run: RunSpec | None = None
     prediction: Prediction | None = None

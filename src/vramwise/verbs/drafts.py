@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import apply_edits
+from vramwise.documents.refusal import EditRefused
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
 from vramwise.types import Change, Edit, RunSpec
@@ -28,7 +29,8 @@ class Draft:
     changes: tuple[Change, ...] = ()
     edits: tuple[Edit, ...] = ()
     commands: tuple[str, ...] = ()
-    # What a command sets, which no text says.
+    by_hand: tuple[str, ...] = ()
+    # What a command sets, or a person, which no text says.
     fields: Mapping[str, object] = field(default_factory=dict)
     refused: str = ""
 
@@ -47,20 +49,42 @@ class Draft:
                     drafted, commands=(*self.commands, spelling.command), fields={**self.fields, **change.fields}
                 )
             if spelling.edits:
-                changed = subject.with_document(apply_edits(subject.document, spelling.edits))
-                drafted = replace(drafted, edits=(*self.edits, *spelling.edits), subject=changed)
+                drafted = drafted._written(change, spelling.edits)
         except VramwiseError as error:
             return replace(drafted, refused=str(error))
         return drafted
 
+    def _written(self, change: Change, edits: Sequence[Edit]) -> Draft:
+        """With the edits made; those that a script leaves to a person are noted, and count all the same."""
+        document, made, by_hand = self.subject.document, list(self.edits), list(self.by_hand)
+        for edit in edits if document.script is not None else ():
+            try:
+                document = apply_edits(document, (edit,))
+                made.append(edit)
+            except EditRefused as error:
+                if not error.by_hand:
+                    raise
+                by_hand.append(str(error))
+        if document.script is None:
+            document, made = apply_edits(document, tuple(edits)), [*made, *edits]
+        fields = {**self.fields, **(change.fields if len(by_hand) > len(self.by_hand) else {})}
+        subject = self.subject.with_document(document)
+        return replace(self, subject=subject, edits=tuple(made), by_hand=tuple(by_hand), fields=fields)
+
     def made(self, adjust: Adjust = as_it_is) -> Attempt:
         """The run that the text means now, not predicted. `adjust`: what the caller decides beyond the config."""
-        attempt = Attempt(changes=self.changes, edits=self.edits, commands=self.commands, refused=self.refused)
+        attempt = Attempt(
+            changes=self.changes, edits=self.edits, commands=self.commands, by_hand=self.by_hand, refused=self.refused
+        )
         if self.refused:
             return attempt
         run = self.subject.run
         if self.fields:
             run = run.changed(**self.fields)
+        if self.by_hand:  # the text still has the old sizes
+            batch = run.batch
+            each = batch.micro_batch_size * batch.gradient_accumulation_steps
+            run = run.changed(effective_batch_size=each * batch.data_parallel)
         run = adjust(run, self.changes)
         return replace(attempt, document=self.subject.document, run=run)
 

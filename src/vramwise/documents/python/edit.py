@@ -58,7 +58,9 @@ def _inside(document: Document, edit: Edit, key: str, rest: list[str]) -> Docume
 def _replaced(document: Document, key: str, span: Span, value: Any) -> Document:
     if span.shared:
         line = document.text.count("\n", 0, span.key_start) + 1
-        raise EditRefused(f"'{key}' is computed at line {line}: change it there to {literal(value)} by hand")
+        raise EditRefused(
+            f"'{key}' is computed at line {line}: change it there to {literal(value)} by hand", by_hand=True
+        )
     text = literal(value)
     written = document.text[span.value_start : span.value_end]
     if written.startswith("torch.") and isinstance(value, str):
@@ -70,7 +72,9 @@ def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Docum
     place = script.home_of(key)
     home = None if place is None else script.homes.get(place[0])
     if place is None or home is None:
-        raise EditRefused(f"no call takes '{key}': add {key}={literal(edit.value)} where the training is set up")
+        raise EditRefused(
+            f"no call takes '{key}': add {key}={literal(edit.value)} where the training is set up", by_hand=True
+        )
     equals = " = " if _spaced(document.text, home) else "="
     at, text = _argument(document.text, home, f"{place[1]}{equals}{literal(edit.value)}")
     return _read_back(document, at, at, text, {key: edit.value})

@@ -78,7 +78,8 @@ def test_fit_speaks_its_words(reader):
     [
         ("axolotl", "Axolotl", "base_model: "),
         ("trl", "TRL", "model_name_or_path: "),
-        ("llamafactory", "LLaMA-Factory", "finetuning_type: lora"),
+        ("llamafactory", "LLaMA-Factory", "finetuning_type: full"),
+        ("unsloth", "Unsloth", "FastLanguageModel"),
     ],
 )
 def test_start_from_a_few_words_for_each_trainer(reader, trainer, title, key):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from vramwise.page.answers import Answers
+
 SCRIPT = """import argparse
 from trl import SFTConfig, SFTTrainer
 
@@ -51,3 +53,10 @@ def test_what_is_left_to_a_person_is_not_half_written(vramwise, script):
     fixed = vramwise("fix", "--fit", script, "--gpu", "4GB")
     assert "not written: 'per_device_train_batch_size'" in fixed.output
     assert "per_device_train_batch_size=args.batch,\n    gradient_accumulation_steps=1," in script.read_text()
+
+
+@pytest.mark.usefixtures("short_searches")
+def test_the_page_leaves_the_script_as_it_is_too():
+    found = json.loads(Answers().answer(json.dumps({"ask": "fit", "text": SCRIPT, "settings": {"gpu": "4GB"}})))
+    assert found["text"] == SCRIPT
+    assert any("by hand" in one for one in found["commands"])

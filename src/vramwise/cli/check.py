@@ -1,4 +1,4 @@
-"""`vramwise check`: judge configs; `--fix` mends them first."""
+"""`vramwise check`: judge configs; `--fix` fixes them first."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from vramwise.verbs.check import check as check_paths
 @data_option
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--show-resolved", is_flag=True, help="Show every effective setting and where its value comes from.")
-@click.option("--fix", "mend", is_flag=True, help="Apply all safe fixes, then report what remains.")
+@click.option("--fix", "fixes", is_flag=True, help="Apply all safe fixes, then report what remains.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also apply fixes that change the training.")
 def command(
     paths: tuple[str, ...],
     output_format: str,
     show_resolved: bool,
-    mend: bool,
+    fixes: bool,
     unsafe_fixes: bool,
     **asked: Any,
 ) -> None:
@@ -51,7 +51,7 @@ def command(
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """
     options, paths = Options(**asked), all_from_words(paths)
-    if mend:
+    if fixes:
         from vramwise.cli.fix import fixed  # late: only --fix edits files
 
         reports = fixed(paths, options, unsafe=unsafe_fixes)

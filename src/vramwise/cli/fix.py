@@ -1,4 +1,4 @@
-"""`vramwise fix`: mend configs, only the lines that must change."""
+"""`vramwise fix`: fix configs, changing only the lines that need it."""
 
 from __future__ import annotations
 

@@ -67,11 +67,11 @@ def fitted(case: Case) -> Remedy | None:
         survives=True,
         prediction=f"{before} → {after} reserved of {gib(attempt.prediction.capacity_bytes or 0)}",
     )
-    if not attempt.edits or attempt.document is None:
+    if not attempt.edits or attempt.writable is None:
         return remedy
     gravest = max(attempt.changes, key=lambda change: ("same", "rounding", "changes").index(change.effect))
     fix = Fix(title=attempt.title, safe=attempt.safe, edits=attempt.edits, change=gravest)
-    return replace(remedy, fix=fix, diff=diff(ghost.document, attempt.document))
+    return replace(remedy, fix=fix, diff=diff(ghost.document, attempt.writable))
 
 
 def with_diff(case: Case, remedy: Remedy) -> Remedy:

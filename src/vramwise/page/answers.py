@@ -148,7 +148,7 @@ class Answers:
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best
-        after = best.attempt.document if best is not None else None
+        after = best.attempt.writable if best is not None else None
         return {
             "state": _FIT_STATES[fit_kind(report.fit)],
             "headline": fit_answer(report.fit),

@@ -55,7 +55,7 @@ class _Told(Effort):
 
 
 def _shown(subject: Subject, tried: Attempt) -> dict[str, Any]:
-    after, prediction = tried.document, tried.prediction
+    after, prediction = tried.writable, tried.prediction
     needed = prediction.needs.highest_reserved_bytes if prediction is not None else 0
     return {
         "found": True,
@@ -63,5 +63,5 @@ def _shown(subject: Subject, tried: Attempt) -> dict[str, Any]:
         "needed": gib(needed),
         "effect": EFFECTS[effect(tried)],
         "text": after.file_text if after is not None else subject.document.file_text,
-        "commands": list(tried.commands),
+        "commands": [*tried.commands, *tried.by_hand],
     }

@@ -255,7 +255,9 @@ def setting(edit: Edit) -> str:
 
 
 def as_options(tried: Attempt) -> str:
-    """The changes as options of `predict`."""
+    """The changes as options of `predict`; none where a person must make some of them."""
+    if tried.by_hand:
+        return ""
     words = [shlex.quote(f"{edit.key}={'' if edit.op == 'delete' else _value(edit.value)}") for edit in tried.edits]
     options = [f"--what-if {word}" for word in words]
     options += [

@@ -35,7 +35,7 @@ def trace(config: dict[str, Any]) -> dict[str, Any]:
         from vramwise.tracing.document import MODES, document
 
         return document(config, MODES)
-    except Exception as error:  # whatever foreign code raises: the reason is told
+    except Exception as error:  # whatever foreign code raises: the reason is reported
         words = str(error).strip().splitlines()
         return {"failed": f"{type(error).__name__}: {words[0][:200] if words else ''}"}
 

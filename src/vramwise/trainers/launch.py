@@ -33,7 +33,7 @@ class Launch:
     """What a launch line starts. `program`: trl, llamafactory, axolotl, or a script; `kind`: sft, dpo… of TRL.
 
     `config`: the YAML file that it names; `script`: the Python file; `arguments`: the words behind it.
-    `accelerate`: what `accelerate launch` is told. `gpus`: None where nothing says how many.
+    `accelerate`: the options of `accelerate launch`. `gpus`: None where nothing says how many.
     """
 
     program: str

@@ -80,7 +80,7 @@ class Target:
     # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
     alloc_conf: str | None = None
     launcher: Literal["cli", "module"] = "cli"
-    # What `accelerate launch` is told, by option: `config_file`, `use_fsdp`, `fsdp_version`… Empty: another launcher.
+    # The options of `accelerate launch`: `config_file`, `use_fsdp`, `fsdp_version`… Empty: another launcher.
     accelerate: Mapping[str, str] = field(default_factory=dict)
 
     @property

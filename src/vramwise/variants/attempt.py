@@ -26,6 +26,11 @@ class Attempt:
     refused: str = ""
 
     @property
+    def writable(self) -> Document | None:
+        """The text with all the changes; None where a person must make some: half of them would be another run."""
+        return None if self.by_hand else self.document
+
+    @property
     def title(self) -> str:
         """What is changed."""
         return " + ".join(change.title for change in self.changes)

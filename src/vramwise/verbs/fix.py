@@ -159,8 +159,8 @@ def refit(fixed: Fixed, policy: Policy) -> None:
 
     fixed.fit = fit_subject(fixed.subject)
     best = fixed.fit.best
-    if best is not None and best.attempt.document is not None and best.attempt.changes and not best.attempt.by_hand:
-        fixed.subject = fixed.subject.with_document(best.attempt.document)
+    if best is not None and best.attempt.writable is not None and best.attempt.changes:
+        fixed.subject = fixed.subject.with_document(best.attempt.writable)
         fixed.remaining = check_subject(fixed.subject, policy)
 
 

@@ -110,7 +110,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _shard(training: Training, reading: Reading) -> None:
-    """Sharding that accelerate is told, unless the training's own arguments say it."""
+    """Sharding from the options of accelerate, unless the training's own arguments say it."""
     found, unknown = from_accelerator(training.evaluator)
     named = reading.said.get("accelerate_config")
     if isinstance(named, str) and not training.found.kind:  # trainers of a kind take the key itself

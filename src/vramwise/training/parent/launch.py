@@ -44,7 +44,7 @@ def torchrun(python: str, gpus: int, env: Mapping[str, str]) -> list[str]:
 
 
 def torchrun_options(gpus: int, nodes: Nodes) -> list[str]:
-    """What torchrun is told: how many processes here, and where the first node is."""
+    """The options of torchrun: how many processes here, and where the first node is."""
     words = ["--max-restarts", "0", "--nproc-per-node", str(on_each(gpus, nodes))]
     if nodes.count == 1:
         return [*words, "--standalone"]

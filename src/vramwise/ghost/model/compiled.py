@@ -7,7 +7,8 @@ their product, and nothing in fp32.
 
 from __future__ import annotations
 
-from vramwise.ghost.model.linear import LORA_CALLS, Projection
+from vramwise.ghost.model.linear import LORA_CALLS, LoraLinear
+from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.ops.compiled import add_product
 from vramwise.ghost.ops.elementwise import dropout
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
@@ -28,35 +29,24 @@ class CompiledNorm:
         return rms_norm(t, x, self.weight, in_place=False)
 
 
-class CompiledGatedMlp:
+class CompiledGatedMlp(GatedMlp):
     """down(act(gate(x)) * up(x)), the middle in one kernel; what it saved is given away, and becomes the gradients."""
 
-    __slots__ = ("down", "gate", "up")
-
-    def __init__(self, gate: Projection, up: Projection, down: Projection) -> None:
-        self.gate = gate
-        self.up = up
-        self.down = down
+    __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
 
 
-class AddedLoraLinear:
+class AddedLoraLinear(LoraLinear):
     """LoRA whose second product is added onto the base layer's result by the product itself (`addmm`).
 
     After `lora_forward` of unsloth_zoo's compiler.py (2026.10.9): the branch runs in the result's type, nothing is
     cloned or scaled by itself.
     """
 
-    __slots__ = ("base", "down", "rate", "up")
-
-    def __init__(self, base: Projection, down: Parameter, up: Parameter, rate: float) -> None:
-        self.base = base
-        self.down = down
-        self.up = up
-        self.rate = rate
+    __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

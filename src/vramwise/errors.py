@@ -10,7 +10,7 @@ TRACEBACK_VARIABLE = "VRAMWISE_TRACEBACK"
 
 
 class VramwiseError(Exception):
-    """Something the user can mend: bad usage or unreadable input.
+    """Something the user can fix: bad usage or unreadable input.
 
     `sentence` says it on one line; `further` lines list what it is about, where that is more than one thing.
     """

@@ -218,7 +218,7 @@ def open_subject(
 ) -> Subject:
     """Read a config (a path, `-`, a Text or a mapping) and resolve it; NotOurs for foreign files.
 
-    `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
+    `engine` names a trainer that runs the file in place of its own; `model` replaces the file's base model.
     """
     source, options = started(source, options or Options())
     if model is not None and not isinstance(source, Mapping | Text) and str(source).endswith((".py", ".ipynb")):

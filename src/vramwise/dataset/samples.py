@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Tokens that templates put around what stands in a row; estimates, and said so.
+# Tokens that templates add to a row: estimates, and reported as such.
 _PER_MESSAGE = 8
 _PER_PROMPT = 40
 _PER_TEXT = 2

@@ -101,7 +101,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a log holds. `symptoms` are in order; those the run got over are in `recovered`."""
+    """What a log holds. `symptoms` are in order; those that the run recovered from are in `recovered`."""
 
     name: str
     lines: int

@@ -1,7 +1,7 @@
 """Whose words remedies are in: the trainer that wrote the log, where no config says it.
 
 A log names its trainer in the paths of its tracebacks, in its loggers and commands, and in the settings it prints.
-Those that stand on others come first: a run of one shows the packages below it as well.
+Those built on others come first: a run of one shows the packages below it as well.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A trainer's config file: reading it with the place of every key, mending it by span, and resolving it to a run."""
+"""A trainer's config file: reading it with the place of every key, editing it by span, and resolving it to a run."""

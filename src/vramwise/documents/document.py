@@ -2,7 +2,7 @@
 
 Knows YAML, not trainers: which keys mean something is decided elsewhere. Reads no files: bytes come from files.py.
 Stricter than `safe_load` where a config can only be a mistake: tags beyond YAML's own, values that contain themselves
-or explode, several documents. Of a key that stands twice the last counts, and both places are kept.
+or explode, several documents. Of a duplicate key the last counts, and both places are kept.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _decode(data: bytes) -> str:
 
 
 def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKey, ...]]:
-    """The values of the tree, as SafeConstructor makes them, and the keys that stand twice."""
+    """The values of the tree, as SafeConstructor makes them, and the duplicate keys."""
     constructor = _Constructor(text)
     twice = _check_tree(text, root, constructor)
     if root.kind != "mapping" or root.yaml.tag != TAG + "map":
@@ -92,7 +92,7 @@ def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKe
 
 
 def _check_tree(text: str, root: Node, constructor: _Constructor) -> tuple[DuplicateKey, ...]:
-    """Refuse what a config cannot mean, before anything is made of it; keys that stand twice are given back."""
+    """Refuse what a config cannot mean, before anything is made of it; duplicate keys are returned."""
     mappings = _check_nodes(text, root)
     return tuple(found for mapping in mappings for found in _check_keys(text, mapping, constructor))
 
@@ -175,7 +175,7 @@ def _check_number(text: str, node: Node) -> None:
 
 
 def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> list[DuplicateKey]:
-    """Refuse keys that cannot be; give back those that stand twice. The last one counts, as in `safe_load`."""
+    """Refuse keys that cannot be; return duplicates. The last one counts, as in `safe_load`."""
     seen: dict[Any, Node] = {}
     twice: list[DuplicateKey] = []
     for key_node, _ in mapping.pairs:

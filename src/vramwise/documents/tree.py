@@ -76,7 +76,7 @@ def start_of(text: str, entry: Entry) -> int:
 
 
 def dash_of(text: str, sequence: Node, index: int) -> int:
-    """The dash of an item of a block list. All dashes of a list stand in one column; events do not tell where."""
+    """The dash of an item of a block list. All dashes of a list are in one column; events do not say which."""
     first = content_start(text, sequence)
     if index == 0:
         return first
@@ -94,7 +94,7 @@ def content_start(text: str, node: Node) -> int:
 
 
 def indent_of(text: str, container: Node) -> int:
-    """The column the entries of a block collection stand in."""
+    """The column of the entries of a block collection."""
     if container.kind == "sequence":
         return column(text, dash_of(text, container, 0))
     return column(text, container.pairs[0][0].start)

@@ -1,6 +1,6 @@
 """A fine-tune or a local folder whose name carries a known shape: `OpenHermes-2.5-Mistral-7B`, `/models/llama-3-8b`.
 
-A name is cut into words and numbers. A known model is meant where its own words, its size among them, stand in the name
+A name is cut into words and numbers. A known model is meant where its own words, its size among them, appear in it
 one after the other. Words that say nothing of the shape (instruct, chat, AWQ, dates, versions such as v0.1) are left
 out on both sides. Where the words lead to models of different shapes, nothing is taken, and the candidates are named.
 """

@@ -67,7 +67,7 @@ class NoLoss:
     stock: StockLoss
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """No loss yet (the logits stand in its place), and the logits."""
+        """No loss yet (the logits take its place), and the logits."""
         logits = self.stock.logits(t, hidden, head)
         return logits, logits
 

@@ -47,9 +47,9 @@ class _Kept(NamedTuple):
 class Offload:
     """Packs saved tensors by sending them to the host, unpacks them into new ones.
 
-    `weights_stay`: views of weights are told from activations; without that, the transposed view that a matrix product
-    saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes. `lingers`: what
-    was brought back is kept for a while.
+    `weights_stay`: views of weights are kept apart from activations; otherwise the transposed view that a matrix
+    product saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes.
+    `lingers`: what was brought back is kept for a while.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Work:
         self.in_autograd = False
         # a backward step that is written in Python is under way
         self.in_python = False
-        # packed rows: the kernel is told where samples begin; else every layer finds out for itself
+        # packed rows: the kernel gets the starts of samples; else every layer finds them itself
         self.told_samples = True
         # tokens of a sample, where rows hold several that do not attend to one another
         self.sample: int | None = None

@@ -130,7 +130,7 @@ def security(port: int) -> TransportSecuritySettings:
 def serve_http(
     port: int, *, token: str | None, seconds: int, online: bool = False, ready: Callable[[str], None]
 ) -> None:
-    """Serve streamable HTTP on loopback until stopped; `ready` is told the address.
+    """Serve streamable HTTP on loopback until stopped; `ready` gets the address.
 
     `token`: what a request must carry, None for nothing. `seconds`: the time limit of a call.
     """

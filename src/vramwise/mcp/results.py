@@ -21,8 +21,8 @@ class Checked:
 
 
 @dataclass(kw_only=True)
-class Mended:
-    """A config after mending: `config` is the whole new text."""
+class Fixed:
+    """A config after fixing: `config` is the whole new text."""
 
     summary: str
     changed: bool

@@ -12,7 +12,7 @@ from vramwise.documents.edit import diff
 from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
 from vramwise.mcp.composing import OptionalConfig, WishedRun, predicted_source
-from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
+from vramwise.mcp.results import Checked, Diagnosed, Fixed, Predicted
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.render.diagnosis_json import diagnosis_json
 from vramwise.render.outward import unstyle
@@ -74,7 +74,7 @@ class Verbs:
         ] = False,
         versions: Versions = [],  # noqa: B006
         trainer: TrainerName = "",
-    ) -> Mended:
+    ) -> Fixed:
         """Fix a fine-tuning config. Returns the full new text and its diff; comments and layout are kept.
 
         Safe fixes keep the training result; others need unsafe=true. No file is written: save `config` yourself. The
@@ -83,7 +83,7 @@ class Verbs:
         report = fix_source(Text(config), options_of(gpu, gpus, versions, trainer), unsafe=unsafe)
         _refuse_unusable(report.remaining)
         before, after = report.before, report.after
-        return Mended(
+        return Fixed(
             summary=_summary(report.remaining),
             changed=report.changed,
             config=after.file_text if after else config,
@@ -94,7 +94,7 @@ class Verbs:
             fits=_fits(report.remaining),
             remaining=plain([finding_json(found) for found in report.remaining.findings]),
             error=plain(file_json(report.remaining)["error"]),
-            next=_after(report.remaining, mended=True, unsafe=unsafe),
+            next=_after(report.remaining, fixed=True, unsafe=unsafe),
         )
 
     def predict_memory(
@@ -194,14 +194,14 @@ def _fits(report: FileReport) -> bool | None:
     return None if report.prediction is None else report.prediction.fits
 
 
-def _after(report: FileReport, *, mended: bool = False, unsafe: bool = False) -> str:
+def _after(report: FileReport, *, fixed: bool = False, unsafe: bool = False) -> str:
     """The call that leads on."""
     fixes = [found.fix for found in report.findings if found.fix is not None]
     if report.prediction is None and report.run is not None and report.run.target.gpu is None:
         return "pass gpu to predict the run"
-    if not mended and fixes:
+    if not fixed and fixes:
         return "call fix_config" + ("" if all(fix.safe for fix in fixes) else " (unsafe=true for unsafe fixes)")
-    if mended and not unsafe and any(not fix.safe for fix in fixes):
+    if fixed and not unsafe and any(not fix.safe for fix in fixes):
         return "call fix_config with unsafe=true if the training may change"
     if _fits(report) is False:
         return "call fit_config"

@@ -88,7 +88,7 @@ def allowing(words: str) -> str:
 
 
 def reasons(report: FitReport) -> Iterator[str]:
-    """What stands below the answer: the figures of the answer, and of the file as it is."""
+    """What is printed below the answer: the figures of the answer, and of the file as it is."""
     fit = report.fit
     document = report.document
     yield from (f"{at_line(document, found)}{found.message}" for found in fit.stops[1:])

@@ -23,7 +23,7 @@ def prediction_page(
     findings: Sequence[Finding],
     answer: Answer | None = None,
 ) -> str:
-    """The prediction as one self-contained page: `profile` is its run, the config's findings stand beside it."""
+    """The prediction as one self-contained page: `profile` is its run, with the config's findings beside it."""
     verdict = answer.verdict if answer else prediction.verdict()
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}.get(verdict.kind, "open")
     head = [sentence(prediction, verdict), *reasons(prediction, verdict)]

@@ -1,6 +1,6 @@
 """A training report as one HTML file: measured memory over the steps, the prediction and the card as lines in it.
 
-The chart is plain SVG made here; the page needs no script. Everything in the chart stands in the tables too.
+The chart is plain SVG made here; the page needs no script. Everything in the chart is in the tables too.
 """
 
 from __future__ import annotations

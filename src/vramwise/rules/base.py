@@ -20,7 +20,7 @@ from vramwise.types import Change, Edit, Fix, Place, RunSpec, Severity
 class Hit:
     """What a check yields: the fact with its numbers, then the consequence. `judge` adds rule, severity and place.
 
-    A rule that holds for every trainer names the `field` of RunSpec that it is about and the `change` that mends it:
+    A rule that holds for every trainer names the `field` of RunSpec that it is about and the `change` that fixes it:
     the field's origin knows the key and its place, the trainer spells the change. A trainer's own rule names the dotted
     `key` and gives the `fix` as edits. Where that is not written in the file, the finding is about the file as a whole
     (START). `severity` overrides the rule's own for a weaker or stronger case.

@@ -46,7 +46,7 @@ def judge(
     """Every finding, sorted by place; every rule that was skipped, with what it needs.
 
     `spell` puts a change into the words of the run's trainer. `lacking`: what is to blame where there is no prediction:
-    "memory", nobody asked for it, or "model", not known. `pedantic`: the rules that also say what nothing comes of.
+    "memory", nobody asked for it, or "model", not known. `pedantic`: the rules that also report harmless issues.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -127,7 +127,7 @@ def _place(run: RunSpec, hit: Hit) -> Place:
     if hit.place is not None:
         return hit.place
     if hit.field is None and hit.key is not None:
-        # as it stands in the file: another trainer's key may be called what a field is
+        # as the file has it: another trainer's key may be called what a field is
         written = run.config.place(hit.key)
         if written is not None:
             return written

@@ -1,4 +1,4 @@
-"""How much room a card has beside a run: what decides whether memory that is taken in vain hurts."""
+"""How much room a card has beside a run: what decides whether wasted memory matters."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBlock:
-    """One dataset as a config names it: a path or a format, files, and the columns it says its texts stand in."""
+    """One dataset as a config names it: a path or a format, files, and the columns that hold its texts."""
 
     path: str
     files: tuple[str, ...] = ()

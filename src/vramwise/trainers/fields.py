@@ -75,7 +75,7 @@ class Fields:
         )
 
     def written(self, key: str) -> Origin:
-        """The origin of a value that stands in the file."""
+        """The origin of a value that the file sets."""
         return Origin(kind="file", why="set in the file", key=key, place=self.config.place(key))
 
     def put(self, name: str, value: Any, origin: Origin) -> Any:

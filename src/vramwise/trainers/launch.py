@@ -1,4 +1,4 @@
-"""Launch lines: what `accelerate launch`, `torchrun`, `deepspeed`, `trl`, `llamafactory-cli` and `axolotl` are told.
+"""Launch lines: the options of `accelerate launch`, `torchrun`, `deepspeed`, `trl`, `llamafactory-cli` and `axolotl`.
 
 Reads one command, or the first that trains of a shell script, by its words alone. Nothing is run.
 """

@@ -1,4 +1,4 @@
-"""How files are told apart by their keys: words of one tool, and signs of files that no trainer trains with."""
+"""How files are recognised by their keys: words of one tool, and signs of files that no trainer trains with."""
 
 from __future__ import annotations
 

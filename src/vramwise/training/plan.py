@@ -87,7 +87,7 @@ class TrainPlan:
     output_dir: str  # absolute
     engine: Literal["transformers", "axolotl", "trl", "llamafactory", "script"] = "transformers"
     kind: str = ""  # of training, where the trainer's command must be told
-    trainer: str = ""  # whose file it is, for the embedded engine; "" = its own
+    trainer: str = ""  # the trainer that the file is for, under the embedded engine; "" = its own
     command: tuple[str, ...] = ()  # of a script: the words before it, as the user starts it
     arguments: tuple[str, ...] = ()  # and those behind it
     # recovery

@@ -33,7 +33,7 @@ class Lengths:
     row, and the mismatched one of its KL term.
     `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
     `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
-    `unshuffled`: they stand in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
+    `unshuffled`: they are in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
     each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
     `described`: the data they come from, in a sentence.
     `unread`: the assumptions that say what of the data is past a bound on reading.

@@ -14,7 +14,7 @@ from vramwise.types import SETTINGS, ModelSpec, RunSpec
 from vramwise.variants.effort import EVENTS_READ, ghost_units
 from vramwise.variants.simulations import Simulations
 
-# Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
+# Loading has its own transients, and its cache is emptied before the first step: its peak is kept apart from the run's.
 LOADING = frozenset({"load"})
 
 # What a ghost run never looks at: the file, the allocator (but where a second model is loaded, which asks for less by

@@ -1,4 +1,4 @@
-"""What findings weigh on the card at hand: memory that is taken in vain hurts only where there is little of it."""
+"""How severe findings are on this card: wasted memory matters only where there is little of it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def fit_source(
 ) -> FitReport:
     """Open a config and fit it to its card.
 
-    `progress` is told how many predictions were made, and of how many it takes about.
+    `progress` is called with the number of predictions made, and about how many there will be.
     """
     subject = opened(source, options, PredictOptions(model=ask.model, online=ask.online))
     start, repairs = repaired(subject, ask.keep)

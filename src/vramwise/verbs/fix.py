@@ -97,7 +97,7 @@ def fix(
 def fix_source(
     source: Source, options: Options, *, unsafe: bool, write: bool = False, fits: bool = False, alone: bool = True
 ) -> FixReport:
-    """Mend one config: a path, or a text or mapping, which is never written."""
+    """Fix one config: a path, or a text or mapping, which is never written."""
     source, options = started(source, options)
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)

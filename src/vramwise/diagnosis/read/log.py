@@ -1,7 +1,7 @@
 """A log → facts: what failed, where in the run, on which rank, and what the log says of the run's settings.
 
-Streamed: memory does not grow with the log. A failure that the run got over (training went on by two steps or more) is
-kept apart from one that ended it. Which cause a failure has is not decided here.
+Streamed: memory does not grow with the log. A failure that the run recovered from (training went on by two steps or
+more) is kept apart from one that ended it. Which cause a failure has is not decided here.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _LogReader:
             progress.loading = True
 
     def _notice_recovery(self) -> None:
-        """Training that goes on after a failure has got over it: two steps more than before, or than its new start."""
+        """Training that goes on after a failure has recovered: two steps more than before, or than its new start."""
         now = self.progress.steps_done
         if not self.symptoms or now is None or self.progress.in_eval:
             return

@@ -19,7 +19,7 @@ _EXCEPTION = re.compile(
 )
 # IPython writes the exception's name over the traceback, and again below it.
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
-# How far into the next line a message may begin that stands below its exception's name.
+# How far into the next line a message below its exception's name may begin.
 _INDENT = 80
 
 

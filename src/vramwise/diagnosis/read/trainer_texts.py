@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vramwise.trainers.registry import all_trainers
 
-# Every line of every run of transformers names it: it is told by its loop, not by its name.
+# Every line of every run of transformers names it: it is recognised by its loop, not by its name.
 _BELOW_ALL = "transformers"
 _NAMES = {
     name: trainer.package

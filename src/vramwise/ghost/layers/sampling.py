@@ -163,7 +163,7 @@ def _like(tensor: Tensor, storage: Storage) -> Tensor:
 
 
 def _already_written(t: Tape, number: int, nbytes: int) -> Storage:
-    """A storage whose allocation stands in a copy."""
+    """A storage whose allocation is part of a copy."""
     storage = Storage.__new__(Storage)
     storage.events, storage.number, storage.nbytes, storage.event = t.events, number, nbytes, NOWHERE
     return storage

@@ -1,4 +1,4 @@
-"""What may stand in a block where attention does: latent attention, delta rules, state spaces, short convolutions.
+"""What a block may have in place of attention: latent attention, delta rules, state spaces, short convolutions.
 
 Each file builds one kind from the weights under a block's name and runs it as an attention layer runs: hidden states
 in, hidden states out. `of_kind` finds the one that a family's word means.

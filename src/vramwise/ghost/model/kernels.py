@@ -55,7 +55,7 @@ class Flash:
 
     def __init__(self, window: int | None = None, *, packed: bool = False, packed_eval: bool = False) -> None:
         self.window = window
-        # samples stand one behind the other, and the kernel is told where each begins
+        # samples lie one behind the other, and the kernel gets the start of each
         self.packed = packed
         self.packed_eval = packed_eval
 

@@ -95,7 +95,7 @@ def chart_script(opening: str, closing: str) -> str:
     return "\n".join([opening, *map(asset, _SCRIPTS)]) + closing
 
 
-# `data` stands beside the script, and nothing ever stops it.
+# `data` comes beside the script, and nothing ever stops it.
 _ALONE = """(() => {
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent), { signal } = new AbortController();"""

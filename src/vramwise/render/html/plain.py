@@ -1,4 +1,4 @@
-"""A page that needs no script: head, policy, style and what stands in it."""
+"""A page that needs no script: head, policy, style and content."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Configs that transformers' HfArgumentParser reads: what TRL, LLaMA-Factory and the plain Trainer have in common.
 
-What a trainer that stands on TrainingArguments uses from here, and nothing else:
+What a trainer built on TrainingArguments uses from here, and nothing else:
 
     training_arguments(stack)          every key of TrainingArguments in the stack's transformers, as a Vocabulary
     Vocabulary(facts), a | b           keys with type, default, meaning for memory; joined; `check`, `misread`, `held`

@@ -1,4 +1,4 @@
-"""What trainers that stand on TrainingArguments answer alike."""
+"""What trainers built on TrainingArguments have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that stand in a file and that its trainer does not know."""
+"""Keys of a file that its trainer does not know."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _without_prefix(block: str, values: dict[Any, Any], sources: dict[str, str])
 class Arguments:
     """What the dataclasses hold: what is written, null included, else their defaults. Records origins in `fields`.
 
-    `defaults` stand in for the dataclass's own where a script sets others.
+    `defaults` replace the dataclass's own where a script sets others.
     """
 
     def __init__(self, fields: Fields, words: Vocabulary, defaults: dict[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class Arguments:
         return self.fields.values
 
     def written(self, key: str) -> bool:
-        """Whether the key stands in the file with a value that will do, null included."""
+        """Whether the file sets the key to a usable value, null included."""
         return key in self.fields.config and key in self.fields.config.values
 
     def value(self, key: str) -> Any:

@@ -77,7 +77,7 @@ class Vocabulary:
         return found[1] if len(found) > 1 else None
 
     def meaning(self, key: str) -> str | None:
-        """What a key means for memory; None where it has no say."""
+        """What a key means for memory; None where it has no effect."""
         return self._memory.get(key)
 
     def check(self, key: str, value: Any) -> str | None:

@@ -36,7 +36,7 @@ def lists_foreign_plugin(run: RunSpec) -> bool:
 
 
 def list_plugin(run: RunSpec, plugin: str, *, beside: str) -> Edit | None:
-    """Add one of Axolotl's own plugins to `plugins:`; None where it is listed, or what stands there is no list."""
+    """Add one of Axolotl's own plugins to `plugins:`; None where it is listed, or its value is no list."""
     written = run.config.document.values.get("plugins")
     if plugin in listed_plugins(run) or not isinstance(written, list | None):
         return None

@@ -72,7 +72,7 @@ class HfTrainer(ArgumentsTrainer):
         return WORDS.get(change_id, ())
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """A script has dataclasses of its own: only what resembles an argument is told."""
+        """A script has dataclasses of its own: only what resembles an argument is reported."""
         return Severity.WARNING, "the argument it resembles keeps its default"
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:

@@ -21,7 +21,7 @@ _KEYS = {
 def compose(wishes: Wishes) -> dict[str, Any]:
     """The config's values, in the order one reads them.
 
-    `bf16` stands in each of LLaMA-Factory's examples: without it there is no mixed precision at all.
+    Each of LLaMA-Factory's examples sets `bf16`: without it there is no mixed precision at all.
     """
     values: dict[str, Any] = {"model_name_or_path": wishes.model, **_method(wishes), "dataset": _DATASET}
     for wish, key in _KEYS.items():

@@ -56,7 +56,7 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 
 
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """On where nothing is said; transformers' own switch stands beside it and turns it on as well."""
+    """On by default; transformers' own switch turns it on as well."""
     if value:
         return () if run.savings.gradient_checkpointing else (put(run, _OFF, False),)
     edits = (put(run, _OFF, True, beside=("flash_attn", "bf16")),)

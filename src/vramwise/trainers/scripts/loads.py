@@ -86,7 +86,7 @@ class Loads(Collected):
             self.facts["vision"] = called.node.lineno
 
     def read_prepared(self, called: Called, named: Mapping[str, Result]) -> None:
-        """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""
+        """PEFT's preparation of a quantised base also turns checkpointing on, unless an argument says otherwise."""
         self.facts["prepared"] = called.node.lineno
         off = named.get("use_gradient_checkpointing")
         if off is None or is_true(off):

@@ -1,1 +1,1 @@
-"""TRL: `trl sft|dpo|kto|reward|grpo|rloo --config file.yaml`, and recipes of projects that stand on it."""
+"""TRL: `trl sft|dpo|kto|reward|grpo|rloo --config file.yaml`, and recipes of projects built on it."""

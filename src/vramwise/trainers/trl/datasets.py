@@ -1,4 +1,4 @@
-"""The datasets that a file names: TRL's own keys, and the mixtures of projects that stand on it."""
+"""The datasets that a file names: TRL's own keys, and the mixtures of projects built on it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Is this one of TRL's training configs? By its keys alone.
 
-`model_name_or_path` stands in files of many tools: LLaMA-Factory's, filters of datasets, scripts for inference. A
+`model_name_or_path` appears in files of many tools: LLaMA-Factory's, filters of datasets, scripts for inference. A
 training file of TRL says how to train, and in no word of another's.
 """
 

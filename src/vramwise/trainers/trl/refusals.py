@@ -1,6 +1,6 @@
 """What TRL's command refuses before anything is loaded: `__post_init__` of its configs, its `env:`, its launcher.
 
-Each refusal is a key to blame and a sentence. What trainers refuse later on stands in the rule refused-arguments.
+Each refusal is a key to blame and a sentence. The rule refused-arguments has what trainers refuse later on.
 """
 
 from __future__ import annotations

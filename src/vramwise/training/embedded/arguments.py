@@ -1,4 +1,4 @@
-"""Keys of TrainingArguments under the embedded engine, for every trainer that stands on them."""
+"""Keys of TrainingArguments under the embedded engine, for every trainer built on them."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _address(tensor: Any) -> int:
 
 
 def record(plan: TrainPlan, error: BaseException, phase: str, *, step: int | None = None) -> Path:
-    """Write `oom.json` and the snapshot into the run's folder. `phase`: where it happened; "eval" is told apart."""
+    """Write `oom.json` and the snapshot into the run's folder. `phase`: where it happened; "eval" is kept apart."""
     folder = Path(plan.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     moment = _witness.moment

@@ -22,7 +22,7 @@ Entry = Callable[[TrainPlan, list[str]], int]
 
 
 def enter(arguments: list[str]) -> int:
-    """`ENTRY PLAN.json WORDS…`: into the trainer; what the user can mend is one sentence and code 2."""
+    """`ENTRY PLAN.json WORDS…`: into the trainer; user errors are one sentence and code 2."""
     name, plan_path, *words = arguments
     try:
         return ENTRIES[name](read_plan(plan_path), [plan_path, *words])

@@ -24,7 +24,7 @@ PLAN_VARIABLE = "VRAMWISE_PLAN"
 def axolotl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
     """The command of one attempt; its config is written beside the other records.
 
-    Axolotl's command starts a process for each card. On several nodes it is told to use torchrun, and where somebody
+    Axolotl's command starts a process for each card. On several nodes it uses torchrun, and where somebody
     else has started this process as one of several, nothing.
     """
     words = [trainer_command("axolotl"), "train", str(write_config(plan))]
@@ -82,7 +82,7 @@ def _batches(plan: TrainPlan) -> Iterator[Edit]:
 
 
 def _paths(document: Document) -> Iterator[Edit]:
-    """Axolotl looks in the working folder only: what stands beside the config is named in full."""
+    """Absolute paths for files beside the config: Axolotl looks in the working folder only."""
     beside = Path(document.path).parent
     model = document.values.get("base_model")
     if isinstance(model, str):

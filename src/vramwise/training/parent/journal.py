@@ -43,7 +43,7 @@ class Journal:
         """Write down one event: into the append-only log first, then beside the plan."""
         entry = {"what": what, **facts}
         self._log.append(entry)
-        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # what matters stands below too
+        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # the report holds what matters too
             log.write("decision", entry)
         if self._plan is not None:
             self._write(self._plan)

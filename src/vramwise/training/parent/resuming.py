@@ -66,7 +66,7 @@ def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) ->
         found = foreign.latest_of_trainer(output_dir)
         return found, [] if found else [_from_the_start("output_dir holds no complete checkpoint")]
     latest = latest_whole(output_dir, lambda marker: not differences(marker.settings, settings))
-    if latest.folder is None:  # of other settings: who asks for it is told which
+    if latest.folder is None:  # of other settings: the error names them
         latest = latest_whole(output_dir)
     why = "; ".join(latest.passed_over)
     if latest.folder is None:

@@ -106,8 +106,8 @@ def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
         for line in misfit_lines(prepared, options):
             say(line)
     if (errors or not fits) and not options.force:
-        mend = f"mend it (vramwise fix {path})" if errors else "change the config as shown"
-        say(f"not started; {mend}, or go on anyway with --force")
+        remedy = f"fix it (vramwise fix {path})" if errors else "change the config as shown"
+        say(f"not started; {remedy}, or start anyway with --force")
         return False
     return True
 

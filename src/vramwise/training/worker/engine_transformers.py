@@ -131,7 +131,7 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
 
 
 def _in_order(run: RunSpec) -> bool:
-    """Whether rows come as they stand in the file."""
+    """Whether rows come in the order of the file."""
     get = run.config.get
     return bool(get("sample_packing_sequentially") or get("curriculum_sampling") or get("order") == "file")
 

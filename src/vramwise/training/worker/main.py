@@ -1,7 +1,7 @@
 """The training process: `python -m vramwise.training.worker.main PLAN.json`.
 
 Sets the plan's variables before torch is imported, trains, saves. Exit codes: 0 done, 75 out of memory (`oom.json`
-says where), 130 and 143 after a signal with a checkpoint saved, 2 for what the user can mend, 1 for everything else.
+says where), 130 and 143 after a signal with a checkpoint saved, 2 for what the user can fix, 1 for everything else.
 """
 
 from __future__ import annotations

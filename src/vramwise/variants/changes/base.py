@@ -33,7 +33,7 @@ class Kind:
     why: str
 
     def to(self, title: str = "", **fields: Any) -> Change:
-        """The change for one run; without a title of its own it is told by what it does in general."""
+        """The change for one run; without a title of its own it has the general one."""
         return Change(id=self.id, title=title or self.what, effect=self.effect, why=self.why, fields=fields)
 
 

@@ -32,7 +32,7 @@ def _named(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} {value}"
 
 
-# RunSpec's field → its new value in words. What is not here is told by the change's own title.
+# RunSpec's field → its new value in words. Fields that are not listed use the change's own title.
 _WORDS: Mapping[str, Callable[[Any], str]] = {
     "gradient_checkpointing": _switch("checkpointing"),
     "activation_offloading": lambda value: _OFFLOADS.get(value, f"activation offloading {value}"),

@@ -23,7 +23,7 @@ class SpeedError:
 class Speed:
     """One optimizer step. Tokens are those of the batches, padding included, over all GPUs.
 
-    `parts`: seconds by kind of work. Seconds stand on a grid of 1 %: nothing finer is claimed.
+    `parts`: seconds by kind of work. Seconds are rounded to a grid of 1 %: nothing finer is claimed.
     """
 
     step_seconds: float

@@ -106,7 +106,7 @@ class SubjectWorkshop:
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _asked(self) -> None:
-        """Count a question: variants are told apart by all their settings."""
+        """Count a question: two variants are the same only if all their settings are."""
         self.effort.spend(ASKED + self._size() // 100)
 
     def _size(self) -> int:

@@ -42,7 +42,7 @@ def _evaluates(args: Arguments, data: bool, why_not: str) -> bool:
 
 
 def _steps(args: Arguments, happens: bool) -> None:
-    """Unset or 0, eval_steps is logging_steps; of strategy `epoch` it has no say."""
+    """Unset or 0, eval_steps is logging_steps; with strategy `epoch` it has no effect."""
     if not happens or args.value("eval_strategy") != "steps":
         args.derive("eval_steps", None, "evaluation is not scheduled by steps", key="eval_steps")
         return

@@ -121,7 +121,7 @@ class Schema:
         return self.aliases(block).get(name, name)
 
     def refuses_unknown(self, block: str) -> bool:
-        """Whether Axolotl stops at a key it does not know in this block; elsewhere it drops it without a word."""
+        """Whether Axolotl stops at a key it does not know in this block; elsewhere it drops it without warning."""
         return block in self._facts["closed_blocks"]
 
     def known_plugins(self) -> tuple[str, ...]:

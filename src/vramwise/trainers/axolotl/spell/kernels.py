@@ -37,7 +37,7 @@ def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """The kernels besides the loss: those that are not wanted are turned off where they stand."""
     wanted = {f"liger_{name}": True for name in value}
     off = [key for name in _LIGER_PARTS if (key := f"liger_{name}") not in wanted and run.config.get(key)]
-    # the old and the new name of one kernel must not stand beside each other, whatever they say
+    # the old and the new name of one kernel must not both be set, whatever their values
     dropped = [key for key in ("liger_swiglu",) if wanted and key in run.config]
     edits = _beside_plugin(run, wanted) if wanted else ()
     if edits is None:

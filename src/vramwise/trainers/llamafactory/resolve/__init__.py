@@ -57,7 +57,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     resolve_absent(args, target)
     added = added_variables(target, document.values)
     run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)
-    # a key that stands twice is refused, which a rule of its own says: none has the last word
+    # a duplicate key is refused, which a rule of its own reports: neither value counts
     run = replace(run, duplicate_keys=())
     if not added or target.alloc_conf is not None:
         return run

@@ -137,7 +137,7 @@ def _added_tokens(args: Arguments) -> None:
 
 
 def _quantization(args: Arguments) -> None:
-    """On the fly, or as the checkpoint is stored: then `quantization_bit` has no say."""
+    """On the fly, or as the checkpoint is stored: then `quantization_bit` has no effect."""
     bits, method = args.value("quantization_bit"), args.value("quantization_method")
     stored = _STORED.search(args.text("model_name_or_path") or "")
     name, key = "quantization", "quantization_bit"

@@ -70,7 +70,7 @@ def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
 
 
 def _labels(args: Arguments, kind: str) -> None:
-    """Prompts have no labels where they stand in a column of their own, unless the file says otherwise."""
+    """Prompts have no labels where they have a column of their own, unless the file says otherwise."""
     name = "labels_on"
     if kind == "sft" and args.value("assistant_only_loss"):
         args.derive(name, "answers", "assistant_only_loss", key="assistant_only_loss")

@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     LLaMA-Factory turns checkpointing on by itself, before the trainer of transformers is there; its own key is
     `disable_gradient_checkpointing`. `gradient_checkpointing: false` is transformers' default and changes nothing: the
     run recomputes every block, about a quarter slower than it would be. The other way round,
-    `gradient_checkpointing_kwargs` count only where `gradient_checkpointing: true` stands beside them, and
+    `gradient_checkpointing_kwargs` count only where `gradient_checkpointing: true` is set beside them, and
     `use_reentrant_gc` and `use_unsloth_gc` only while checkpointing is on.
     """
     config = run.config

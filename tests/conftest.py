@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["nightly", "skipped"]
+pytest_plugins = ["nightly", "other_clock", "skipped"]
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 

@@ -161,7 +161,10 @@ def script_with(argument, kind, way="keyword"):
     else:
         body = _PLAIN
         plain = argument.library == "hf-trainer"
-        parts |= {"config": "TrainingArguments" if plain else "SFTConfig", "trainer": "Trainer" if plain else "SFTTrainer"}
+        parts |= {
+            "config": "TrainingArguments" if plain else "SFTConfig",
+            "trainer": "Trainer" if plain else "SFTTrainer",
+        }
         if not plain:
             parts["trainer_arguments"] += ", peft_config=peft_config"
     return _HEAD + before + body.format(**parts).replace("trainer = ", f"{behind}trainer = ", 1)

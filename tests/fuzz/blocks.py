@@ -81,7 +81,11 @@ def fuzz_blocks(targets, asked, totals, join, keep):
         while (block := blocks.take()) is not None:
             target, start, count = block
             request = {"seed": asked.seed, "start": start, "count": count, "seconds": _LONGEST_S, "until": until}
-            found = run_worker(target, {**request, "failures": asked.failures})
+            try:
+                found = run_worker(target, {**request, "failures": asked.failures})
+            except Exception as error:  # of the target itself: the others go on
+                line = f"the fuzzer's own fault: {error!r}"
+                found = {"executions": count, "cpu": 0.0, "slowest": 0.0, "peak_rss": 0, "failures": [line]}
             with lock:
                 join(totals[target.name], found)
                 blocks.done(target, start, count, found)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["nightly", "skipped"]
+pytest_plugins = ["nightly", "other_clock", "skipped"]
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 
@@ -18,9 +18,14 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.load_profile("steady")
 
 
+# Ten thousand collected tests are no garbage.
+gc.disable()
+
+
 def pytest_collection_finish():
     """Collect garbage seldom, as the program does: its runs are made of many small objects."""
     gc.set_threshold(50_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 `@pytest.mark.nightly` is a whole test. `@pytest.mark.sampled(5)` on a test with many cases: `make test` runs every
 fifth. `@settings(max_examples=examples(300))` on a property: `make test` tries a quarter of them.
 `@pytest.mark.usefixtures("short_searches")` on a test of what is done with the answer of a search: `make test` stops
-the search early.
+the search early. `"brief_searches"` stops it at once, where any variant that fits will do.
 """
 
 from collections import Counter
@@ -28,6 +28,17 @@ def examples(count: int) -> int:
 @pytest.fixture
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches stop at an eighth of their effort. What they have found by then fits, but need not be the fastest."""
+    _shorten(monkeypatch, 8)
+
+
+@pytest.fixture
+def brief_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same at a fiftieth, for a file of tests that search little; one of them may ask for `short_searches`."""
+    if "short_searches" not in request.fixturenames:
+        _shorten(monkeypatch, 50)
+
+
+def _shorten(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     if _everything:
         return
     from vramwise.variants import effort
@@ -36,7 +47,7 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fastest, largest):
         for name in ("ANSWER", "BESIDE", "OPENED"):
             if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(effort, name) // 8)
+                monkeypatch.setattr(module, name, getattr(effort, name) // times)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks

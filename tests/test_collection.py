@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 # Collects with another clock: parameters made from the time differ, without a test that waits for the time to pass.
 COLLECT = """
@@ -41,6 +43,7 @@ def collections(folder, *words, processes=((1, 0), (2, 86_399))):
     return [[line for line in text.splitlines() if "::" in line] for text in listed]
 
 
+@pytest.mark.nightly  # by day the workers of pytest-xdist compare what they have collected, one by another clock
 def test_two_processes_collect_the_same_tests(request):
     """In a run of the whole suite its own collection is one of the two."""
     marks = request.config.option.markexpr
@@ -53,14 +56,27 @@ def test_two_processes_collect_the_same_tests(request):
     assert len(one) == len(other)
 
 
-def test_parameters_of_the_clock_or_of_a_hash_would_be_found(tmp_path):
-    (tmp_path / "test_made.py").write_text(
-        "import gzip, pytest\n"
-        "@pytest.mark.parametrize('data', [gzip.compress(b'x')])\n"
-        "def test_clock(data): pass\n"
-        "@pytest.mark.parametrize('word', {'a', 'b', 'c', 'd', 'e', 'f'})\n"
-        "def test_hash(word): pass\n"
+CLOCK = "import gzip, pytest\n@pytest.mark.parametrize('data', [gzip.compress(b'x')])\ndef test_clock(data): pass\n"
+HASH = "import pytest\n@pytest.mark.parametrize('word', {'a', 'b', 'c', 'd', 'e', 'f'})\ndef test_hash(word): pass\n"
+
+
+def test_workers_that_collect_by_other_clocks_are_compared(tmp_path):
+    (tmp_path / "test_made.py").write_text(CLOCK)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n2", "-p", "other_clock", "-p", "no:cacheprovider", "--rootdir", ".", "."],
+        cwd=tmp_path,
+        env={**clean, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), clean.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert "Different tests were collected" in done.stdout
+
+
+@pytest.mark.nightly  # collects in processes of its own
+def test_parameters_of_the_clock_or_of_a_hash_would_be_found(tmp_path):
+    (tmp_path / "test_made.py").write_text(CLOCK + HASH)
     one, other = collections(tmp_path, "test_made.py", "--rootdir", str(tmp_path))
     different = [first.partition("[")[0] for first, second in zip(one, other, strict=True) if first != second]
     assert set(different) == {"test_made.py::test_clock", "test_made.py::test_hash"}

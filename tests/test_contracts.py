@@ -115,6 +115,7 @@ def _literals(hint):
             yield from _literals(part)
 
 
+@pytest.mark.usefixtures("brief_searches")
 @pytest.mark.parametrize("card", ["12GB", "1GB"])
 def test_new_keeps_its_contract(vramwise, card):
     words = ("new", "HuggingFaceTB/SmolLM2-135M", "--gpu", card, "--method", "lora", "--format", "json")

@@ -113,6 +113,7 @@ def test_the_page_of_fit_names_every_word_that_opens_more():
     assert [word for word in ALLOW if f"`{word}`" not in page] == []
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "configs").mkdir()
     shutil.copy(ROOT / "examples" / "qlora.yml", tmp_path / "config.yml")

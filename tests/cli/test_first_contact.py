@@ -74,6 +74,7 @@ def test_what_fails_on_the_card_will_not_start(vramwise, config):
     assert [one["severity"] for one in found if one["rule"] == "attention-unsupported-card"] == ["error"]
 
 
+@pytest.mark.usefixtures("brief_searches")
 def test_fit_fixes_what_it_can_and_says_so(vramwise, config):
     done = vramwise("fit", config, "--gpu", "t4", "--format", "json")
     assert done.exit_code == 0
@@ -84,6 +85,7 @@ def test_fit_fixes_what_it_can_and_says_so(vramwise, config):
     assert "; your file will not start" in found["verdict"]["text"]
 
 
+@pytest.mark.usefixtures("brief_searches")
 def test_fit_stops_at_what_it_cannot_fix(vramwise, config):
     config.write_text(SMALL + "wandb_watch: false\n")
     done = vramwise("fit", config, "--gpu", "rtx-4090", "--format", "json")
@@ -159,6 +161,7 @@ def test_predict_offers_what_it_simulated_within_a_second(vramwise, config, spen
 # 3. The largest value is the largest with what fit may change.
 
 
+@pytest.mark.nightly  # by day with two layers: tests/fitting/test_fit_answers.py
 def test_the_largest_value_uses_what_fit_may_change(vramwise, config):
     config.write_text(SMALL.replace("micro_batch_size: 2", "micro_batch_size: 8"))
     words = ("fit", config, "--gpu", "2GB", "--max", "sequence_len", "--format", "json")
@@ -176,6 +179,7 @@ def test_the_largest_value_uses_what_fit_may_change(vramwise, config):
 # 4. One answer whichever card is asked about.
 
 
+@pytest.mark.usefixtures("brief_searches")
 def test_the_smallest_card_is_the_same_whichever_card_is_asked_about(vramwise, config):
     config.write_text(SMALL.replace("attn_implementation: flash_attention_2\n", "attn_implementation: sdpa\n"))
     cards = set()

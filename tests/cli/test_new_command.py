@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 WORDS = ("new", MODEL, "--gpu", "rtx-3060", "--method", "lora", "--offline")
 

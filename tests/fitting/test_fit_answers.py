@@ -1,6 +1,7 @@
 """What `fit` says beside the best: where nothing fits, the largest of something, and where others ask it."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from small_runs import FULL, LORA, fitted, small
@@ -106,19 +107,29 @@ def test_training_is_offered_what_keeps_its_result():
     assert all(change.effect != "changes" for one in found for change in one.changes)
 
 
-@pytest.mark.parametrize(
-    ("key", "step"),
-    [("micro_batch_size", 1), ("sequence_len", 64), ("lora_r", None), ("gradient_accumulation_steps", 0)],
-)
+@cache
+def largest(key, *keep):
+    return fit(small(LORA, 6), maximise=key, keep=keep).best
+
+
+def test_what_has_no_largest_value_is_refused():
+    with pytest.raises(VramwiseError, match="choose one of micro_batch_size, sequence_len, lora_r, model"):
+        fit(small(LORA, 6), maximise="gradient_accumulation_steps")
+
+
+def test_the_largest_value_uses_what_may_change():
+    combined = largest("sequence_len")
+    kept = largest("sequence_len", "micro_batch_size", "gradient_checkpointing", "optimizer")
+    assert len(combined.attempt.edits) > 1
+    assert combined.run.shapes.sequence_len > kept.run.shapes.sequence_len
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("key", "step"), [("sequence_len", 64), ("lora_r", None), ("micro_batch_size", 1)])
 def test_the_largest_that_fits_is_the_last_that_does(key, step):
-    subject = small(LORA, 6)
-    if step == 0:
-        with pytest.raises(VramwiseError, match="choose one of micro_batch_size, sequence_len, lora_r, model"):
-            fit(subject, maximise=key)
-        return
-    found = fit(subject, maximise=key)
-    value = found.best.attempt.document.values[key]
-    assert found.best.fits
+    subject, best = small(LORA, 6), largest(key)
+    value = best.attempt.document.values[key]
+    assert best.fits
     assert not fits_with(subject, key, value * 2 if step is None else value + step)
 
 

@@ -95,7 +95,7 @@ class Bench:
         os.chdir(self.folder)
         for name in [name for name in os.environ if name.endswith("ALLOC_CONF") or name.startswith(("HF_", "XDG_"))]:
             del os.environ[name]
-        os.environ.update(HOME=str(self.folder), HF_HUB_OFFLINE="1", NO_COLOR="1")
+        os.environ.update(HOME=str(self.folder), HF_HUB_OFFLINE="1", NO_COLOR="1", VRAMWISE_TRACE="0")
         import vramwise.facts.torch
         import vramwise.targets
 

@@ -127,7 +127,7 @@ def _replayed(target, files, asked):
 def _fuzzed(chosen, asked):
     """The corpus, then rounds in which every target has a turn, the longest first: no job waits for another at the end."""
     kept = _kept(asked.totals)
-    totals = {target.name: kept.get(target.name) or _nothing() for target in chosen}
+    totals = {target.name: {**_nothing(), **kept.get(target.name, {})} for target in chosen}
     seconds = 1e9 if asked.inputs else asked.seconds
     share = seconds * asked.jobs / sum(target.share for target in chosen)
     left = {target.name: share * target.share for target in chosen}
@@ -144,7 +144,7 @@ def _fuzzed(chosen, asked):
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
         if asked.minutes:
-            fuzz_blocks(chosen, asked, totals, _join)
+            fuzz_blocks(chosen, asked, totals, _join, lambda: _keep(asked.totals, totals))
             return totals
         while any(goes_on(target) for target in chosen):
             list(each(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
@@ -189,7 +189,7 @@ def _keep(name, totals):
 
 
 def _nothing():
-    return {"executions": 0, "next": 0, "cpu": 0.0, "slowest": 0.0, "peak_rss": 0, "failures": []}
+    return {"executions": 0, "next": 0, "cpu": 0.0, "slowest": 0.0, "peak_rss": 0, "failures": [], "checks": {}}
 
 
 def _join(total, done):
@@ -197,6 +197,8 @@ def _join(total, done):
     total["cpu"] += done["cpu"]
     total["slowest"] = max(total["slowest"], done["slowest"])
     total["peak_rss"] = max(total["peak_rss"], done["peak_rss"])
+    for check, count in done.get("checks", {}).items():
+        total["checks"][check] = total["checks"].get(check, 0) + count
     total["failures"] += [line for line in done["failures"] if line not in total["failures"]]
 
 

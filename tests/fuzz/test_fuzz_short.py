@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = {
     "configs": "check,fix,foreign,keys-check,keys-fix,keys-predict,names,project,stack,values,what-if,options,lookup,fit",
     "files": "check-gpu,predict,model,lengths,deepspeed,accelerate,fsdp,data-json,data-csv,data-parquet,tokenizer,"
-    "dataset-info,snapshot,trace,log,failed-run,records,plan,page,mcp,scripts,notebooks",
+    "dataset-info,snapshot,trace,log,failed-run,records,plan,page,mcp,scripts,notebooks,arguments",
 }
 # Fresh inputs of a target.
 FEW, MANY = 3, 100

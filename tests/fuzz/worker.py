@@ -10,6 +10,7 @@ import struct
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.fuzz.bench import LIMIT_S, Bench, Failure, crash
@@ -35,12 +36,12 @@ def main(arguments):
 
 
 def fuzz(bench, target, asked):
-    """Executions from `start` on, until `count` are done or `seconds` of processor time are over."""
+    """Executions from `start` on, until `count` are done, `seconds` of processor time are over or it is `until`."""
     found = Found(asked["failures"], target)
     progress = os.open(asked["progress"], os.O_RDWR | os.O_CREAT)
-    end = _spent() + asked["seconds"]
-    index, slowest, growth = asked["start"], 0.0, Growth()
-    while index < asked["start"] + asked["count"] and _spent() < end:
+    end, until = _spent() + asked["seconds"], asked.get("until", float("inf"))
+    index, slowest, growth, checks = asked["start"], 0.0, Growth(), Counter()
+    while index < asked["start"] + asked["count"] and _spent() < end and time.monotonic() < until:
         os.pwrite(progress, struct.pack("q", index), 0)
         data, check = target.case(asked["seed"], index)
         failure, spent = _timed(bench, target, check, data)
@@ -48,11 +49,12 @@ def fuzz(bench, target, asked):
         if failure is not None:
             found.keep(failure, data, check=check, seed=asked["seed"], index=index, argv=bench.argv)
         index += 1
+        checks[check] += 1
         growth.after(index - asked["start"])
     grown = growth.failure(target.name, asked["start"])
     if grown is not None:
         found.say(grown, name=f"seed {asked['seed']} from index {asked['start']}", check="any", argv=())
-    return _summary(index - asked["start"], slowest, found)
+    return {**_summary(index - asked["start"], slowest, found), "checks": checks}
 
 
 def replay(bench, target, asked):

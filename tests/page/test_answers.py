@@ -151,6 +151,7 @@ def test_the_chart_draws_what_was_predicted(answers):
     assert max(reserved) * found["data"]["unit"] == prediction.needs.peak_reserved_bytes
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_fit_gives_the_text_of_the_same_search(answers):
     heard = []
     found = ask(answers, "fit", progress=lambda done, of: heard.append((done, of)))
@@ -175,6 +176,7 @@ def test_the_report_is_a_whole_page(answers):
     assert "mine.yml" in page
 
 
+@pytest.mark.usefixtures("brief_searches")
 def test_a_config_from_a_few_words(answers):
     wishes = {"model": "HuggingFaceTB/SmolLM2-135M", "method": "qlora", "sequence_len": 1024, "batch": 8}
     found = ask(answers, "start", wishes=wishes)
@@ -186,7 +188,7 @@ def test_a_config_from_a_few_words(answers):
         assert ask(answers, "start", wishes=wrong)["ok"] is False
 
 
-@pytest.mark.usefixtures("short_searches")
+@pytest.mark.usefixtures("brief_searches")
 def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
     offered = [one["name"] for one in ask(answers, "catalogue")["trainers"] if one["composes"]]
     assert offered == ["axolotl", "llamafactory", "unsloth", "trl"]

@@ -9,7 +9,7 @@ from vramwise.api import Options, check, fit, new
 from vramwise.errors import VramwiseError
 from vramwise.options import Text
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 CARD = "rtx-4090"
 ANSWER = "a fine answer " * 30
@@ -43,7 +43,7 @@ def data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, row in ROWS.items():
         long = json.dumps(row).replace(ANSWER, ANSWER * 40)
-        (tmp_path / f"{name}.jsonl").write_text("\n".join([json.dumps(row)] * 299 + [long]))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join([json.dumps(row)] * 119 + [long]))
     (tmp_path / "odd.jsonl").write_text('{"foo": "bar"}\n')
     return tmp_path
 
@@ -79,7 +79,6 @@ def test_what_stops_the_trainer_is_told(data):
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", AXOLOTL_TYPES)
 def test_formats_become_axolotls_types(data, kind):
@@ -140,6 +139,7 @@ def test_a_card_without_bf16_gets_fp16_and_sdpa():
     assert "T4 has no bf16" in found.text
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_several_cards_are_spread_over_and_launched():
     found = new("Qwen/Qwen3-4B", Options(gpu="8xrtx-4090", trainer="trl"), method="full")
     assert found.fits

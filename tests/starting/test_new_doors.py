@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from installed import needs
 from vramwise.api import Options, new
 from vramwise.page.answers import Answers
 
+pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 
 

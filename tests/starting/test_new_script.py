@@ -7,6 +7,7 @@ import pytest
 
 from vramwise.api import Options, new
 
+pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 CHAT = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho " * 50}]}
 ROWS = {
@@ -21,7 +22,7 @@ ROWS = {
 def script(request, tmp_path, monkeypatch):
     """The script for a format."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[request.param])] * 250))
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[request.param])] * 60))
     return new(MODEL, Options(gpu="8GB", trainer="trl"), data="data.jsonl", method="qlora", script=True)
 
 
@@ -52,12 +53,14 @@ def test_the_script_is_read_as_what_was_chosen(script):
     assert run.loading.quantization == "4bit"
     assert said["load_dataset"]["data_files"] == "data.jsonl"
     assert ("DPOConfig" in said) == (run.objective.rl == "dpo")
+    # the allocator is set before torch is imported
+    assert script.text.index("os.environ") < script.text.index("import torch")
 
 
 def test_script_and_config_are_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 50}]
-    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps({"messages": turns})] * 250))
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps({"messages": turns})] * 60))
     options = Options(gpu="8GB", trainer="trl")
     script, config = (new(MODEL, options, data="data.jsonl", method="lora", script=form) for form in (True, False))
     assert script.prediction.needs.highest_reserved_bytes == config.prediction.needs.highest_reserved_bytes
@@ -73,8 +76,3 @@ def test_columns_are_mapped_to_those_that_trl_reads(tmp_path, monkeypatch):
     mapped = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda))
     row = eval(compile(ast.Expression(mapped), "script", "eval"))(ROWS["alpaca"])
     assert row == {"prompt": "Say\n\nit", "completion": "Yes " * 50}
-
-
-def test_the_allocator_is_set_before_torch_is_imported(script):
-    text = script.text
-    assert text.index("os.environ") < text.index("import torch")

@@ -8,6 +8,7 @@ import pytest
 from vramwise.api import Options, check, new
 from vramwise.errors import VramwiseError
 
+pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 ROWS = {
     "alpaca": {"instruction": "Say", "input": "it", "output": "Yes " * 50},
@@ -38,7 +39,7 @@ class Tokenizer:
 
 def made(kind, tmp_path, monkeypatch, **asked):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[kind])] * 250))
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[kind])] * 60))
     return new(MODEL, Options(gpu="8GB", trainer="unsloth"), data="data.jsonl", **asked)
 
 

@@ -233,6 +233,8 @@ def test_the_default_targets_of_the_commands_file_are_a_list_of_names():
 def test_a_model_that_is_no_name_is_no_traceback():
     assert dynamic_checkpoint(7) is None
     assert dynamic_checkpoint(["unsloth/Llama-3.2-1B"]) is None
+    subject = open_subject(Text("model_name_or_path: .inf\nmax_seq_length: 256\n"), Options(trainer="unsloth"))
+    assert (subject.run.base_model, subject.model) == (None, None)
 
 
 def test_the_embedded_engine_says_that_it_cannot_train_a_file():

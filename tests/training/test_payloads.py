@@ -74,6 +74,7 @@ def test_a_file_that_would_run_code_is_refused_in_one_sentence(trained, changed,
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.nightly  # by day the same file is refused in this process
 def test_from_the_command_line(trained, changed, tmp_path):
     path = changed("optimizer.pt", lambda path: torch.save(Payload(tmp_path / "ran"), path))
     config, _ = trained

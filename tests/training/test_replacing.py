@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import CONFIG, make_folder, prepared, write_config
+from tiny_runs import CONFIG, make_folder, prepared, train_here, write_config
 
+from installed import needs
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.own_files import LIST, own_files, recorded
 from vramwise.training.parent.replacing import refuse_replacing, replaced_files
@@ -203,7 +204,17 @@ def test_a_damaged_list_counts_for_nothing(folder, text):
 # Real runs of the embedded engine
 
 
-@pytest.mark.sampled(2)
+@needs("torch", "transformers")
+def test_every_file_of_a_run_is_known(tmp_path):
+    folder = make_folder(tmp_path, samples=8)
+    train_here(write_config(folder, max_steps=1, save_strategy="steps", save_steps=1))
+    written = {path.name for path in (folder / "out").iterdir() if path.is_file() and not path.name.startswith(".")}
+    assert "model.safetensors" in written
+    patterns = files_of("transformers", adapter=False, custom_code=False)
+    assert {name for name in written if not matches(name, patterns)} <= {"memory.jsonl"}  # only appended to
+
+
+@pytest.mark.nightly  # three processes each that import torch
 @pytest.mark.parametrize("adapter", [None, "lora"])
 def test_every_file_of_a_real_run_is_known_and_may_be_replaced_by_the_next(tmp_path, adapter):
     pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")

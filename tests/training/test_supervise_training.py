@@ -158,6 +158,7 @@ def test_kill_9_at_random_moments_loses_nothing(tmp_path, undisturbed, server, k
     assert losses(tmp_path, "eval_loss") == losses(folder, "eval_loss")
 
 
+@pytest.mark.nightly  # by day a stub gets the signal (test_supervise.py), and the callback in the worker (test_stop.py)
 def test_sigterm_saves_a_checkpoint_and_the_run_goes_on(tmp_path, undisturbed, server):
     folder, _ = undisturbed
     plan = plan_in(tmp_path, save_steps=1000)

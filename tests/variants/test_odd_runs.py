@@ -6,6 +6,8 @@ import pytest
 import varied
 
 from vramwise.errors import VramwiseError
+from vramwise.options import Options, Text
+from vramwise.subject import open_subject
 from vramwise.variants.axes import ALLOW, opened
 
 ODD = (
@@ -34,3 +36,12 @@ def test_odd_values_end_in_choices_or_a_sentence(key):
             for change in axis.choices(subject.run):
                 spelling = subject.trainer.spell(subject.run, change)
                 assert spelling is None or spelling.edits or spelling.command, (value, change.id)
+
+
+@pytest.mark.parametrize("version", ["1.14.0", "1.16.0"])
+def test_rows_of_one_token_have_a_size_and_a_time(version):
+    """Their losses are of no rows at all."""
+    text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\ndataset_name: x/y\nmax_length: 1\noutput_dir: out\n"
+    subject = open_subject(Text(text), Options(gpu="rtx-4090", trainer="trl:sft", versions=(f"trl=={version}",)))
+    assert subject.prediction().fits
+    assert subject.speed().step_seconds > 0

@@ -22,10 +22,13 @@ _SAVED_BY_ENTROPY = 4
 
 
 def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
-    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known."""
+    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
+
+    Rows of one token have none, and their only slice is empty.
+    """
     rows, tokens, width = hidden.shape
     count = rows * (tokens - 1)
-    labelled = count if t.labelled is None else max(1, min(t.labelled, count))
+    labelled = max(1, count if t.labelled is None else min(t.labelled, count))
     shifted = narrow(t, hidden, (rows, tokens - 1, width))
     flat = view(t, contiguous(t, shifted) if rows > 1 else shifted, (count, width))
     del shifted

@@ -54,7 +54,7 @@ def _refused(bench, data):
 
 
 def _add(verb, about, share, checks):
-    """The shares are such that the three go through the walk in about the same time."""
+    """The shares are such that `check` and `fix` go through the walk in about the same time; `predict` takes longest."""
     add(
         name=f"keys-{verb}",
         about=f"every key of every trainer × a value of every kind → {about}",
@@ -69,7 +69,7 @@ def _add(verb, about, share, checks):
 _add(
     "check",
     "`check`: text, resolved, JSON, as a JSON file, in Python",
-    8,
+    18,
     {
         "text": _run("check", "--no-predict", "--pedantic"),
         "json": _run("check", "--no-predict", "--format", "json", how="command_json"),
@@ -82,7 +82,7 @@ _add(
 _add(
     "predict",
     "`predict`: a card, two, the embedded engine, in Python; `check --gpu` without prediction",
-    20,
+    10,
     {
         "card": _run("predict", "--gpu", "24GB", "--format", "json", how="command_json"),
         "cards": _run("predict", "--gpus", "2", "--gpu", "h100"),
@@ -92,4 +92,4 @@ _add(
         "check": _run("check", "--gpu", "rtx-4090", "--no-predict", "--format", "sarif", how="command_json"),
     },
 )
-_add("fix", "`fix`, safe and unsafe", 15, {"safe": fixed(unsafe=False), "unsafe": fixed(unsafe=True)})
+_add("fix", "`fix`, safe and unsafe", 24, {"safe": fixed(unsafe=False), "unsafe": fixed(unsafe=True)})

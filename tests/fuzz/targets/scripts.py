@@ -1,10 +1,13 @@
-"""Training scripts and notebooks → every verb that reads them: damaged ones, odd Python, notebooks of a wrong shape."""
+"""Training scripts and notebooks → every verb that reads them: damaged ones, odd Python, notebooks of a wrong shape,
+and every argument of a training call with a value of every kind."""
 
 import json
 
 from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text, odd_value
+from tests.fuzz.script_arguments import walk
 from tests.fuzz.seeds import ROOT
 from tests.fuzz.targets import add
+from tests.fuzz.targets.making_configs import write_model
 
 _SCRIPT = """\
 import argparse, os, sys, torch, yaml
@@ -13,7 +16,7 @@ from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, HfArgumentParser, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 parser = argparse.ArgumentParser()
-parser.add_argument("--model", default="Qwen/Qwen3-0.6B")
+parser.add_argument("--model", default="model")
 parser.add_argument("--batch", type=int, default=2)
 flags = parser.parse_args()
 @dataclass
@@ -39,6 +42,7 @@ args.gradient_checkpointing = not args.packing
 trainer = SFTTrainer(model=model, args=args, train_dataset=[])
 trainer.train()
 """
+_EXAMPLE = ROOT / "examples" / "train_qlora.py"
 _LINES = (
     "!pip install trl=={0} {1}",
     "%%bash",
@@ -101,7 +105,7 @@ def _deep(rng):
 
 def script(rng):
     """A script: damaged, with odd lines, or with one expression that is too much."""
-    text = _SCRIPT if rng.random() < 0.8 else (ROOT / "examples" / "train_qlora.py").read_text()
+    text = _SCRIPT if rng.random() < 0.97 else _EXAMPLE.read_text()  # its model takes long to predict
     kind = rng.random()
     if kind < 0.5:
         return rng.choice(_HEADS) + lines_changed(rng, text, _SCRIPT, _line).encode("utf-8", "replace")
@@ -137,6 +141,7 @@ def notebook(rng):
 
 def _verb(name, *words):
     def run(bench, data, extension):
+        write_model(bench)
         bench.command(name, bench.write(f"train.{extension}", data), *words)
 
     return run
@@ -144,6 +149,7 @@ def _verb(name, *words):
 
 def _checks(extension):
     verbs = {
+        "read": _verb("check", "--no-predict", "--show-resolved"),
         "check": _verb("check", "--gpu", "rtx-4090"),
         "fix": _verb("fix", "--diff", "--unsafe-fixes", "--gpu", "rtx-4090"),
         "predict": _verb("predict", "--gpu", "rtx-4090", "--offline", "--format", "json"),
@@ -154,5 +160,27 @@ def _checks(extension):
     return {name: lambda bench, data, run=run: run(bench, data, extension) for name, run in verbs.items()}
 
 
-add(name="scripts", about="training scripts", extension="py", make=script, checks=_checks("py"))
-add(name="notebooks", about="notebooks", extension="ipynb", make=notebook, checks=_checks("ipynb"))
+def _as_notebook(bench, data):
+    """The same source as the cells of a notebook, cut where its calls begin."""
+    head, middle, body = data.decode("utf-8", "replace").partition("parser =")
+    cells = [{"cell_type": "code", "source": source} for source in (head, middle + body)]
+    _verb("check", "--no-predict")(bench, json.dumps({"cells": cells}).encode(), "ipynb")
+
+
+add(name="scripts", about="training scripts", extension="py", make=script, checks=_checks("py"), share=2)
+add(name="notebooks", about="notebooks", extension="ipynb", make=notebook, checks=_checks("ipynb"), share=2)
+add(
+    name="arguments",
+    about="every argument of a training call × a value of every kind, in a script or a notebook",
+    extension="py",
+    make=script,
+    walk=walk,
+    share=10,
+    checks={
+        "read": _checks("py")["read"],
+        "predict": _checks("py")["predict"],
+        # Without a card: what remedies would give is predicted for other targets.
+        "fix": lambda bench, data: _verb("fix", "--diff", "--unsafe-fixes")(bench, data, "py"),
+        "notebook": _as_notebook,
+    },
+)

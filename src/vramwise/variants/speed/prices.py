@@ -44,7 +44,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
     if moved < rates.cache_bytes:
         streamed /= costs.cached
     computed = 0.0
-    if family in ("product", "grouped product"):
+    if family in ("product", "grouped product") and kernel.flops:
         share = busy_share(*kernel.dims, rates.multiprocessors)
         computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * costs.sustained * share)
     elif family in _COMPUTING:

@@ -51,7 +51,8 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     else:
         config = arguments_config(document, words)
     args = Arguments(Fields(config, "Unsloth"), words, defaults)
-    args.put("base_model", "model_name_or_path", config.get("model_name_or_path"), why="no model is named")
+    named = config.get("model_name_or_path")
+    args.put("base_model", "model_name_or_path", named if isinstance(named, str) else None, why="no model is named")
     resolve_sharding(args, target, files)
     resolve_batch(args)
     resolve_dtypes(args, target)

@@ -119,7 +119,7 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
             layer,
             parts.part(
                 "layers", kind, f"{trace.layers}.{layer}.", f"layers.{layer}",
-                builder.kernel(f"{trace.layers}.{layer}.", layer),
+                builder.attentions.kernel(f"{trace.layers}.{layer}.", layer),
             ),
         )
         for layer, kind in enumerate(trace.kinds)
@@ -140,7 +140,7 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         packed=run.shapes.packing_rows != "none",
         packed_eval=run.evaluation.eval_sample_packing,
         trained=builder.trained_blocks(),
-        masked=not (run.kernels.attn_implementation == "sdpa" and builder.varlen()),
+        masked=not (run.kernels.attn_implementation == "sdpa" and builder.attentions.varlen()),
         start=start,
         shown=_shown(trace.modes[parts.mode]["all"], start),
     )

@@ -12,7 +12,7 @@ from vramwise.errors import VramwiseError
 from vramwise.types import ModelSpec
 from vramwise.types.model import Trace
 
-FORMAT = 1
+FORMAT = 2
 # as for models that families describe
 _MOST_LAYERS, _MOST_STEPS, _MOST_PARAMETERS, _LARGEST = 320, 50_000, 200_000, 2**31
 _CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del"}
@@ -47,6 +47,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     kinds = tuple(document["kinds"])
     mode = next(iter(document["modes"].values()))["all"]
     windows = [layer["window"] for layer in mode["layers"]]
+    calls = [row for layer in mode["layers"] for row in layer["steps"] if row["k"] == "attention"]
     tail = mode["tail"]
     capped = any(word.startswith("tanh") for word in tail)
     trace = Trace(
@@ -72,6 +73,8 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         sliding_window=next((window for window in windows if window), None),
         layer_types=types if any(windows) else (),
         final_logit_softcapping=30.0 if capped else None,
+        attn_logit_softcapping=50.0 if any(row["softcap"] for row in calls) else None,
+        attention_dropout=max((row.get("dropout", 0.0) for row in calls), default=0.0),
         trace=trace,
     )
 
@@ -121,7 +124,7 @@ def _check_node(node: Mapping[str, Any], inputs: int, results: int) -> None:
     for row in node["b"]:
         if row[0] == "del":
             _wanted(0 <= _whole(row[1]) < made, "backward steps")
-        else:
+        elif row[0] != "use":
             _form(row[1], row[2])
             made += 1
     for row in node["g"]:

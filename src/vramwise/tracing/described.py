@@ -6,8 +6,17 @@ from typing import Any
 
 import torch
 
-_PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten._grouped_mm.", "aten.convolution")
+_PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution")
 _SUMS = ("aten.sum.", "aten.mean.", "aten.var", "aten.std", "aten.norm.", "aten.amax.", "aten.linalg_vector_norm")
+# Backward steps write into zeros that they have just made. Under a dispatch mode, which counts as a tensor subclass,
+# torch uses the ops that copy instead (`isTensorSubclassLike` in FunctionsManual.cpp).
+_WRITES_IN_PLACE = (
+    "aten.index_put.",
+    "aten.index_add.",
+    "aten.scatter.",
+    "aten.scatter_add.",
+    "aten.masked_scatter.",
+)
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -36,12 +45,25 @@ def heads_first(tensor: torch.Tensor) -> bool:
     return bool(tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1)
 
 
-def besides(name: str, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:
-    """What a card's kernel needs besides its results: a product's workspace, a split sum's staging, softmax's copy."""
+def writes_in_place(name: str) -> bool:
+    """Whether a backward step's op writes into its first argument on a card."""
+    return name.startswith(_WRITES_IN_PLACE)
+
+
+def besides(name: str, args: Any, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:
+    """What a card's kernel needs besides its results: a product's workspace, a split sum's staging, softmax's copy,
+    buffers of sorts and of grouped products."""
     if name.startswith(_PRODUCTS):
         return ["mm"]
     if name.startswith("aten.addmm."):
         return ["addmm"]
+    if name.startswith("aten._grouped_mm."):
+        return ["grouped", max(item.shape[0] for item in inputs if item.dim() < 2 or item.dim() == 3)]
+    if name.startswith("aten.sort.") and inputs:
+        return ["sort", inputs[0].numel()]
+    if name.startswith(("aten.index_put.", "aten.index_put_.", "aten._index_put_impl_.")):
+        rows = max((item.numel() for item in tensors_in(args[1])), default=0)
+        return ["accumulate", rows] if len(args) > 3 and args[3] else []
     if name.startswith(_SUMS) and inputs and made:
         along = inputs[0].shape[-1:] != made[0].shape[-1:]
         return ["sum", inputs[0].numel() // max(made[0].numel(), 1), int(along)]

@@ -12,7 +12,7 @@ from vramwise.tracing.merging import check, merge, sizes
 from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
-FORMAT = 1
+FORMAT = 2
 # The type of weights, what of them is kept in fp32 (by Axolotl, or by PEFT under a quantised base), autocast.
 MODES = (
     "bf16, autocast",

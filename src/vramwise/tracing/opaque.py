@@ -119,7 +119,15 @@ def dropout(recorder: Recorder, x: Any, p: float = 0.5, training: bool = True, i
 
 
 def attention(
-    recorder: Recorder, query: Any, key: Any, value: Any, mask: Any, window: int | None, softcap: Any, sinks: Any
+    recorder: Recorder,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    window: int | None,
+    softcap: Any,
+    sinks: Any,
+    rate: float,
 ) -> torch.Tensor:
     """transformers' attention interface: the result has tokens before heads."""
 
@@ -135,7 +143,7 @@ def attention(
         tensors.append(sinks)
     return call(
         recorder, "attention", make, tensors, window=window, softcap=softcap is not None, masked=mask is not None,
-        sinks=sinks is not None,
+        sinks=sinks is not None, dropout=float(rate),
     )  # fmt: skip
 
 

@@ -58,7 +58,8 @@ def _attend(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, dropout: float = 0.0,
     sliding_window: int | None = None, softcap: Any = None, s_aux: Any = None, **_: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    return attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux), None
+    out = attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux, dropout)
+    return out, None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vramwise.tracing.described import besides, heads_first, storage_of, tensors_in, type_of
+from vramwise.tracing.described import besides, heads_first, storage_of, tensors_in, type_of, writes_in_place
 
 Raw = dict[str, Any]
 
@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         raw: Raw = {"k": "op", "f": str(func).removeprefix("aten."), "i": names, "o": []}
         for item in made:
             raw["o"].append(self.described(item, sources.get(storage_of(item))))
-        raw["x"] = besides(str(func), inputs, made)
+        raw["x"] = besides(str(func), args, inputs, made)
         self.write(raw, made, edges)
         return out
 
@@ -238,18 +238,31 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
             self._begin(node)
         sources = {storage_of(item) for item in inputs}
         out = func(*args, **kwargs)
-        made = tensors_in(out)
         if self._steps is None:
             return out
-        for item in made:
+        for item in tensors_in(out):
             if storage_of(item) in sources:
+                continue
+            flags = besides(str(func), args, inputs, [item])
+            if writes_in_place(str(func)) and storage_of(inputs[0]) in self._made:
+                self._replaced(inputs[0], item, flags)
                 continue
             name = self._new(item)
             number = len(self._local)
             self._local[name] = number
             self._made[storage_of(item)] = number
-            self._steps.append(["new", type_of(item), list(item.shape), *besides(str(func), inputs, [item])])
+            self._steps.append(["new", type_of(item), list(item.shape), *flags])
         return out
+
+    def _replaced(self, before: torch.Tensor, after: torch.Tensor, flags: list[Any]) -> None:
+        """A tensor that the node made is written into on a card; here another takes its place."""
+        assert self._steps is not None
+        number = self._made[storage_of(before)]
+        self._local.pop(self._names.get(id(before), ""), None)
+        self._local[self._new(after)] = number
+        self._made[storage_of(after)] = number
+        if flags:
+            self._steps.append(["use", *flags])
 
     def _finished(self, key: int, given: Any, received: Any) -> None:
         """A node is done: which of its results are new, which are the gradient it got, which lie in its memory."""

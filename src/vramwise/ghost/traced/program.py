@@ -147,6 +147,8 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
             if item[0] == "del":
                 if item[1] not in handed:
                     steps.append(("del", item[1]))
+            elif item[0] == "use":
+                steps.append(("use", flags(item[1:])))
             else:
                 steps.append(("new", *form(item[1:3]), flags(item[3:])))
         edges = tuple([None if item is None or item == "?" else register(item) for item in row["e"]])

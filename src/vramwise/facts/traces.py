@@ -98,6 +98,8 @@ def _check(document: Mapping[str, Any]) -> None:
         _wanted(all(isinstance(word, str) for word in way["tail"]), "tail")
         for program in (way["before"], way["after"], *way["layers"]):
             _check_program(program)
+        made = {item[0] for step in way["before"]["steps"] for item in step.get("o", ())}
+        _wanted(set(way["before"]["held"]) <= made, "held tensors")
 
 
 def _check_program(program: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> d
         raise Lost("a layer is given what another layer made")
     before = _program(rows[: cuts[0].begin], [traced.ids], cuts[0].hidden, "")
     before["shown"] = [name for name in dict.fromkeys(outer) if name in _made(before["steps"])]
+    before["held"] = _held(rows, cuts[-1].end, _made(before["steps"]))
     after = _program(rows[cuts[-1].end : at], [cuts[-1].result], rows[at]["i"][0], "")
     return {
         "before": before,
@@ -46,6 +47,13 @@ def _layer(cut: Cut, rows: list[Raw], layers: str) -> Program:
     windows = [row.get("window") for row in found["steps"] if row["k"] == "attention"]
     found["window"] = next((window for window in windows if window), None)
     return found
+
+
+def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:
+    """What the code's variables hold until after the layers, which end there, in the order they let go of it."""
+    gone = [row["i"][0] for row in rows[:end] if row["k"] == "del"]
+    late = [row["i"][0] for row in rows[end:] if row["k"] == "del"]
+    return [name for name in dict.fromkeys(late) if name in made.difference(gone)]
 
 
 def _made(steps: list[Raw]) -> set[str]:

@@ -59,10 +59,15 @@ class TracedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedBody(Body):
-    """A model without its head. `shown`: for each kind of block, the registers that its blocks are given."""
+    """A model without its head.
+
+    `shown`: for each kind of block, the registers that its blocks are given. `held`: registers that the model's own
+    variables hold until the last norm has run, in the order in which they let go.
+    """
 
     start: TracedPart
     shown: tuple[tuple[int, ...], ...]
+    held: tuple[int, ...]
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -78,7 +83,7 @@ class TracedBody(Body):
                 masks.update(self._masks(t, attention_mask, Tensor(None, (), 0, self.embed.dtype), padded))
                 t.mark("activations", "rotary tables")
 
-        first, every = self._begin(t, ids, leaves, make_masks)
+        first, every, held = self._begin(t, ids, leaves, make_masks)
         make_masks()
         tables: dict[str, Any] = dict.fromkeys(("full", "sliding"), every)
         del every
@@ -86,14 +91,16 @@ class TracedBody(Body):
         hidden = self._through_blocks(t, first, tables, masks)
         t.mark("activations", "final norm")
         hidden = self.norm(t, hidden)
+        while held:
+            held.pop()
         masks.clear()
         tables.clear()
         return hidden
 
     def _begin(
         self, t: Tape, ids: Tensor, leaves: list[Tensor], masks: Callable[[], None]
-    ) -> tuple[list[Tensor], Given]:
-        """What goes into the first block, alone in a list, and what all blocks are given."""
+    ) -> tuple[list[Tensor], Given, Registers]:
+        """What goes into the first block, alone in a list, what all blocks are given, and what is held meanwhile."""
         wants = self.input_grads and t.grad_enabled
         seen: list[bool] = []
 
@@ -110,4 +117,4 @@ class TracedBody(Body):
         if self.tables_by_product:  # in the run's release of transformers, whichever was traced
             t.workspace()
         given = tuple([tuple([registers[place] for place in places]) for places in self.shown])
-        return [hidden], given
+        return [hidden], given, [registers[place] for place in reversed(self.held)]

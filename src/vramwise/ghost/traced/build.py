@@ -98,15 +98,15 @@ def _full(name: str, start: str) -> str:
     return name[2:].replace("@.", start, 1) if name[2:].startswith("@.") else name[2:]
 
 
-def _shown(rows: Mapping[str, Any], start: TracedPart) -> tuple[tuple[int, ...], ...]:
-    """For each kind of block, where its arguments are among the registers of what comes before the blocks."""
+def _registers(rows: Mapping[str, Any], start: TracedPart) -> Mapping[str, int]:
+    """Where the tensors of what comes before the blocks are among its registers, by name."""
     program = start.trained.at(1, 64)  # registers have the same numbers for every batch
     names: Sequence[str] = [*rows["before"]["given"], *rows["before"]["parameters"]]
     known = {name: place for place, name in enumerate(dict.fromkeys(names))}
     for row, step in zip(rows["before"]["steps"], program.steps, strict=True):
         for item, result in zip(row.get("o", ()), step.results, strict=True):
             known[item[0]] = result.register
-    return tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]])
+    return known
 
 
 def traced_body(builder: Builder, trace: Trace) -> TracedBody:
@@ -126,6 +126,8 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
     ]  # fmt: skip
     kinds, windows = builder.windows()
     start = parts.part("before", 0, "", "")
+    rows = trace.modes[parts.mode]["all"]
+    known = _registers(rows, start)
     return TracedBody(
         embed=builder.weights.by_name[f"{trace.embedding}.weight"],
         blocks=blocks,
@@ -142,5 +144,6 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         trained=builder.trained_blocks(),
         masked=not (run.kernels.attn_implementation == "sdpa" and builder.attentions.varlen()),
         start=start,
-        shown=_shown(trace.modes[parts.mode]["all"], start),
+        shown=tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]]),
+        held=tuple([known[name] for name in rows["before"]["held"]]),
     )

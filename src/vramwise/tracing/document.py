@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ _PLAIN = (int, float, str, bool, type(None))
 _SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
 
 
-def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
-    """The trace of the model of a config.json, in these modes."""
+def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
+    """The trace of the model of a config.json, in these modes. `code`: the folder that its own code is run from."""
     import transformers
 
     found: dict[str, Any] = {
@@ -40,7 +41,7 @@ def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
     failed: dict[str, Exception] = {}
     for mode in modes:
         try:
-            made[mode] = _mode(config, mode, found)
+            made[mode] = _mode(config, mode, found, code)
         except Exception as error:  # another precision may do: torch has no grouped products in fp32
             failed[mode] = error
     if not made:
@@ -49,19 +50,24 @@ def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _config(config: Mapping[str, Any]) -> Any:
+def _config(config: Mapping[str, Any], code: Path | None) -> tuple[Any, Any]:
+    """The config as an object, and the class of its model where that is the model's own."""
     from transformers import AutoConfig
+
+    from vramwise.tracing.own_code import class_of
 
     values = {key: value for key, value in config.items() if key not in ("quantization_config", "auto_map")}
     kind = values.pop("model_type")
-    return AutoConfig.for_model(kind, **values)
+    if code is None:
+        return AutoConfig.for_model(kind, **values), None
+    return class_of(config, "AutoConfig", code)(**values), class_of(config, "AutoModelForCausalLM", code)
 
 
-def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[str, Any]:
+def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Path | None) -> dict[str, Any]:
     fake = FakeTensorMode()
-    read = _config(config)
+    read, own = _config(config, code)
     with fake:
-        model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32)
+        model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32, own)
         _widen(model, mode)
     name, layers = layers_of(model, read.get_text_config().num_hidden_layers)
     signatures = [_signature(layer) for layer in layers]

@@ -38,20 +38,38 @@ class Traced(NamedTuple):
     ids: str
 
 
-def build(config: Any, dtype: torch.dtype) -> Any:
-    """The model on fake tensors; its weights have no values."""
+def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
+    """The model on fake tensors; its weights have no values. `own`: its class, where its code came with it."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _attend)
+    make = AutoModelForCausalLM.from_config if own is None else own._from_config
     with no_init_weights():
         try:
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
-        except KeyError:  # attention of its own: recorded op by op
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+            model = make(config, dtype=dtype, attn_implementation=ATTENTION)
+        except (KeyError, ValueError) as error:  # attention of its own: recorded op by op
+            if own is None and not isinstance(error, KeyError):
+                raise
+            model = make(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()  # building without values leaves it out
     return model.train()
+
+
+def warm_up() -> None:
+    """Have torch and transformers load what they load at first use, as long as they may."""
+    from transformers import LlamaConfig
+
+    small = LlamaConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
+        vocab_size=64, max_position_embeddings=512,
+    )  # fmt: skip
+    mode = FakeTensorMode()
+    with mode:
+        model = build(small, torch.bfloat16)
+    _, layers = layers_of(model, 1)
+    run_pass(model, mode, layers, {0}, rows=2, tokens=64, frozen=False, amp=True)
 
 
 def _attend(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.facts.trace_templates import NotCovered, document_of
 from vramwise.facts.traces import FORMAT, model_from_trace
 from vramwise.files import put_whole
 from vramwise.types import ModelSpec
@@ -52,14 +53,26 @@ def installed() -> tuple[str, str] | None:
 def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec | Untraced:
     """The model of a config.json whose model_type no family lists."""
     versions = installed()
-    if versions is None:
-        return Untraced("`pip install 'vramwise[trace]'` predicts such models from transformers' own code")
-    return _model(json.dumps(config, sort_keys=True), versions, name, source)
+    found = None if versions is None else _model(json.dumps(config, sort_keys=True), versions, name, source)
+    if isinstance(found, ModelSpec):
+        return found
+    shipped = _shipped(config, name, source)
+    return shipped if isinstance(shipped, ModelSpec) else found or shipped
+
+
+def _shipped(config: Mapping[str, Any], name: str, source: str) -> ModelSpec | Untraced:
+    """The model by the trace of its type that ships with vramwise."""
+    extra = "`pip install 'vramwise[trace]'` predicts such models from transformers' own code"
+    try:
+        document = document_of(config)
+    except NotCovered as error:
+        return Untraced(f"{error}; {extra}")
+    return Untraced(extra) if document is None else model_from_trace(document, name=name, source=source)
 
 
 @cache
 def _model(text: str, versions: tuple[str, str], name: str, source: str) -> ModelSpec | Untraced:
-    code = Path(source).parent if "auto_map" in json.loads(text) else None
+    code = Path(source).parent if "auto_map" in parse_json(text.encode()) else None
     try:
         document = _kept(_path(text, versions, code))
     except VramwiseError as error:
@@ -136,7 +149,9 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
 
 def _made(text: str, versions: tuple[str, str], code: Path | None) -> Mapping[str, Any]:
     """The trace of a config, made in a child process, and kept."""
-    document = _run_child(json.dumps({"config": json.loads(text), "code": None if code is None else str(code)}))
+    document = _run_child(
+        json.dumps({"config": parse_json(text.encode()), "code": None if code is None else str(code)})
+    )
     _keep(_path(text, versions, code), document)
     return document
 

@@ -44,7 +44,7 @@ _EXPERTS = {"num_experts_per_tok": 4, "moe_intermediate_size": 512}
 
 UNKNOWN: dict[str, dict[str, Any]] = {
     "helium": {"head_dim": 64},
-    "youtu": {"q_lora_rank": 512, "kv_lora_rank": 256, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    "youtu": {"num_key_value_heads": 16, "q_lora_rank": 512, "kv_lora_rank": 256, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
               "v_head_dim": 128},
     "ernie4_5_moe": {"moe_num_experts": 16, "moe_k": 4, "moe_intermediate_size": 512, "moe_num_shared_experts": 1},
     "vaultgemma": {"head_dim": 128, "query_pre_attn_scalar": 128},

@@ -185,7 +185,10 @@ def _default(name: str, key: str, base: Mapping[str, Any], sets: Sequence[Mappin
     found = []
     for fields in sets:
         given = {word: value for word, value in fields.items() if word != key}
-        found.append(getattr(CONFIG_MAPPING[name](**given), key, None))
+        try:
+            found.append(getattr(CONFIG_MAPPING[name](**given), key, None))
+        except Exception:  # the config refuses dimensions that do not divide: the field must be given with them
+            found.append(None)
     if not all(isinstance(one, int) for one in found):
         return base[key]
     others = [{word: value for word, value in fields.items() if word != key} for fields in sets]

@@ -15,7 +15,7 @@ from vramwise.types.model import Trace
 FORMAT = 2
 # as for models that families describe
 _MOST_LAYERS, _MOST_STEPS, _MOST_PARAMETERS, _LARGEST = 320, 50_000, 200_000, 2**31
-_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del"}
+_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del", "enter", "leave"}
 _KINDS = {"embedding", "linear", "conv1d", "bias", "norm", "lm_head", "experts", "router", "other"}
 _TYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"}
 _SIZES = {
@@ -58,6 +58,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         final_norm=document["final_norm"],
         head="lm_head" if sizes["tie_word_embeddings"] else document["head"].removesuffix(".weight"),
         kinds=kinds,
+        experts_like=document["experts_like"],
         scaled_logits=not capped and any(word.startswith(("mul", "div")) for word in tail),
         modes=document["modes"],
     )
@@ -80,7 +81,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
 
 
 def _check(document: Mapping[str, Any]) -> None:
-    for key in ("source", "model_type", "layers", "embedding", "final_norm", "head"):
+    for key in ("source", "model_type", "layers", "embedding", "final_norm", "head", "experts_like"):
         _wanted(isinstance(document[key], str) and len(document[key]) < 1000, key)
     _wanted(set(document["sizes"]) == _SIZES, "sizes")
     for value in document["sizes"].values():
@@ -110,7 +111,7 @@ def _check_program(program: Mapping[str, Any]) -> None:
     for step in program["steps"]:
         _wanted(step["k"] in _CALLS, "steps")
         _names(step["i"])
-        if step["k"] in ("del", "mask", "wants"):
+        if step["k"] in ("del", "mask", "wants", "enter", "leave"):
             continue
         for made, source, dtype, shape, _ in step["o"]:
             _names([made], [] if source is None else [source])

@@ -79,7 +79,8 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
     head = found["head"]
     at = sizes(found["sizes"]["max_position_embeddings"])
     ways = {}
-    for way in ("all", "frozen"):
+    experts = frozenset(item for item, _, kind, _ in found["parameters"] if kind == "experts")
+    for way in ("all", "frozen", *(["experts"] if experts else [])):
         seen = [
             programs(
                 run_pass(
@@ -89,8 +90,9 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
                     set(running),
                     rows=size.rows,
                     tokens=size.tokens,
-                    frozen=way == "frozen",
                     amp="autocast" in mode,
+                    way=way,
+                    experts=experts,
                 ),
                 name,
                 kinds,
@@ -151,6 +153,7 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
         "final_norm": after[-1] if after else "",
         "head": weights[id(output.weight)],
         "parameters": _parameters(model, layers, names[id(output)]),
+        "experts_like": _conversion(text.model_type),
         "sizes": {
             "hidden_size": int(table.weight.shape[1]),
             "vocab_size": int(table.weight.shape[0]),
@@ -164,6 +167,16 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
             "lm_head_bias": getattr(output, "bias", None) is not None,
         },
     }
+
+
+def _conversion(model_type: str) -> str:
+    """The type whose old names of experts PEFT knows this type's weights by; empty where it redirects none."""
+    try:
+        from transformers.conversion_mapping import _MODEL_TO_CONVERSION_PATTERN as KNOWN
+    except ImportError:
+        return ""
+    found = str(KNOWN.get(model_type, ""))
+    return found if found in ("mixtral", "qwen2_moe") else ""
 
 
 def _integer(config: Any, *names: str) -> int | None:
@@ -201,4 +214,6 @@ def _kind(module: Any, leaf: str, parameter: Any) -> str:
         return "norm"
     if parameter.dim() == 3 and "xpert" in word:
         return "experts"
+    if parameter.dim() == 2 and leaf == "weight" and "outer" in word:
+        return "router"
     return "other"

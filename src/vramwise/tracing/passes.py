@@ -69,7 +69,7 @@ def warm_up() -> None:
     with mode:
         model = build(small, torch.bfloat16)
     _, layers = layers_of(model, 1)
-    run_pass(model, mode, layers, {0}, rows=2, tokens=64, frozen=False, amp=True)
+    run_pass(model, mode, layers, {0}, rows=2, tokens=64, amp=True)
 
 
 def _attend(
@@ -175,12 +175,23 @@ def _named(recorder: Recorder, args: Any, kwargs: Any) -> list[tuple[str, str]]:
 
 
 def run_pass(
-    model: Any, mode: FakeTensorMode, layers: Any, running: set[int], *, rows: int, tokens: int, frozen: bool, amp: bool
+    model: Any,
+    mode: FakeTensorMode,
+    layers: Any,
+    running: set[int],
+    *,
+    rows: int,
+    tokens: int,
+    amp: bool,
+    way: str = "all",
+    experts: frozenset[str] = frozenset(),
 ) -> Traced:
-    """Forward and backward once. `frozen`: as under an adapter, weights want no gradient and the embeddings do."""
-    recorder = Recorder()
+    """Forward and backward once. `way`: which weights want gradients: all, none ("frozen", as under an adapter, where
+    the embeddings want one instead), or those of experts alone ("experts", whose names are given)."""
+    recorder = Recorder(frozenset(f"p:{name}" for name in experts))
+    frozen = way != "all"
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not frozen)
+        parameter.requires_grad_(way == "all" or (way == "experts" and name in experts))
         parameter.grad = None
         recorder.keep(parameter, f"p:{name}")
     for name, buffer in model.named_buffers():
@@ -189,7 +200,8 @@ def run_pass(
         follow_cuda()
     cut = _Layers(recorder, layers, running)
     table = model.get_input_embeddings()
-    hook = table.register_forward_hook(partial(_wants_gradient, recorder)) if frozen else None
+    hooks = [table.register_forward_hook(partial(_wants_gradient, recorder))] if frozen else []
+    hooks += _marked(recorder, model, experts)
     _under_way.append(recorder)
     try:
         with mode, ExitStack() as stack:
@@ -212,9 +224,25 @@ def run_pass(
     finally:
         _under_way.pop()
         cut.restore()
-        if hook is not None:
+        for hook in hooks:
             hook.remove()
     return Traced(recorder.instructions[:forward], cut.cuts, name)
+
+
+def _marked(recorder: Recorder, model: Any, experts: frozenset[str]) -> list[Any]:
+    """Note where modules that own experts' weights begin and end: there an adapter on the weights is put in place."""
+    found = []
+    for name, module in model.named_modules():
+        mine = [f"p:{name}.{leaf}" for leaf, _ in module.named_parameters(recurse=False) if f"{name}.{leaf}" in experts]
+        if mine:
+
+            def note(kind: str, names: list[str], *_: Any) -> None:
+                recorder.resolve()
+                recorder.instructions.append({"k": kind, "i": names, "o": [], "x": []})
+
+            found.append(module.register_forward_pre_hook(partial(note, "enter", mine)))
+            found.append(module.register_forward_hook(partial(note, "leave", mine)))
+    return found
 
 
 def _wants_gradient(recorder: Recorder, module: Any, args: Any, out: torch.Tensor) -> None:

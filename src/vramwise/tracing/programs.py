@@ -8,6 +8,7 @@ from vramwise.tracing.passes import Cut, Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
+MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
 
 
 class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
@@ -57,7 +58,7 @@ def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:
 
 
 def _made(steps: list[Raw]) -> set[str]:
-    return {item[0] for row in steps if row["k"] not in ("del", "mask", "wants") for item in row["o"]}
+    return {item[0] for row in steps if row["k"] not in MARKS for item in row["o"]}
 
 
 def _program(rows: list[Raw], given: list[str], result: str, start: str) -> Program:

@@ -29,8 +29,10 @@ _SILENT = ("prim.device", "aten.sym_", "aten.is_", "aten.lift_fresh", "aten.deta
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
     """The instructions of one pass, as plain data."""
 
-    def __init__(self) -> None:
+    def __init__(self, experts: frozenset[str] = frozenset()) -> None:
+        """`experts`: names of weights that an adapter may replace by a copy, which autograd then keeps."""
         super().__init__()
+        self._experts = experts
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0
@@ -222,7 +224,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
         places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
         owners = dict.fromkeys(self._packed[number][0] for number in self._asked)
-        return [places[owner] for owner in owners if owner.startswith("t") and owner in places]
+        return [places[owner] for owner in owners if owner in places and (owner[0] == "t" or owner in self._experts)]
 
     # backward
 

@@ -10,6 +10,7 @@ from vramwise.ghost.model.causal_lm import Body, wanting_grad
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.tape import Tape, Tensor
+from vramwise.ghost.traced.folding import Adapter, Folding
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.traced.running import Registers, run
 
@@ -25,21 +26,25 @@ class TracedPart:
     kind: int
     trained: Recorded
     frozen: Recorded
+    experts: Recorded | None  # as recorded with gradients for experts' weights alone
     parameters: tuple[Tensor | None, ...]
     projections: tuple[Projection | None, ...]
+    adapters: tuple[Adapter | None, ...]  # of experts' weights
     kernel: Kernel | None = None
 
     def registers(self, t: Tape, given: Sequence[Tensor | None], rows: int, tokens: int, **more: Any) -> Registers:
         """All registers as the program leaves them, with the result once more at the end."""
-        recorded = self.trained if self._trains() else self.frozen
-        program = recorded.at(rows, tokens)
-        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, **more)
+        program = self._recorded().at(rows, tokens)
+        folding = Folding(t, self.adapters, len(given)) if any(self.adapters) else None
+        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, folding=folding, **more)
         found.append(found[program.result])
         return found
 
-    def _trains(self) -> bool:
-        """Whether weights outside of linear layers want gradients."""
-        return any(one is not None and one.node is not None for one in self.parameters)
+    def _recorded(self) -> Recorded:
+        """The pass in which the same weights outside of linear layers want gradients."""
+        if any(one is not None and one.node is not None for one in self.parameters):
+            return self.trained
+        return self.experts if self.experts is not None and any(self.adapters) else self.frozen
 
     def __call__(self, t: Tape, x: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:
         """Run it as a block, or as the last norm."""

@@ -13,6 +13,7 @@ from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
 from vramwise.ghost.traced.body import TracedBody, TracedPart
+from vramwise.ghost.traced.folding import Adapter
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.weights import Weights
 from vramwise.types.model import Trace
@@ -62,15 +63,22 @@ class _Parts:
 
     def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
         """One part, with the weights whose names start so."""
-        trained, frozen = [_recorded(self.trace, self.mode, way, part, kind, self.half) for way in ("all", "frozen")]
+        trained, frozen, experts = [
+            _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
+            for way in ("all", "frozen", "experts")
+        ]
+        assert trained is not None
+        assert frozen is not None
         names = trained.parameters
         return TracedPart(
             label=label,
             kind=kind,
             trained=trained,
             frozen=frozen,
+            experts=experts,
             parameters=tuple([self._weight(name, start) for name in names]),
             projections=tuple([self._projection(name, start) for name in names]),
+            adapters=tuple([self._adapter(name, start) for name in names]),
             kernel=kernel,
         )
 
@@ -78,6 +86,10 @@ class _Parts:
         if name.startswith("b:"):
             return _NOTHING
         return self.builder.weights.get(_full(name, start))
+
+    def _adapter(self, name: str, start: str) -> Adapter | None:
+        full = _full(name, start)
+        return self.builder.weights.adapters.get(full) if full in _experts(self.trace) else None
 
     def _projection(self, name: str, start: str) -> Projection | None:
         full, weights = _full(name, start), self.builder.weights
@@ -92,6 +104,11 @@ class _Parts:
 @lru_cache(maxsize=64)
 def _linears(trace: Trace) -> frozenset[str]:
     return frozenset(name for name, _, kind, _ in trace.parameters if kind in ("linear", "conv1d"))
+
+
+@lru_cache(maxsize=64)
+def _experts(trace: Trace) -> frozenset[str]:
+    return frozenset(name for name, _, kind, _ in trace.parameters if kind == "experts")
 
 
 def _full(name: str, start: str) -> str:

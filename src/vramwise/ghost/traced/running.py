@@ -19,6 +19,7 @@ from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.ops.reduce import staging_bytes
 from vramwise.ghost.ops.routing import accumulation_buffers, grouped_buffers, sort_buffers
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.traced.folding import Folding
 from vramwise.ghost.traced.program import Back, Gradient, Program, Result, Step
 
 Registers = list[Tensor | None]
@@ -38,6 +39,7 @@ def run(
     hook: Hook | None = None,
     halfway: Callable[[], None] | None = None,
     masks: Callable[[], None] | None = None,
+    folding: Folding | None = None,
 ) -> Registers:
     """All registers as the program leaves them. `projections`: by the number of the parameter that is their weight.
     `masks`: makes the masks, where the code does so.
@@ -58,7 +60,12 @@ def run(
             if hook is not None:
                 registers[step.inputs[0]] = _hooked(hook, registers[step.inputs[0]])
         elif kind == "op":
+            if folding is not None:
+                folding.use(registers, step.inputs)
             _op(t, step, registers)
+        elif kind in ("enter", "leave"):
+            if folding is not None:
+                folding.mark(registers, step.inputs, entered=kind == "enter")
         elif kind == "linear":
             layer = projections[step.inputs[1] - first]
             assert layer is not None

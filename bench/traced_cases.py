@@ -26,11 +26,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from accuracy import predict  # noqa: E402
 from family_cases import _SIZES, MODELS  # noqa: E402
-from traced import peaks, traced  # noqa: E402
+from traced import SINCE_5_20, peaks, traced  # noqa: E402
 from truth import Case, _case  # noqa: E402
 
-# what transformers since 5.20 does
-_RELEASE = {"expert_masks": "none", "rotary_by_product": False}
 _SHARED = {"sequence_len": 1024, "micro_batch_size": 2, "steps": 3, "alloc_conf": "expandable_segments:True"}
 _CHECKPOINTED = {"gradient_checkpointing": True}
 _LORA = {"adapter": "lora", "lora_r": 16}
@@ -44,8 +42,8 @@ _EXPERTS = {"num_experts_per_tok": 4, "moe_intermediate_size": 512}
 
 UNKNOWN: dict[str, dict[str, Any]] = {
     "helium": {"head_dim": 64},
-    "youtu": {"num_key_value_heads": 16, "q_lora_rank": 512, "kv_lora_rank": 256, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
-              "v_head_dim": 128},
+    "youtu": {"num_key_value_heads": 16, "q_lora_rank": 512, "kv_lora_rank": 256, "qk_rope_head_dim": 64,
+              "qk_nope_head_dim": 128, "v_head_dim": 128},
     "ernie4_5_moe": {"moe_num_experts": 16, "moe_k": 4, "moe_intermediate_size": 512, "moe_num_shared_experts": 1},
     "vaultgemma": {"head_dim": 128, "query_pre_attn_scalar": 128},
     "opt": {"ffn_dim": 4096, "word_embed_proj_dim": 1024},
@@ -81,7 +79,7 @@ def _as_run(case: dict[str, Any], *, hand: bool) -> Case:
     """A case on the releases of the card. Types without a family are filled in by their trace."""
     model = case["model"] if hand else {**_SIZES, "model_type": "llama"}
     found = _case({"name": case["name"], "case": {**case, "model": model}}, HERE)
-    return replace(found, run=found.run.changed(**_RELEASE))
+    return replace(found, run=found.run.changed(**SINCE_5_20))
 
 
 def predicted(case: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Make the traces that ship with vramwise: a template a model type, good for any dimensions.
 
-    python scripts/trace_templates.py OUT.jsonl [TYPE …]   # traces each type at three sets of dimensions, one row a type
+    python scripts/trace_templates.py OUT.jsonl [TYPE …]   # traces each type at four sets of dimensions, a row a type
     python scripts/trace_templates.py OUT.jsonl --write    # writes src/vramwise/facts/trace_templates.json
 
 Needs torch and transformers. A type whose numbers follow no formula, or whose layers follow no known rule, gets a row
@@ -66,7 +66,7 @@ def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
     if isinstance(base.get("num_key_value_heads"), int):
         alike = base["num_key_value_heads"] == base.get("num_attention_heads")
         found["num_key_value_heads"] = heads if alike and "kv_lora_rank" in base else groups
-    if isinstance(base.get("head_dim"), int) and "qk_rope_head_dim" not in base:
+    if isinstance(base.get("head_dim", ""), int | None) and "qk_rope_head_dim" not in base:
         found["head_dim"] = width + 8  # never what the width divided by the heads is
     return found
 
@@ -111,6 +111,7 @@ class Formulas:
         self.known: dict[tuple[int, ...], Any] = {}
 
     def __call__(self, values: tuple[int, ...]) -> Any:
+        """The formula through values, or the value where they are one."""
         if len(set(values)) == 1:
             return values[0]
         if values not in self.known:

@@ -20,6 +20,7 @@ from vramwise.bundled import bundled_json
 
 FILE = "facts/trace_templates.json"
 Template = Mapping[str, Any]
+WIDTH = "a head's width"
 # fields that decide no shape: names, ids of tokens, factors, rotary settings
 _NO_SAY = re.compile(
     r".*(_token_id|_eps|_epsilon|_theta|_std|_range|_coef|_alpha|_multiplier|_factor|_scaling|_scale|_version|_scalar)"
@@ -100,20 +101,21 @@ def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
             raise NotCovered(f"its {key} is {value!r:.40}")
         found[key] = value
     for key, formula in dimensions.items():
-        if key not in found:
+        if key not in found and formula is not None:
             found[key] = _number(formula, found) if isinstance(formula, list) else formula
-    return with_width(found)
+    found = with_width(found)
+    if "head_dim" in dimensions and "head_dim" not in found:
+        found["head_dim"] = _number(["=", [1, 1, WIDTH]], found)
+    return found
 
 
 def with_width(fields: Mapping[str, int]) -> dict[str, int]:
-    """The fields, and the width of a head that follows from them where no field says it."""
+    """The fields, and the width of a head that follows from them."""
     hidden = fields.get("hidden_size") or fields.get("n_embd")
     heads = fields.get("num_attention_heads") or fields.get("n_head")
-    if "head_dim" in fields or not hidden or not heads:
+    if not hidden or not heads or hidden % heads:
         return dict(fields)
-    if hidden % heads:
-        raise NotCovered(f"its {heads} heads do not divide its width of {hidden}")
-    return {**fields, "a head's width": hidden // heads}
+    return {**fields, WIDTH: hidden // heads}
 
 
 def _kinds(template: Template, config: Mapping[str, Any], fields: Mapping[str, int]) -> list[int]:
@@ -142,6 +144,8 @@ def _worked_out(value: Any, fields: Mapping[str, int]) -> Any:
 def _number(formula: Sequence[Any], fields: Mapping[str, int]) -> int:
     total = 0
     for numerator, denominator, *names in formula[1:]:
+        if not fields.keys() >= set(names):
+            raise NotCovered("its width does not divide by its heads")
         product = numerator * prod([fields[name] for name in names])
         if product % denominator:
             raise NotCovered("its dimensions do not divide as those of the shipped trace do")

@@ -63,7 +63,7 @@ def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
     found = {key: values[place] for key, values in _VALUES.items() if isinstance(base.get(key), int) and base[key]}
     wide = {"num_attention_heads": heads, "n_head": heads, "hidden_size": heads * width, "n_embd": heads * width}
     found |= {key: value for key, value in wide.items() if isinstance(base.get(key), int)}
-    if isinstance(base.get("num_key_value_heads"), int):
+    if isinstance(base.get("num_key_value_heads", ""), int | None):
         alike = base["num_key_value_heads"] == base.get("num_attention_heads")
         found["num_key_value_heads"] = heads if alike and "kv_lora_rank" in base else groups
     if isinstance(base.get("head_dim", ""), int | None) and "qk_rope_head_dim" not in base:
@@ -192,7 +192,7 @@ def _default(name: str, key: str, base: Mapping[str, Any], sets: Sequence[Mappin
             found.append(None)
     if not all(isinstance(one, int) for one in found):
         return base[key]
-    others = [{word: value for word, value in fields.items() if word != key} for fields in sets]
+    others = [with_width({word: value for word, value in fields.items() if word != key}) for fields in sets]
     return Formulas(others)(tuple(found))
 
 

@@ -102,7 +102,7 @@ def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
         found[key] = value
     for key, formula in dimensions.items():
         if key not in found and formula is not None:
-            found[key] = _number(formula, found) if isinstance(formula, list) else formula
+            found[key] = _number(formula, with_width(found)) if isinstance(formula, list) else formula
     found = with_width(found)
     if "head_dim" in dimensions and "head_dim" not in found:
         found["head_dim"] = _number(["=", [1, 1, WIDTH]], found)

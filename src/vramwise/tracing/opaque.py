@@ -79,6 +79,10 @@ class Calls(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
+    """Whether a linear layer is one of the ghost run's own: on a parameter, and not where the code turns autocast
+    off."""
+    if torch.is_autocast_enabled("cpu") != recorder.amp:
+        return False
     weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
     return isinstance(weight, torch.nn.Parameter) and recorder.name(weight).startswith("p:")
 

@@ -196,6 +196,7 @@ def run_pass(
         recorder.keep(parameter, f"p:{name}")
     for name, buffer in model.named_buffers():
         recorder.keep(buffer, f"b:{name}")
+    recorder.amp = amp
     if amp:
         follow_cuda()
     cut = _Layers(recorder, layers, running)

@@ -51,7 +51,12 @@ def _layer(cut: Cut, rows: list[Raw], layers: str) -> Program:
 
 
 def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:
-    """What the code's variables hold until after the layers, which end there, in the order they let go of it."""
+    """What the code's variables hold until after the layers, which end there, in the order they let go of it.
+
+    What goes right there is the input of the last layer that ran: layers that stand for it would have let it go.
+    """
+    while end < len(rows) and rows[end]["k"] == "del":
+        end += 1
     gone = [row["i"][0] for row in rows[:end] if row["k"] == "del"]
     late = [row["i"][0] for row in rows[end:] if row["k"] == "del"]
     return [name for name in dict.fromkeys(late) if name in made.difference(gone)]

@@ -33,6 +33,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         """`experts`: names of weights that an adapter may replace by a copy, which autograd then keeps."""
         super().__init__()
         self._experts = experts
+        self.amp = False  # whether the pass runs under autocast
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0

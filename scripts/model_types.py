@@ -3,7 +3,8 @@
     python scripts/model_types.py ROWS.jsonl [TYPE …]     # traces each type's default config, one row a type
     python scripts/model_types.py ROWS.jsonl --write      # writes docs/model-types.md from the rows
 
-A type that has no row yet is traced in a forked process of at most two minutes; named types are traced again.
+A type that has no row yet is traced in a forked process of at most two minutes of CPU time; named types are traced
+again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import sys
 import time
 from pathlib import Path
@@ -41,7 +41,7 @@ def traced(name: str) -> dict[str, Any]:
     from vramwise.facts.traces import model_from_trace
     from vramwise.tracing.document import document
 
-    started = time.time()
+    started = time.process_time()
     try:
         config = {**CONFIG_MAPPING[name]().to_dict(), "model_type": name}
         found = document(config, [_MODE])
@@ -50,7 +50,7 @@ def traced(name: str) -> dict[str, Any]:
         row: dict[str, Any] = {"ok": True, "kinds": len(layers), "steps": [len(layer["steps"]) for layer in layers]}
     except Exception as error:
         row = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:300]}"}
-    return {**row, "s": round(time.time() - started, 1)}
+    return {**row, "s": round(time.process_time() - started, 1)}
 
 
 def forked(name: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def forked(name: str) -> dict[str, Any]:
     out, into = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(_SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.write(into, json.dumps(traced(name), default=str).encode())
@@ -117,6 +117,9 @@ def main() -> None:
         PAGE.write_text(page(rows, transformers.__version__))
         return
     transformers.logging.set_verbosity_error()
+    from vramwise.tracing.passes import warm_up
+
+    warm_up()  # once for all processes
     with Path(path).open("a") as file:
         for name in types():
             if name in more or (not more and name not in rows):

@@ -21,6 +21,7 @@ COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted(
 # The page that explains a command; the small ones are explained by --help.
 PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
     "report": "report.md",
+    "trace": "tracing.md",
     "mcp": "mcp.md",
     "serve": "page.md",
     "schema": "editor.md",

@@ -54,11 +54,11 @@ def traced(monkeypatch):
     monkeypatch.setattr(tracing, "installed", lambda: ("5.22.2", "2.13.0"))
     asked = []
 
-    def made(text):
-        asked.append(json.loads(text)["model_type"])
+    def run_child(text):
+        asked.append(json.loads(text)["config"]["model_type"])
         return json.loads(TRACE.read_text())
 
-    monkeypatch.setattr(tracing, "_made", made)
+    monkeypatch.setattr(tracing, "_run_child", run_child)
     return asked
 
 
@@ -91,18 +91,18 @@ def test_a_known_type_is_never_traced(tmp_path, traced):
 
 def test_code_that_comes_with_a_model_is_never_run(tmp_path, traced):
     config = {**LATENT, "auto_map": {"AutoModelForCausalLM": "modeling.Own"}}
-    with pytest.raises(VramwiseError, match="its code comes with the model, and is not run"):
+    with pytest.raises(VramwiseError, match="its code comes with the model and is not run"):
         read_model(write(tmp_path, config))
     assert traced == []
 
 
 def test_a_failure_is_told_and_kept(tmp_path, traced, monkeypatch):
     path = write(tmp_path, LATENT)
-    monkeypatch.setattr(tracing, "_made", lambda text: {"failed": "KeyError: 'x'"})
+    monkeypatch.setattr(tracing, "_run_child", lambda text: {"failed": "KeyError: 'x'"})
     with pytest.raises(VramwiseError, match="could not be traced: KeyError: 'x'"):
         read_model(path)
     tracing._model.cache_clear()
-    monkeypatch.setattr(tracing, "_made", lambda text: pytest.fail("traced again"))
+    monkeypatch.setattr(tracing, "_run_child", lambda text: pytest.fail("traced again"))
     with pytest.raises(VramwiseError, match="could not be traced"):
         read_model(path)
 

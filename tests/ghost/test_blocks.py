@@ -36,7 +36,7 @@ def events(model):
 )
 def test_layers_without_rotary_embeddings_are_not_turned(model_type, fields, turned):
     built = builder(small_model(model_type, num_hidden_layers=4, **fields))
-    assert [built.rotation(layer) is not None for layer in range(4)] == turned
+    assert [built.attentions.rotation(layer) is not None for layer in range(4)] == turned
 
 
 @pytest.mark.parametrize(

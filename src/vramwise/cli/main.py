@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "Compare predicted and measured memory of a training run.",
     "diagnose": "Explain an out-of-memory or dtype failure from a log, config or snapshot.",
     "replay": "Replay a torch memory snapshot, optionally with other allocator settings.",
+    "trace": "Record a model's own code, to predict models that vramwise does not know.",
     "rules": "List the rules, or search them by symptom.",
     "explain": "Explain a rule or a config key, with examples.",
     "gpus": "List the cards vramwise knows.",
@@ -66,6 +67,10 @@ EXAMPLES = {
         "vramwise diagnose --snapshot snapshot.pickle --html page.html",
     ),
     "replay": ("vramwise replay snapshot.pickle --alloc-conf expandable_segments:True",),
+    "trace": (
+        "vramwise trace model-folder/ --out trace.json",
+        "vramwise predict --model trace.json --adapter lora --gpu rtx-4090",
+    ),
     "rules": ('vramwise rules --search "oom after eval"',),
     "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
     "serve": ("vramwise serve --port 9000",),

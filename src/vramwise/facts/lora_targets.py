@@ -71,7 +71,7 @@ def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[Lor
     """Where the adapters go, in the order of the model. Targets that address nothing add nothing."""
     targets = _as_written(targets)
     mixture = block_of(model).mixture
-    redirects = mixture.peft_names if mixture is not None and model.num_experts else {}
+    redirects = mixture.peft_names if mixture is not None and (model.num_experts or model.trace) else {}
     if redirects:
         return tuple(_redirected(model, redirects, targets))
     return tuple(_plain(model, targets))

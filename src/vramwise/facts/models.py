@@ -95,7 +95,7 @@ def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
     """The model of one config.json file."""
-    config, name = _read_json(path), name or str(path.parent)
+    config, name = read_config(path), name or str(path.parent)
     if "modes" in config and "kinds" in config:
         from vramwise.facts.traces import model_from_trace  # few models are given as traces
 
@@ -249,7 +249,8 @@ def _hub_cache() -> Path:
     return Path(home).expanduser() / "huggingface" / "hub"
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
+def read_config(path: Path) -> Mapping[str, Any]:
+    """The JSON object of a config.json."""
     try:
         parsed = parse_json(read_file(path, limits.MODEL_BYTES, "a config.json"))
     except ValueError as error:

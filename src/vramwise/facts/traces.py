@@ -12,10 +12,10 @@ from vramwise.errors import VramwiseError
 from vramwise.types import ModelSpec
 from vramwise.types.model import Trace
 
-FORMAT = 1
+FORMAT = 2
 # as for models that families describe
 _MOST_LAYERS, _MOST_STEPS, _MOST_PARAMETERS, _LARGEST = 320, 50_000, 200_000, 2**31
-_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del"}
+_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del", "enter", "leave"}
 _KINDS = {"embedding", "linear", "conv1d", "bias", "norm", "lm_head", "experts", "router", "other"}
 _TYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"}
 _SIZES = {
@@ -47,6 +47,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     kinds = tuple(document["kinds"])
     mode = next(iter(document["modes"].values()))["all"]
     windows = [layer["window"] for layer in mode["layers"]]
+    calls = [row for layer in mode["layers"] for row in layer["steps"] if row["k"] == "attention"]
     tail = mode["tail"]
     capped = any(word.startswith("tanh") for word in tail)
     trace = Trace(
@@ -57,6 +58,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         final_norm=document["final_norm"],
         head="lm_head" if sizes["tie_word_embeddings"] else document["head"].removesuffix(".weight"),
         kinds=kinds,
+        experts_like=document["experts_like"],
         scaled_logits=not capped and any(word.startswith(("mul", "div")) for word in tail),
         modes=document["modes"],
     )
@@ -72,12 +74,14 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         sliding_window=next((window for window in windows if window), None),
         layer_types=types if any(windows) else (),
         final_logit_softcapping=30.0 if capped else None,
+        attn_logit_softcapping=50.0 if any(row["softcap"] for row in calls) else None,
+        attention_dropout=max((row.get("dropout", 0.0) for row in calls), default=0.0),
         trace=trace,
     )
 
 
 def _check(document: Mapping[str, Any]) -> None:
-    for key in ("source", "model_type", "layers", "embedding", "final_norm", "head"):
+    for key in ("source", "model_type", "layers", "embedding", "final_norm", "head", "experts_like"):
         _wanted(isinstance(document[key], str) and len(document[key]) < 1000, key)
     _wanted(set(document["sizes"]) == _SIZES, "sizes")
     for value in document["sizes"].values():
@@ -95,6 +99,8 @@ def _check(document: Mapping[str, Any]) -> None:
         _wanted(all(isinstance(word, str) for word in way["tail"]), "tail")
         for program in (way["before"], way["after"], *way["layers"]):
             _check_program(program)
+        made = {item[0] for step in way["before"]["steps"] for item in step.get("o", ())}
+        _wanted(set(way["before"]["held"]) <= made, "held tensors")
 
 
 def _check_program(program: Mapping[str, Any]) -> None:
@@ -105,7 +111,7 @@ def _check_program(program: Mapping[str, Any]) -> None:
     for step in program["steps"]:
         _wanted(step["k"] in _CALLS, "steps")
         _names(step["i"])
-        if step["k"] in ("del", "mask", "wants"):
+        if step["k"] in ("del", "mask", "wants", "enter", "leave"):
             continue
         for made, source, dtype, shape, _ in step["o"]:
             _names([made], [] if source is None else [source])
@@ -121,7 +127,7 @@ def _check_node(node: Mapping[str, Any], inputs: int, results: int) -> None:
     for row in node["b"]:
         if row[0] == "del":
             _wanted(0 <= _whole(row[1]) < made, "backward steps")
-        else:
+        elif row[0] != "use":
             _form(row[1], row[2])
             made += 1
     for row in node["g"]:

@@ -1,8 +1,9 @@
 """Models that no family describes: their trace, from the user's cache or made now by a child process.
 
 The child (`vramwise.tracing.worker`) imports torch and transformers, has no network, and is stopped where it takes too
-long or too much. It builds models of transformers only: code that comes with a model (`auto_map`) is never run. What it
-found is kept under the user's cache folder by config and versions, failures too.
+long or too much. Code that comes with a model (`auto_map`) runs only in `vramwise trace --trust-remote-code`, confined
+by the kernel; predictions use what that kept. Traces are kept under the user's cache folder by config, versions and
+code, failures too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.facts.trace_templates import NotCovered, document_of
 from vramwise.facts.traces import FORMAT, model_from_trace
 from vramwise.files import put_whole
 from vramwise.types import ModelSpec
@@ -50,28 +53,75 @@ def installed() -> tuple[str, str] | None:
 def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec | Untraced:
     """The model of a config.json whose model_type no family lists."""
     versions = installed()
-    if versions is None:
-        return Untraced("`pip install 'vramwise[trace]'` predicts such models from transformers' own code")
-    if "auto_map" in config:
-        return Untraced("its code comes with the model, and is not run")
-    text = json.dumps(config, sort_keys=True)
-    key = hashlib.sha256("\0".join((str(FORMAT), *versions, text)).encode()).hexdigest()[:32]
-    return _model(key, text, name, source)
+    found = None if versions is None else _model(json.dumps(config, sort_keys=True), versions, name, source)
+    if isinstance(found, ModelSpec):
+        return found
+    shipped = _shipped(config, name, source)
+    return shipped if isinstance(shipped, ModelSpec) else found or shipped
+
+
+def _shipped(config: Mapping[str, Any], name: str, source: str) -> ModelSpec | Untraced:
+    """The model by the trace of its type that ships with vramwise."""
+    extra = "`pip install 'vramwise[trace]'` predicts such models from transformers' own code"
+    try:
+        document = document_of(config)
+    except NotCovered as error:
+        return Untraced(f"{error}; {extra}")
+    return Untraced(extra) if document is None else model_from_trace(document, name=name, source=source)
 
 
 @cache
-def _model(key: str, text: str, name: str, source: str) -> ModelSpec | Untraced:
-    path = _folder() / f"{key}.json"
-    document = _kept(path)
+def _model(text: str, versions: tuple[str, str], name: str, source: str) -> ModelSpec | Untraced:
+    code = Path(source).parent if "auto_map" in parse_json(text.encode()) else None
+    try:
+        document = _kept(_path(text, versions, code))
+    except VramwiseError as error:
+        return Untraced(str(error))
     if document is None:
-        document = _made(text)
-        _keep(path, document)
+        if code is not None:
+            return Untraced(
+                "its code comes with the model and is not run: `vramwise trace FOLDER --trust-remote-code` runs it "
+                "once, confined, and keeps the trace"
+            )
+        document = _made(text, versions, None)
     if "failed" in document:
         return Untraced(f"its code could not be traced: {document['failed']}")
     try:
         return model_from_trace(document, name=name, source=source)
     except VramwiseError as error:
         return Untraced(str(error))
+
+
+def trace_document(config: Mapping[str, Any], *, folder: Path, trust_remote_code: bool) -> Mapping[str, Any]:
+    """The trace of a model as a document, kept or made now. `folder`: where the model's own code lies.
+
+    Raises VramwiseError where there is none, or where the model's code would have to run and is not trusted.
+    """
+    versions = installed()
+    if versions is None:
+        raise VramwiseError("tracing needs torch and transformers: pip install 'vramwise[trace]'")
+    code = folder if "auto_map" in config else None
+    if code is not None and not trust_remote_code:
+        raise VramwiseError(
+            "the code of this model comes with it: read it, then run with --trust-remote-code. It runs in a process "
+            "without network that can only read files"
+        )
+    text = json.dumps(config, sort_keys=True)
+    document = _kept(_path(text, versions, code)) or _made(text, versions, code)
+    if "failed" in document:
+        raise VramwiseError(f"the model could not be traced: {document['failed']}")
+    model_from_trace(document, name=str(folder), source=str(folder))
+    return document
+
+
+def _path(text: str, versions: tuple[str, str], code: Path | None) -> Path:
+    """Where a trace is kept: by its config, the versions, and the model's own code."""
+    parts = [str(FORMAT), *versions, text]
+    if code is not None:
+        for path in sorted(code.glob("*.py")):
+            parts += [path.name, read_file(path, limits.MODEL_BYTES, "a module").decode("utf-8", "replace")]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return _folder() / f"{key}.json"
 
 
 def _folder() -> Path:
@@ -97,17 +147,36 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
         pass  # traced again next time
 
 
-def _made(text: str) -> Mapping[str, Any]:
-    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+def _made(text: str, versions: tuple[str, str], code: Path | None) -> Mapping[str, Any]:
+    """The trace of a config, made in a child process, and kept."""
+    document = _run_child(
+        json.dumps({"config": parse_json(text.encode()), "code": None if code is None else str(code)})
+    )
+    _keep(_path(text, versions, code), document)
+    return document
+
+
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR")
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def _run_child(asked: str) -> Mapping[str, Any]:
     root = str(Path(__file__).parents[2])
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}  # no tokens
     try:
         done = subprocess.run(
             [sys.executable or "python", "-P", "-c", _START, root],
-            input=text.encode(),
+            input=asked.encode(),
             capture_output=True,
             timeout=_SECONDS,
             check=False,
-            env={**os.environ, **quiet},
+            env={**passed_on, **_QUIET, "HOME": gettempdir()},
         )
     except subprocess.TimeoutExpired:
         return {"failed": f"it took more than {_SECONDS:g} s"}

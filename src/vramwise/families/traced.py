@@ -6,12 +6,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
-from vramwise.families.base import Block
+from vramwise.families.base import Block, Mixture
 from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Kind, Parameter
 from vramwise.types.model import Trace
 
 FAMILY = "traced"
+# peft 0.21.2, utils/transformers_weight_conversion.py
+_OLD_NAMES = {
+    "mixtral": {"gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"},
+    "qwen2_moe": {
+        "gate": "gate.weight",
+        "gate_proj": "gate_up_proj",
+        "up_proj": "gate_up_proj",
+        "down_proj": "down_proj",
+    },
+}
 
 
 @lru_cache(maxsize=64)
@@ -21,7 +31,11 @@ def traced_family(trace: Trace) -> Family:
     return Family(
         name=FAMILY,
         types={},
-        block=Block(linear="transposed" if transposed else "linear", scaled_logits=trace.scaled_logits),
+        block=Block(
+            linear="transposed" if transposed else "linear",
+            scaled_logits=trace.scaled_logits,
+            mixture=Mixture(peft_names=_OLD_NAMES[trace.experts_like]) if trace.experts_like in _OLD_NAMES else None,
+        ),
         layout=Layout(layers=trace.layers, embedding=trace.embedding, final_norm=trace.final_norm),
         measured=False,
     )

@@ -50,6 +50,11 @@ class Weights:
         """A parameter by transformers' name, or None where the model has none of that name."""
         return self.by_name.get(name)
 
+    def rows(self, name: str) -> int:
+        """How many rows a weight has, quantised or not; 0 where there is none."""
+        found = self.get(name)
+        return (self.shapes.get(name) or (0,))[0] if found is None else found.shape[0]
+
     @property
     def compiled(self) -> bool:
         """Whether the model's layers run compiled: those that the trainer has no kernels of its own for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from vramwise.tracing.merging import check, merge, sizes
 from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
-FORMAT = 1
+FORMAT = 2
 # The type of weights, what of them is kept in fp32 (by Axolotl, or by PEFT under a quantised base), autocast.
 MODES = (
     "bf16, autocast",
@@ -26,8 +27,8 @@ _PLAIN = (int, float, str, bool, type(None))
 _SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
 
 
-def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
-    """The trace of the model of a config.json, in these modes."""
+def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
+    """The trace of the model of a config.json, in these modes. `code`: the folder that its own code is run from."""
     import transformers
 
     found: dict[str, Any] = {
@@ -40,7 +41,7 @@ def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
     failed: dict[str, Exception] = {}
     for mode in modes:
         try:
-            made[mode] = _mode(config, mode, found)
+            made[mode] = _mode(config, mode, found, code)
         except Exception as error:  # another precision may do: torch has no grouped products in fp32
             failed[mode] = error
     if not made:
@@ -49,19 +50,24 @@ def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _config(config: Mapping[str, Any]) -> Any:
+def _config(config: Mapping[str, Any], code: Path | None) -> tuple[Any, Any]:
+    """The config as an object, and the class of its model where that is the model's own."""
     from transformers import AutoConfig
+
+    from vramwise.tracing.own_code import class_of
 
     values = {key: value for key, value in config.items() if key not in ("quantization_config", "auto_map")}
     kind = values.pop("model_type")
-    return AutoConfig.for_model(kind, **values)
+    if code is None:
+        return AutoConfig.for_model(kind, **values), None
+    return class_of(config, "AutoConfig", code)(**values), class_of(config, "AutoModelForCausalLM", code)
 
 
-def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[str, Any]:
+def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Path | None) -> dict[str, Any]:
     fake = FakeTensorMode()
-    read = _config(config)
+    read, own = _config(config, code)
     with fake:
-        model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32)
+        model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32, own)
         _widen(model, mode)
     name, layers = layers_of(model, read.get_text_config().num_hidden_layers)
     signatures = [_signature(layer) for layer in layers]
@@ -73,7 +79,8 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[s
     head = found["head"]
     at = sizes(found["sizes"]["max_position_embeddings"])
     ways = {}
-    for way in ("all", "frozen"):
+    experts = frozenset(item for item, _, kind, _ in found["parameters"] if kind == "experts")
+    for way in ("all", "frozen", *(["experts"] if experts else [])):
         seen = [
             programs(
                 run_pass(
@@ -83,8 +90,9 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[s
                     set(running),
                     rows=size.rows,
                     tokens=size.tokens,
-                    frozen=way == "frozen",
                     amp="autocast" in mode,
+                    way=way,
+                    experts=experts,
                 ),
                 name,
                 kinds,
@@ -145,6 +153,7 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
         "final_norm": after[-1] if after else "",
         "head": weights[id(output.weight)],
         "parameters": _parameters(model, layers, names[id(output)]),
+        "experts_like": _conversion(text.model_type),
         "sizes": {
             "hidden_size": int(table.weight.shape[1]),
             "vocab_size": int(table.weight.shape[0]),
@@ -158,6 +167,16 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
             "lm_head_bias": getattr(output, "bias", None) is not None,
         },
     }
+
+
+def _conversion(model_type: str) -> str:
+    """The type whose old names of experts PEFT knows this type's weights by; empty where it redirects none."""
+    try:
+        from transformers.conversion_mapping import _MODEL_TO_CONVERSION_PATTERN as KNOWN
+    except ImportError:
+        return ""
+    found = str(KNOWN.get(model_type, ""))
+    return found if found in ("mixtral", "qwen2_moe") else ""
 
 
 def _integer(config: Any, *names: str) -> int | None:
@@ -195,4 +214,6 @@ def _kind(module: Any, leaf: str, parameter: Any) -> str:
         return "norm"
     if parameter.dim() == 3 and "xpert" in word:
         return "experts"
+    if parameter.dim() == 2 and leaf == "weight" and "outer" in word:
+        return "router"
     return "other"

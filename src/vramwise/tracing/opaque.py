@@ -79,6 +79,10 @@ class Calls(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
+    """Whether a linear layer is one of the ghost run's own: on a parameter, and not where the code turns autocast
+    off."""
+    if torch.is_autocast_enabled("cpu") != recorder.amp:
+        return False
     weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
     return isinstance(weight, torch.nn.Parameter) and recorder.name(weight).startswith("p:")
 
@@ -119,7 +123,15 @@ def dropout(recorder: Recorder, x: Any, p: float = 0.5, training: bool = True, i
 
 
 def attention(
-    recorder: Recorder, query: Any, key: Any, value: Any, mask: Any, window: int | None, softcap: Any, sinks: Any
+    recorder: Recorder,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    window: int | None,
+    softcap: Any,
+    sinks: Any,
+    rate: float,
 ) -> torch.Tensor:
     """transformers' attention interface: the result has tokens before heads."""
 
@@ -135,7 +147,7 @@ def attention(
         tensors.append(sinks)
     return call(
         recorder, "attention", make, tensors, window=window, softcap=softcap is not None, masked=mask is not None,
-        sinks=sinks is not None,
+        sinks=sinks is not None, dropout=float(rate),
     )  # fmt: skip
 
 

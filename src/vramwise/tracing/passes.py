@@ -38,27 +38,46 @@ class Traced(NamedTuple):
     ids: str
 
 
-def build(config: Any, dtype: torch.dtype) -> Any:
-    """The model on fake tensors; its weights have no values."""
+def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
+    """The model on fake tensors; its weights have no values. `own`: its class, where its code came with it."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _attend)
+    make = AutoModelForCausalLM.from_config if own is None else own._from_config
     with no_init_weights():
         try:
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
-        except KeyError:  # attention of its own: recorded op by op
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+            model = make(config, dtype=dtype, attn_implementation=ATTENTION)
+        except (KeyError, ValueError) as error:  # attention of its own: recorded op by op
+            if own is None and not isinstance(error, KeyError):
+                raise
+            model = make(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()  # building without values leaves it out
     return model.train()
+
+
+def warm_up() -> None:
+    """Have torch and transformers load what they load at first use, as long as they may."""
+    from transformers import LlamaConfig
+
+    small = LlamaConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
+        vocab_size=64, max_position_embeddings=512,
+    )  # fmt: skip
+    mode = FakeTensorMode()
+    with mode:
+        model = build(small, torch.bfloat16)
+    _, layers = layers_of(model, 1)
+    run_pass(model, mode, layers, {0}, rows=2, tokens=64, amp=True)
 
 
 def _attend(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, dropout: float = 0.0,
     sliding_window: int | None = None, softcap: Any = None, s_aux: Any = None, **_: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    return attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux), None
+    out = attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux, dropout)
+    return out, None
 
 
 @contextmanager
@@ -156,21 +175,34 @@ def _named(recorder: Recorder, args: Any, kwargs: Any) -> list[tuple[str, str]]:
 
 
 def run_pass(
-    model: Any, mode: FakeTensorMode, layers: Any, running: set[int], *, rows: int, tokens: int, frozen: bool, amp: bool
+    model: Any,
+    mode: FakeTensorMode,
+    layers: Any,
+    running: set[int],
+    *,
+    rows: int,
+    tokens: int,
+    amp: bool,
+    way: str = "all",
+    experts: frozenset[str] = frozenset(),
 ) -> Traced:
-    """Forward and backward once. `frozen`: as under an adapter, weights want no gradient and the embeddings do."""
-    recorder = Recorder()
+    """Forward and backward once. `way`: which weights want gradients: all, none ("frozen", as under an adapter, where
+    the embeddings want one instead), or those of experts alone ("experts", whose names are given)."""
+    recorder = Recorder(frozenset(f"p:{name}" for name in experts))
+    frozen = way != "all"
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not frozen)
+        parameter.requires_grad_(way == "all" or (way == "experts" and name in experts))
         parameter.grad = None
         recorder.keep(parameter, f"p:{name}")
     for name, buffer in model.named_buffers():
         recorder.keep(buffer, f"b:{name}")
+    recorder.amp = amp
     if amp:
         follow_cuda()
     cut = _Layers(recorder, layers, running)
     table = model.get_input_embeddings()
-    hook = table.register_forward_hook(partial(_wants_gradient, recorder)) if frozen else None
+    hooks = [table.register_forward_hook(partial(_wants_gradient, recorder))] if frozen else []
+    hooks += _marked(recorder, model, experts)
     _under_way.append(recorder)
     try:
         with mode, ExitStack() as stack:
@@ -193,9 +225,25 @@ def run_pass(
     finally:
         _under_way.pop()
         cut.restore()
-        if hook is not None:
+        for hook in hooks:
             hook.remove()
     return Traced(recorder.instructions[:forward], cut.cuts, name)
+
+
+def _marked(recorder: Recorder, model: Any, experts: frozenset[str]) -> list[Any]:
+    """Note where modules that own experts' weights begin and end: there an adapter on the weights is put in place."""
+    found = []
+    for name, module in model.named_modules():
+        mine = [f"p:{name}.{leaf}" for leaf, _ in module.named_parameters(recurse=False) if f"{name}.{leaf}" in experts]
+        if mine:
+
+            def note(kind: str, names: list[str], *_: Any) -> None:
+                recorder.resolve()
+                recorder.instructions.append({"k": kind, "i": names, "o": [], "x": []})
+
+            found.append(module.register_forward_pre_hook(partial(note, "enter", mine)))
+            found.append(module.register_forward_hook(partial(note, "leave", mine)))
+    return found
 
 
 def _wants_gradient(recorder: Recorder, module: Any, args: Any, out: torch.Tensor) -> None:

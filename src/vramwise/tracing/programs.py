@@ -8,6 +8,7 @@ from vramwise.tracing.passes import Cut, Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
+MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
 
 
 class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
@@ -27,6 +28,7 @@ def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> d
         raise Lost("a layer is given what another layer made")
     before = _program(rows[: cuts[0].begin], [traced.ids], cuts[0].hidden, "")
     before["shown"] = [name for name in dict.fromkeys(outer) if name in _made(before["steps"])]
+    before["held"] = _held(rows, cuts[-1].end, _made(before["steps"]))
     after = _program(rows[cuts[-1].end : at], [cuts[-1].result], rows[at]["i"][0], "")
     return {
         "before": before,
@@ -48,8 +50,20 @@ def _layer(cut: Cut, rows: list[Raw], layers: str) -> Program:
     return found
 
 
+def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:
+    """What the code's variables hold until after the layers, which end there, in the order they let go of it.
+
+    What goes right there is the input of the last layer that ran: layers that stand for it would have let it go.
+    """
+    while end < len(rows) and rows[end]["k"] == "del":
+        end += 1
+    gone = [row["i"][0] for row in rows[:end] if row["k"] == "del"]
+    late = [row["i"][0] for row in rows[end:] if row["k"] == "del"]
+    return [name for name in dict.fromkeys(late) if name in made.difference(gone)]
+
+
 def _made(steps: list[Raw]) -> set[str]:
-    return {item[0] for row in steps if row["k"] not in ("del", "mask", "wants") for item in row["o"]}
+    return {item[0] for row in steps if row["k"] not in MARKS for item in row["o"]}
 
 
 def _program(rows: list[Raw], given: list[str], result: str, start: str) -> Program:

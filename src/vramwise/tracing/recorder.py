@@ -18,19 +18,22 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vramwise.tracing.described import besides, heads_first, storage_of, tensors_in, type_of, writes_in_place
+
 Raw = dict[str, Any]
 
 # results that hold no new memory on a card, or that only ask a question
 _SILENT = ("prim.device", "aten.sym_", "aten.is_", "aten.lift_fresh", "aten.detach")
-_PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten._grouped_mm.", "aten.convolution")
-_SUMS = ("aten.sum.", "aten.mean.", "aten.var", "aten.std", "aten.norm.", "aten.amax.", "aten.linalg_vector_norm")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
     """The instructions of one pass, as plain data."""
 
-    def __init__(self) -> None:
+    def __init__(self, experts: frozenset[str] = frozenset()) -> None:
+        """`experts`: names of weights that an adapter may replace by a copy, which autograd then keeps."""
         super().__init__()
+        self._experts = experts
+        self.amp = False  # whether the pass runs under autocast
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0
@@ -57,7 +60,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         """A tensor that is there before the pass and after it."""
         self._kept.append(tensor)
         self._names[id(tensor)] = name
-        self._storages[_storage(tensor)] = name
+        self._storages[storage_of(tensor)] = name
 
     def name(self, tensor: torch.Tensor) -> str:
         """The name of a tensor; one that nobody made here gets the name of its storage's owner, or a new one."""
@@ -102,7 +105,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
                 self._alias_silently(out)
             return out
         self.resolve()
-        inputs = _tensors((args, kwargs))
+        inputs = tensors_in((args, kwargs))
         if self.in_backward:
             return self._backward_op(func, inputs, args, kwargs)
         into = self._written_view(func, inputs)
@@ -110,13 +113,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
             inputs.append(into)
         names = [self.name(item) for item in inputs]
         edges = self.edges_of(inputs)
-        sources = {_storage(item): name for item, name in zip(inputs, names, strict=True)}
+        sources = {storage_of(item): name for item, name in zip(inputs, names, strict=True)}
         out = func(*args, **kwargs)
-        made = _tensors(out) if into is None else [into]
+        made = tensors_in(out) if into is None else [into]
         raw: Raw = {"k": "op", "f": str(func).removeprefix("aten."), "i": names, "o": []}
         for item in made:
-            raw["o"].append(self.described(item, sources.get(_storage(item))))
-        raw["x"] = _flags(str(func), inputs, made)
+            raw["o"].append(self.described(item, sources.get(storage_of(item))))
+        raw["x"] = besides(str(func), args, inputs, made)
         self.write(raw, made, edges)
         return out
 
@@ -138,7 +141,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
 
     def _alias_silently(self, out: torch.Tensor) -> None:
         if not self.in_backward:
-            source = self._storages.get(_storage(out))
+            source = self._storages.get(storage_of(out))
             if source is not None and id(out) not in self._names:
                 raw: Raw = {"k": "op", "f": "alias", "i": [source], "o": [self.described(out, source)], "x": []}
                 self.write(raw, [out], [(None, 0, None)])
@@ -147,9 +150,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         """Name, the tensor it shares memory with, type, shape, and whether memory runs over heads before tokens."""
         name = self.name(tensor)
         if source is None:
-            self._storages[_storage(tensor)] = name
+            self._storages[storage_of(tensor)] = name
         self._roots[name] = name if source is None else self._roots.get(source, source)
-        return [name, source, _type(tensor), list(tensor.shape), _heads_first(tensor)]
+        return [name, source, type_of(tensor), list(tensor.shape), heads_first(tensor)]
 
     def write(self, raw: Raw, made: list[torch.Tensor], edges: list[Any]) -> None:
         """Note an instruction; its node is looked up when autograd has made it."""
@@ -191,7 +194,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
 
     def pack(self, tensor: torch.Tensor) -> int:
         """Autograd saves a tensor: it gets a number instead."""
-        owner = self._storages.get(_storage(tensor), "?")
+        owner = self._storages.get(storage_of(tensor), "?")
         leaf = tensor if tensor.is_leaf and tensor.requires_grad else None
         form = (tuple(tensor.shape), tensor.stride(), tensor.dtype)
         self._packed.append((owner, leaf, form))
@@ -222,7 +225,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
         places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
         owners = dict.fromkeys(self._packed[number][0] for number in self._asked)
-        return [places[owner] for owner in owners if owner.startswith("t") and owner in places]
+        return [places[owner] for owner in owners if owner in places and (owner[0] == "t" or owner in self._experts)]
 
     # backward
 
@@ -236,20 +239,33 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         if node is not self._current:
             self._current = node
             self._begin(node)
-        sources = {_storage(item) for item in inputs}
+        sources = {storage_of(item) for item in inputs}
         out = func(*args, **kwargs)
-        made = _tensors(out)
         if self._steps is None:
             return out
-        for item in made:
-            if _storage(item) in sources:
+        for item in tensors_in(out):
+            if storage_of(item) in sources:
+                continue
+            flags = besides(str(func), args, inputs, [item])
+            if writes_in_place(str(func)) and storage_of(inputs[0]) in self._made:
+                self._replaced(inputs[0], item, flags)
                 continue
             name = self._new(item)
             number = len(self._local)
             self._local[name] = number
-            self._made[_storage(item)] = number
-            self._steps.append(["new", _type(item), list(item.shape), *_flags(str(func), inputs, [item])])
+            self._made[storage_of(item)] = number
+            self._steps.append(["new", type_of(item), list(item.shape), *flags])
         return out
+
+    def _replaced(self, before: torch.Tensor, after: torch.Tensor, flags: list[Any]) -> None:
+        """A tensor that the node made is written into on a card; here another takes its place."""
+        assert self._steps is not None
+        number = self._made[storage_of(before)]
+        self._local.pop(self._names.get(id(before), ""), None)
+        self._local[self._new(after)] = number
+        self._made[storage_of(after)] = number
+        if flags:
+            self._steps.append(["use", *flags])
 
     def _finished(self, key: int, given: Any, received: Any) -> None:
         """A node is done: which of its results are new, which are the gradient it got, which lie in its memory."""
@@ -259,57 +275,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         self._done.add(key)
         if node is not self._current:
             self._current, self._steps, self._local = node, None, {}
-        got = {_storage(item): place for place, item in enumerate(received) if item is not None}
+        got = {storage_of(item): place for place, item in enumerate(received) if item is not None}
         same = {id(item): place for place, item in enumerate(received) if item is not None}
         for item in given:
             if item is None:
                 raw["g"].append(None)
                 continue
-            form = [_type(item), list(item.shape), _heads_first(item), bool(item._is_view())]
+            form = [type_of(item), list(item.shape), heads_first(item), bool(item._is_view())]
             if id(item) in same:
                 raw["g"].append(["same", same[id(item)]])
-            elif _storage(item) in got:
-                raw["g"].append(["in", got[_storage(item)], *form])
-            elif _storage(item) in self._made and self._steps is not None:
-                raw["g"].append(["new", self._made[_storage(item)], *form])
+            elif storage_of(item) in got:
+                raw["g"].append(["in", got[storage_of(item)], *form])
+            elif storage_of(item) in self._made and self._steps is not None:
+                raw["g"].append(["new", self._made[storage_of(item)], *form])
             else:
                 raw["g"].append(["own", 0, *form])
-        raw["q"] = [None if item is None else _heads_first(item) for item in received]
+        raw["q"] = [None if item is None else heads_first(item) for item in received]
         self._steps = None
         self._made = {}
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [item for one in value for item in _tensors(one)]
-    return []
-
-
-def _type(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _heads_first(tensor: torch.Tensor) -> bool:
-    return bool(tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1)
-
-
-def _flags(name: str, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:
-    """What a card's kernel needs besides its results: a product's workspace, a split sum's staging, softmax's copy."""
-    if name.startswith(_PRODUCTS):
-        return ["mm"]
-    if name.startswith("aten.addmm."):
-        return ["addmm"]
-    if name.startswith(_SUMS) and inputs and made:
-        along = inputs[0].shape[-1:] != made[0].shape[-1:]
-        return ["sum", inputs[0].numel() // max(made[0].numel(), 1), int(along)]
-    if name.startswith(("aten._softmax_backward_data", "aten._log_softmax_backward_data")):
-        return ["twice"] if "_softmax_backward_data" in name and "log" not in name else []
-    return []

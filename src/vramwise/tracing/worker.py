@@ -1,53 +1,43 @@
-"""The process that traces a model: its config.json on standard input, the trace as JSON on standard output.
+"""The process that traces a model: {"config", "code"} on standard input, the trace as JSON on standard output.
 
-Started by `facts.tracing`; `python -m vramwise.tracing config.json` runs it by hand. It has no network, and the
-kernel ends it where it takes too much.
+`code`: the folder of a model whose own code the user lets run, else null. Started by `facts.tracing`; `sandbox` says
+what the process may not do.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
-_CPU_SECONDS = 100
-_MEMORY_BYTES = 12 * 1024**3  # of addresses: torch alone maps some gigabytes, and uses 0.4
+from vramwise.tracing.sandbox import confine, lock
 
 
 def main() -> None:
     """Trace the model on standard input."""
-    _confine()
-    config = json.load(sys.stdin.buffer)
+    confine()
+    asked = json.load(sys.stdin.buffer)
     out = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no part of the answer
-    found = trace(config)
+    found = trace(asked["config"], None if asked["code"] is None else Path(asked["code"]))
     with os.fdopen(out, "w") as file:
         json.dump(found, file, separators=(",", ":"))
 
 
-def trace(config: dict[str, Any]) -> dict[str, Any]:
-    """The trace of a config, or {"failed": why}."""
+def trace(config: dict[str, Any], code: Path | None) -> dict[str, Any]:
+    """The trace of a config, or {"failed": why}. With `code`, the process is locked for good before it is imported."""
     warnings.simplefilter("ignore")
     try:
         from vramwise.tracing.document import MODES, document
+        from vramwise.tracing.passes import warm_up
 
-        return document(config, MODES)
+        if code is not None:
+            warm_up()
+            lock()
+        return document(config, MODES, code)
     except Exception as error:  # whatever foreign code raises: the reason is reported
         words = str(error).strip().splitlines()
         return {"failed": f"{type(error).__name__}: {words[0][:200] if words else ''}"}
-
-
-def _confine() -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise OSError("tracing has no network")
-
-    socket.socket.connect = refuse  # type: ignore[method-assign]
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))

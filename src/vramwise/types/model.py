@@ -24,6 +24,7 @@ class Trace:
     final_norm: str
     head: str
     kinds: tuple[int, ...]
+    experts_like: str  # the type whose old names of experts PEFT knows these by; empty: it redirects none
     scaled_logits: bool  # the head's result is multiplied by a number
     modes: Mapping[str, Mapping[str, Any]]
 

@@ -17,7 +17,7 @@ from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 if TYPE_CHECKING:
-    from vramwise.ghost.build import Builder
+    from vramwise.ghost.build_feed_forward import FeedForwards
 
 Mlp = Callable[[Tape, Tensor], Tensor]
 
@@ -113,7 +113,7 @@ class OneByOne:
         return view(t, out, shape)
 
 
-def own_mixture(builder: Builder, place: str, facts: Mixture) -> Mlp:
+def own_mixture(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
     """The mixture of a family that has one of its own."""
     start = place.removesuffix(f"{builder.facts.feed_forward}.")
     if facts.runs == "all tokens":
@@ -132,7 +132,7 @@ def own_mixture(builder: Builder, place: str, facts: Mixture) -> Mlp:
     return Beside(mixture=mixture, mlp=fused)
 
 
-def _router(builder: Builder, name: str, facts: Mixture) -> Router:
+def _router(builder: FeedForwards, name: str, facts: Mixture) -> Router:
     return Router(
         weight=builder.weights.by_name[name],
         bias=None,
@@ -144,7 +144,7 @@ def _router(builder: Builder, name: str, facts: Mixture) -> Router:
     )
 
 
-def _experts(builder: Builder, place: str) -> Experts:
+def _experts(builder: FeedForwards, place: str) -> Experts:
     model = builder.model
     return Experts(
         gate_up=builder.expert_weight(f"{place}gate_up_proj"),
@@ -156,7 +156,7 @@ def _experts(builder: Builder, place: str) -> Experts:
     )
 
 
-def _all_tokens(builder: Builder, place: str) -> Mlp:
+def _all_tokens(builder: FeedForwards, place: str) -> Mlp:
     shared = [projection(builder.weights, f"{place}shared_expert.{part}_proj") for part in ("gate", "up", "down")]
     return AllTokens(
         router=builder.weights.by_name[f"{place}router.weight"],
@@ -166,7 +166,7 @@ def _all_tokens(builder: Builder, place: str) -> Mlp:
     )
 
 
-def _plain(builder: Builder, place: str) -> Mlp:
+def _plain(builder: FeedForwards, place: str) -> Mlp:
     model, weights = builder.model, builder.weights
     facts = builder.facts.mixture
     assert facts is not None
@@ -189,7 +189,7 @@ def _plain(builder: Builder, place: str) -> Mlp:
     return Beside(mixture=mixture, mlp=shared)
 
 
-def _gemma(builder: Builder, start: str) -> Mlp:
+def _gemma(builder: FeedForwards, start: str) -> Mlp:
     facts = builder.facts.mixture
     assert facts is not None
     parts = [projection(builder.weights, f"{start}mlp.{part}_proj") for part in ("gate", "up", "down")]
@@ -197,10 +197,12 @@ def _gemma(builder: Builder, start: str) -> Mlp:
     mixture = MoeMlp(
         router=_router(builder, f"{start}router.proj.weight", facts), experts=_experts(builder, f"{start}experts.")
     )
-    return Beside(mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norm(f"{start}{name}") for name in names))
+    return Beside(
+        mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norms.norm(f"{start}{name}") for name in names)
+    )
 
 
-def _one_by_one(builder: Builder, place: str, facts: Mixture) -> Mlp:
+def _one_by_one(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
     gate, up, down = [builder.weights.by_name[f"{place}experts.mlp.{name}"] for name in ("w1", "v1", "w2")]
     router = _router(builder, f"{place}{facts.router}.weight", facts)
     return OneByOne(router=router, gate=gate, up=up, down=down, width=builder.model.moe_intermediate_size)

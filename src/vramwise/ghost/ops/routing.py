@@ -37,30 +37,41 @@ def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     """`torch.sort(x)` of indices: sorted values and where they came from."""
     values = t.new(x.shape, INT64)
     order = t.new(x.shape, INT64)
-    positions = t.new(x.shape, INT64)
-    Storage(t, sort_bytes(x.numel))
+    sort_buffers(t, x.numel)
     if t.work is not None:
         t.work.of_many(8, values)  # a radix sort: several small passes
         t.work.no_kernel(order)
-    del positions
     return values, order
 
 
-def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Zeros of the source's shape, into which rows are added after sorting their indices."""
-    shape, rows = node.extra
-    out = t.new(shape, grad.dtype)
+def sort_buffers(t: Tape, count: int) -> None:
+    """What sorting that many indices takes besides its results."""
+    positions = t.new((count,), INT64)
+    Storage(t, sort_bytes(count))
+    del positions
+
+
+def accumulation_buffers(t: Tape, rows: int) -> None:
+    """What `index_put_(…, accumulate=True)` takes: it sorts the indices of the rows that it adds up."""
     first = t.new((rows,), INT64)
     linear = t.new((rows,), INT64)
     del first
     buffers = [t.new((rows,), INT64) for _ in range(3)]
     if t.work is not None:
         t.work.of_many(8, linear)
-        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "scatter")
     Storage(t, sort_bytes(rows) - _KEYS_LESS)
     while buffers:
         buffers.pop()
     del linear
+
+
+def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Zeros of the source's shape, into which rows are added after sorting their indices."""
+    shape, rows = node.extra
+    out = t.new(shape, grad.dtype)
+    accumulation_buffers(t, rows)
+    if t.work is not None:
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "scatter")
     return (out,)
 
 
@@ -96,7 +107,7 @@ def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
-def _kernel(t: Tape, groups: int, dtype: DType) -> None:
+def grouped_buffers(t: Tape, groups: int, dtype: DType) -> None:
     """What the grouped kernel takes besides; in fp32 there is none, each group is a product of its own."""
     if dtype is FP32:
         return
@@ -110,11 +121,11 @@ def _grouped_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_weight = to_x = None
     if node.edges[1] is not None:
         to_weight = t.new(w_shape, grad.dtype)
-        _kernel(t, w_shape[0], grad.dtype)
+        grouped_buffers(t, w_shape[0], grad.dtype)
         to_weight.view = True
     if node.edges[0] is not None:
         to_x = t.new(x_shape, grad.dtype)
-        _kernel(t, w_shape[0], grad.dtype)
+        grouped_buffers(t, w_shape[0], grad.dtype)
     if t.work is not None:
         experts, each = w_shape[0], -(-x_shape[0] // w_shape[0])
         if to_weight is not None:
@@ -130,7 +141,7 @@ def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs
     if t.work is not None:
         experts, (rows, inner) = weight.shape[0], x.shape
         t.work.grouped(out, -(-rows // experts), outputs, inner, experts, x.dtype)
-    _kernel(t, weight.shape[0], x.dtype)
+    grouped_buffers(t, weight.shape[0], x.dtype)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         saved = (
             weight if x.node is not None else None,

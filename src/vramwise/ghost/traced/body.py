@@ -10,6 +10,7 @@ from vramwise.ghost.model.causal_lm import Body, wanting_grad
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.tape import Tape, Tensor
+from vramwise.ghost.traced.folding import Adapter, Folding
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.traced.running import Registers, run
 
@@ -25,21 +26,25 @@ class TracedPart:
     kind: int
     trained: Recorded
     frozen: Recorded
+    experts: Recorded | None  # as recorded with gradients for experts' weights alone
     parameters: tuple[Tensor | None, ...]
     projections: tuple[Projection | None, ...]
+    adapters: tuple[Adapter | None, ...]  # of experts' weights
     kernel: Kernel | None = None
 
     def registers(self, t: Tape, given: Sequence[Tensor | None], rows: int, tokens: int, **more: Any) -> Registers:
         """All registers as the program leaves them, with the result once more at the end."""
-        recorded = self.trained if self._trains() else self.frozen
-        program = recorded.at(rows, tokens)
-        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, **more)
+        program = self._recorded().at(rows, tokens)
+        folding = Folding(t, self.adapters, len(given)) if any(self.adapters) else None
+        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, folding=folding, **more)
         found.append(found[program.result])
         return found
 
-    def _trains(self) -> bool:
-        """Whether weights outside of linear layers want gradients."""
-        return any(one is not None and one.node is not None for one in self.parameters)
+    def _recorded(self) -> Recorded:
+        """The pass in which the same weights outside of linear layers want gradients."""
+        if any(one is not None and one.node is not None for one in self.parameters):
+            return self.trained
+        return self.experts if self.experts is not None and any(self.adapters) else self.frozen
 
     def __call__(self, t: Tape, x: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:
         """Run it as a block, or as the last norm."""
@@ -59,10 +64,15 @@ class TracedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedBody(Body):
-    """A model without its head. `shown`: for each kind of block, the registers that its blocks are given."""
+    """A model without its head.
+
+    `shown`: for each kind of block, the registers that its blocks are given. `held`: registers that the model's own
+    variables hold until the last norm has run, in the order in which they let go.
+    """
 
     start: TracedPart
     shown: tuple[tuple[int, ...], ...]
+    held: tuple[int, ...]
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -78,7 +88,7 @@ class TracedBody(Body):
                 masks.update(self._masks(t, attention_mask, Tensor(None, (), 0, self.embed.dtype), padded))
                 t.mark("activations", "rotary tables")
 
-        first, every = self._begin(t, ids, leaves, make_masks)
+        first, every, held = self._begin(t, ids, leaves, make_masks)
         make_masks()
         tables: dict[str, Any] = dict.fromkeys(("full", "sliding"), every)
         del every
@@ -86,14 +96,16 @@ class TracedBody(Body):
         hidden = self._through_blocks(t, first, tables, masks)
         t.mark("activations", "final norm")
         hidden = self.norm(t, hidden)
+        while held:
+            held.pop()
         masks.clear()
         tables.clear()
         return hidden
 
     def _begin(
         self, t: Tape, ids: Tensor, leaves: list[Tensor], masks: Callable[[], None]
-    ) -> tuple[list[Tensor], Given]:
-        """What goes into the first block, alone in a list, and what all blocks are given."""
+    ) -> tuple[list[Tensor], Given, Registers]:
+        """What goes into the first block, alone in a list, what all blocks are given, and what is held meanwhile."""
         wants = self.input_grads and t.grad_enabled
         seen: list[bool] = []
 
@@ -110,4 +122,4 @@ class TracedBody(Body):
         if self.tables_by_product:  # in the run's release of transformers, whichever was traced
             t.workspace()
         given = tuple([tuple([registers[place] for place in places]) for places in self.shown])
-        return [hidden], given
+        return [hidden], given, [registers[place] for place in reversed(self.held)]

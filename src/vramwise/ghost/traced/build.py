@@ -13,6 +13,7 @@ from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
 from vramwise.ghost.traced.body import TracedBody, TracedPart
+from vramwise.ghost.traced.folding import Adapter
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.weights import Weights
 from vramwise.types.model import Trace
@@ -62,15 +63,22 @@ class _Parts:
 
     def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
         """One part, with the weights whose names start so."""
-        trained, frozen = [_recorded(self.trace, self.mode, way, part, kind, self.half) for way in ("all", "frozen")]
+        trained, frozen, experts = [
+            _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
+            for way in ("all", "frozen", "experts")
+        ]
+        assert trained is not None
+        assert frozen is not None
         names = trained.parameters
         return TracedPart(
             label=label,
             kind=kind,
             trained=trained,
             frozen=frozen,
+            experts=experts,
             parameters=tuple([self._weight(name, start) for name in names]),
             projections=tuple([self._projection(name, start) for name in names]),
+            adapters=tuple([self._adapter(name, start) for name in names]),
             kernel=kernel,
         )
 
@@ -78,6 +86,10 @@ class _Parts:
         if name.startswith("b:"):
             return _NOTHING
         return self.builder.weights.get(_full(name, start))
+
+    def _adapter(self, name: str, start: str) -> Adapter | None:
+        full = _full(name, start)
+        return self.builder.weights.adapters.get(full) if full in _experts(self.trace) else None
 
     def _projection(self, name: str, start: str) -> Projection | None:
         full, weights = _full(name, start), self.builder.weights
@@ -94,19 +106,24 @@ def _linears(trace: Trace) -> frozenset[str]:
     return frozenset(name for name, _, kind, _ in trace.parameters if kind in ("linear", "conv1d"))
 
 
+@lru_cache(maxsize=64)
+def _experts(trace: Trace) -> frozenset[str]:
+    return frozenset(name for name, _, kind, _ in trace.parameters if kind == "experts")
+
+
 def _full(name: str, start: str) -> str:
     return name[2:].replace("@.", start, 1) if name[2:].startswith("@.") else name[2:]
 
 
-def _shown(rows: Mapping[str, Any], start: TracedPart) -> tuple[tuple[int, ...], ...]:
-    """For each kind of block, where its arguments are among the registers of what comes before the blocks."""
+def _registers(rows: Mapping[str, Any], start: TracedPart) -> Mapping[str, int]:
+    """Where the tensors of what comes before the blocks are among its registers, by name."""
     program = start.trained.at(1, 64)  # registers have the same numbers for every batch
     names: Sequence[str] = [*rows["before"]["given"], *rows["before"]["parameters"]]
     known = {name: place for place, name in enumerate(dict.fromkeys(names))}
     for row, step in zip(rows["before"]["steps"], program.steps, strict=True):
         for item, result in zip(row.get("o", ()), step.results, strict=True):
             known[item[0]] = result.register
-    return tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]])
+    return known
 
 
 def traced_body(builder: Builder, trace: Trace) -> TracedBody:
@@ -119,13 +136,15 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
             layer,
             parts.part(
                 "layers", kind, f"{trace.layers}.{layer}.", f"layers.{layer}",
-                builder.kernel(f"{trace.layers}.{layer}.", layer),
+                builder.attentions.kernel(f"{trace.layers}.{layer}.", layer),
             ),
         )
         for layer, kind in enumerate(trace.kinds)
     ]  # fmt: skip
     kinds, windows = builder.windows()
     start = parts.part("before", 0, "", "")
+    rows = trace.modes[parts.mode]["all"]
+    known = _registers(rows, start)
     return TracedBody(
         embed=builder.weights.by_name[f"{trace.embedding}.weight"],
         blocks=blocks,
@@ -140,7 +159,8 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         packed=run.shapes.packing_rows != "none",
         packed_eval=run.evaluation.eval_sample_packing,
         trained=builder.trained_blocks(),
-        masked=not (run.kernels.attn_implementation == "sdpa" and builder.varlen()),
+        masked=not (run.kernels.attn_implementation == "sdpa" and builder.attentions.varlen()),
         start=start,
-        shown=_shown(trace.modes[parts.mode]["all"], start),
+        shown=tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]]),
+        held=tuple([known[name] for name in rows["before"]["held"]]),
     )

@@ -25,6 +25,7 @@ _TYPES = {
 }
 
 Shape = tuple[int, ...]
+MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
 
 
 class Result(NamedTuple):
@@ -61,7 +62,7 @@ class Back(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One instruction. `kind`: op, linear, attention, sdpa, embedding, dropout, del."""
+    """One instruction. `kind`: op, linear, attention, sdpa, embedding, dropout, or one of MARKS."""
 
     kind: str
     inputs: tuple[int, ...]
@@ -147,6 +148,8 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
             if item[0] == "del":
                 if item[1] not in handed:
                     steps.append(("del", item[1]))
+            elif item[0] == "use":
+                steps.append(("use", flags(item[1:])))
             else:
                 steps.append(("new", *form(item[1:3]), flags(item[3:])))
         edges = tuple([None if item is None or item == "?" else register(item) for item in row["e"]])
@@ -156,7 +159,7 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
     steps = []
     for row in rows["steps"]:
         inputs = tuple([register(name) for name in row["i"]])
-        if row["k"] in ("del", "mask", "wants"):
+        if row["k"] in MARKS:
             steps.append(Step(row["k"], inputs, (), (), (), None, {}))
             continue
         results = []

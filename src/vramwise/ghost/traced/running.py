@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers.latent import attended
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
@@ -16,7 +17,9 @@ from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.elementwise import dropout, without_node
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.ops.reduce import staging_bytes
+from vramwise.ghost.ops.routing import accumulation_buffers, grouped_buffers, sort_buffers
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.traced.folding import Folding
 from vramwise.ghost.traced.program import Back, Gradient, Program, Result, Step
 
 Registers = list[Tensor | None]
@@ -36,6 +39,7 @@ def run(
     hook: Hook | None = None,
     halfway: Callable[[], None] | None = None,
     masks: Callable[[], None] | None = None,
+    folding: Folding | None = None,
 ) -> Registers:
     """All registers as the program leaves them. `projections`: by the number of the parameter that is their weight.
     `masks`: makes the masks, where the code does so.
@@ -56,7 +60,12 @@ def run(
             if hook is not None:
                 registers[step.inputs[0]] = _hooked(hook, registers[step.inputs[0]])
         elif kind == "op":
+            if folding is not None:
+                folding.use(registers, step.inputs)
             _op(t, step, registers)
+        elif kind in ("enter", "leave"):
+            if folding is not None:
+                folding.mark(registers, step.inputs, entered=kind == "enter")
         elif kind == "linear":
             layer = projections[step.inputs[1] - first]
             assert layer is not None
@@ -128,7 +137,8 @@ def _named(t: Tape, step: Step, registers: Registers) -> Tensor:
 
 def _op(t: Tape, step: Step, registers: Registers) -> None:
     made = [_result(t, form, registers) for form in step.results]
-    _besides(t, step.flags, step.results[0].numel if step.results else 0)
+    if step.flags and made:
+        _besides(t, step.flags, made[0].numel, made[0].dtype)
     back = step.back
     if back is not None and t.grad_enabled:
         inputs = [None if place is None else registers[place] for place in back.edges]
@@ -158,14 +168,20 @@ def _saved(place: int, step: Step, registers: Registers, made: list[Tensor]) -> 
     return without_node(made[-1 - place]) if place < 0 else registers[step.inputs[place]]
 
 
-def _besides(t: Tape, flags: tuple[Any, ...], numel: int) -> None:
-    """What the card's kernel takes besides: a product's workspace, a split sum's staging buffer."""
+def _besides(t: Tape, flags: tuple[Any, ...], numel: int, dtype: DType) -> None:
+    """What the card's kernel takes besides: a product's workspace, the buffers of split sums, sorts and groups."""
     if not flags:
         return
     if flags[0] == "mm":
         t.workspace()
     elif flags[0] == "addmm":
         t.bias_workspace()
+    elif flags[0] == "grouped":
+        grouped_buffers(t, flags[1], dtype)
+    elif flags[0] == "sort":
+        sort_buffers(t, flags[1])
+    elif flags[0] == "accumulate":
+        accumulation_buffers(t, flags[1])
     elif flags[0] == "sum" and numel:
         buffer, semaphores = staging_bytes(numel, flags[1], along_rows=bool(flags[2]), hardware=t.hardware)
         if buffer:
@@ -186,12 +202,15 @@ def _backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads
         if step[0] == "del":
             made[step[1]] = None
             continue
+        if step[0] == "use":
+            _besides(t, step[1], 0, FP32)
+            continue
         out = t.new(step[2], step[1])
         made.append(out)
         if step[3] and step[3][0] == "twice":
             t.like(out)
         else:
-            _besides(t, step[3], out.numel)
+            _besides(t, step[3], out.numel, out.dtype)
         del out
     return tuple([None if form is None else _handed(t, form, got, made) for form in back.gradients])
 

@@ -1,0 +1,153 @@
+"""Traces that ship with vramwise: one a model type, with formulas of the config's fields in place of numbers.
+
+`scripts/trace_templates.py` makes them: it traces a type at three sets of dimensions and finds the formula through each
+number. A template serves any config of its type whose other fields are those of the type's default config. Pure but for
+reading our own file. A formula is written ["=", [numerator, denominator, field…], …]: a sum of products.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from base64 import b85decode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from vramwise.bundled import bundled_json
+
+FILE = "facts/trace_templates.json"
+Template = Mapping[str, Any]
+WIDTH = "a head's width"
+# fields that decide no shape: names, ids of tokens, factors, rotary settings
+_NO_SAY = re.compile(
+    r".*(_token_id|_eps|_epsilon|_theta|_std|_range|_coef|_alpha|_multiplier|_factor|_scaling|_scale|_version|_scalar)"
+    r"|rope_\w+|architectures|torch_dtype|dtype|model_type|_name_or_path|use_cache|output_\w+|return_dict|id2label"
+    r"|label2id|problem_type|chunk_size_feed_forward|is_encoder_decoder|pretraining_tp|tie_word_embeddings"
+    r"|quantization_config|attn_implementation|_attn_implementation|transformers_version|bos|eos|pad|partial_rotary\w*"
+)
+
+
+class NotCovered(Exception):  # noqa: N818 - an answer, not an error
+    """A config differs from its type's template in something that dimensions do not say; the text says what."""
+
+
+@cache
+def _all() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = bundled_json(FILE)
+    return found
+
+
+def template_types() -> Sequence[str]:
+    """The model types that have a template."""
+    return sorted(_all()["types"])
+
+
+@cache
+def template_of(model_type: str) -> Template | None:
+    """The template of a type, if it has one."""
+    packed = _all()["types"].get(model_type)
+    if packed is None:
+        return None
+    found: Template = json.loads(zlib.decompress(b85decode(packed)))
+    return found
+
+
+def document_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The trace document of a config.json, by its type's template; None where there is none.
+
+    Raises NotCovered where a field that is no dimension differs from the type's default.
+    """
+    template = template_of(str(config.get("model_type")))
+    return None if template is None else filled(template, config)
+
+
+def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The document that a template gives for a config."""
+    fields = _fields(template, config)
+    tied = bool(config.get("tie_word_embeddings", template["fields"].get("tie_word_embeddings", False)))
+    kinds = _kinds(template, config, fields)
+    found = {key: _worked_out(value, fields) for key, value in template["document"].items()}
+    named = [_worked_out(row, fields) for row in template["before"]]
+    for layer, kind in enumerate(kinds):
+        named += [
+            [row[0].replace("@", str(layer), 1), *row[1:], layer]
+            for row in _worked_out(template["layer"][kind], fields)
+        ]
+    named += [_worked_out(row, fields) for row in template["after"]]
+    sizes = {**found["sizes"], "num_hidden_layers": len(kinds), "tie_word_embeddings": tied}
+    if tied:
+        named = [row for row in named if row[2] != "lm_head"]
+        found["head"] = f"{found['embedding']}.weight"
+    return {**found, "kinds": kinds, "parameters": named, "sizes": sizes}
+
+
+def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
+    """The dimensions of a config; what it does not say is the type's default or follows from the others."""
+    defaults, dimensions = template["fields"], template["dimensions"]
+    for key, value in config.items():
+        if key in dimensions or key not in defaults or _NO_SAY.fullmatch(key) or key == template["layer_types"]:
+            continue
+        if value != defaults[key] and value != config.get(template["equal"].get(key, "")):
+            raise NotCovered(f"its {key} is {value!r:.40}, the shipped trace has {defaults[key]!r:.40}")
+    found: dict[str, int] = {}
+    for key in dimensions:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise NotCovered(f"its {key} is {value!r:.40}")
+        found[key] = value
+    for key, formula in dimensions.items():
+        if key not in found and formula is not None:
+            found[key] = _number(formula, with_width(found)) if isinstance(formula, list) else formula
+    found = with_width(found)
+    if "head_dim" in dimensions and "head_dim" not in found:
+        found["head_dim"] = _number(["=", [1, 1, WIDTH]], found)
+    return found
+
+
+def with_width(fields: Mapping[str, int]) -> dict[str, int]:
+    """The fields, and the width of a head that follows from them."""
+    hidden = fields.get("hidden_size") or fields.get("n_embd")
+    heads = fields.get("num_attention_heads") or fields.get("n_head")
+    if not hidden or not heads or hidden % heads:
+        return dict(fields)
+    return {**fields, WIDTH: hidden // heads}
+
+
+def _kinds(template: Template, config: Mapping[str, Any], fields: Mapping[str, int]) -> list[int]:
+    """The kind of every layer."""
+    count, rule = fields[template["layers_field"]], template["kinds"]
+    if rule == "one":
+        return [0] * count
+    if isinstance(rule, str):  # a field says how many layers come first
+        return [0] * min(fields[rule], count) + [1] * max(count - fields[rule], 0)
+    types = config.get(template["layer_types"])
+    if not isinstance(types, list) or len(types) != count or not all(str(one) in rule for one in types):
+        raise NotCovered(f"its {template['layer_types']} are not those of a shipped trace")
+    return [rule[str(one)] for one in types]
+
+
+def _worked_out(value: Any, fields: Mapping[str, int]) -> Any:
+    if isinstance(value, list):
+        if value[:1] == ["="]:
+            return _number(value, fields)
+        return [_worked_out(item, fields) for item in value]
+    if isinstance(value, dict):
+        return {key: _worked_out(item, fields) for key, item in value.items()}
+    return value
+
+
+def _number(formula: Sequence[Any], fields: Mapping[str, int]) -> int:
+    total = 0
+    for numerator, denominator, *names in formula[1:]:
+        if not fields.keys() >= set(names):
+            raise NotCovered("its width does not divide by its heads")
+        product = numerator * prod([fields[name] for name in names])
+        if product % denominator:
+            raise NotCovered("its dimensions do not divide as those of the shipped trace do")
+        total += product // denominator
+    return total

@@ -1,0 +1,105 @@
+"""Limits of the process that traces. For a model's own code, the kernel refuses whatever tracing does not need.
+
+All models: no connections, limited CPU time and addresses. A model's own code runs under a seccomp filter besides: no
+sockets, no files opened for writing, removed or renamed, no new processes. It holds for the whole process and cannot be
+taken off. Only Linux on x86-64 and arm64 has it here; elsewhere such code is not run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import socket
+import struct
+import sys
+from typing import Any
+
+CPU_SECONDS = 100
+MEMORY_BYTES = 12 * 1024**3  # of addresses: torch alone maps some gigabytes, and uses 0.4
+
+# linux/audit.h, and the numbers of asm/unistd.h for calls that are refused
+_MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_REFUSED = {
+    "x86_64": (
+        *(41, 42, 43, 44, 46, 49, 50, 53, 288, 299, 307),  # sockets
+        *(57, 58, 59, 322),  # fork, vfork, execve, execveat
+        *(62, 101, 200, 234, 310, 311, 424, 434, 438),  # kill and its kin, ptrace, other processes' memory and files
+        *(76, 82, 83, 84, 85, 86, 87, 88, 90, 91, 92, 93, 94, 133),  # truncate, rename, mkdir, creat, unlink, chmod…
+        *(258, 259, 260, 263, 264, 265, 266, 268, 280, 316, 452, 188, 189, 190, 235, 132, 261),
+        *(161, 165, 166, 155, 272, 308, 428, 429, 430, 431, 432, 442),  # mounts, roots, namespaces
+        *(321, 425, 426, 427, 323, 248, 249, 250, 246, 169, 175, 313),  # bpf, io_uring, userfaultfd, keys, modules…
+        *(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 240, 241),  # System V and POSIX queues
+    ),
+    "aarch64": (
+        *(198, 199, 200, 201, 202, 203, 206, 211, 242, 243, 269),
+        *(221, 281),
+        *(129, 130, 131, 117, 270, 271, 424, 434, 438),
+        *(45, 33, 34, 35, 36, 37, 38, 276, 52, 53, 54, 55, 452, 5, 6, 7, 88),
+        *(39, 40, 41, 51, 97, 268, 428, 429, 430, 431, 432, 442),
+        *(280, 425, 426, 427, 282, 217, 218, 219, 104, 142, 105, 273),
+        *(180, 181, 183, 184, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196, 197),
+    ),
+}
+_OPEN, _OPENAT = {"x86_64": 2, "aarch64": -1}, {"x86_64": 257, "aarch64": 56}
+_CLONE, _UNKNOWN_TO_US = {"x86_64": 56, "aarch64": 220}, (435, 437)  # clone3 and openat2: libraries use the older ones
+_WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE
+_THREAD = 0x10000
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+
+
+def confine() -> None:
+    """The limits of every trace."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("tracing has no network")
+
+    socket.socket.connect = refuse  # type: ignore[method-assign]
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def lock() -> None:
+    """Have the kernel refuse everything but reading and computing, for good. Raises OSError where it cannot."""
+    machine = platform.machine()
+    if not sys.platform.startswith("linux") or machine not in _MACHINES:
+        raise OSError("code that comes with a model runs on Linux only (x86-64, arm64), where it can be confined")
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    program = _filter(machine)
+    rules = b"".join(struct.pack("HBBI", *rule) for rule in program)
+    kept = ctypes.create_string_buffer(rules, len(rules))
+    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(kept))
+    libc = ctypes.CDLL(None, use_errno=True)
+    no_new_privileges, set_seccomp, by_filter = 38, 22, 2
+    for words in ((no_new_privileges, 1, 0, 0, 0), (set_seccomp, by_filter, header, 0, 0)):
+        if libc.prctl(*words):
+            raise OSError(ctypes.get_errno(), "the kernel does not let the process that traces be confined")
+
+
+def _filter(machine: str) -> list[tuple[int, int, int, int]]:
+    """The filter in classic BPF: code, jump if true, jump if false, operand."""
+    load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
+    at_number, at_machine, first_argument, second_argument, third_argument = 0, 4, 16, 24, 32
+    denied, unknown = 0x50000 | errno.EACCES, 0x50000 | errno.ENOSYS
+    rules = [(load, 0, 0, at_machine), (equal, 1, 0, _MACHINES[machine]), (give, 0, 0, _KILL)]
+    rules += [(load, 0, 0, at_number)]
+    if machine == "x86_64":  # numbers of the x32 interface
+        rules += [(0x35, 0, 1, 0x40000000), (give, 0, 0, _KILL)]
+    for number in sorted(_REFUSED[machine]):
+        rules += [(equal, 0, 1, number), (give, 0, 0, denied)]
+    for number in _UNKNOWN_TO_US:
+        rules += [(equal, 0, 1, number), (give, 0, 0, unknown)]
+    for number, argument in ((_OPEN[machine], second_argument), (_OPENAT[machine], third_argument)):
+        if number >= 0:
+            rules += [(equal, 0, 4, number), (load, 0, 0, argument), (any_bit, 0, 1, _WRITING)]
+            rules += [(give, 0, 0, denied), (give, 0, 0, _ALLOW)]
+    rules += [(equal, 0, 4, _CLONE[machine]), (load, 0, 0, first_argument), (any_bit, 1, 0, _THREAD)]
+    rules += [(give, 0, 0, denied), (give, 0, 0, _ALLOW)]
+    return [*rules, (give, 0, 0, _ALLOW)]

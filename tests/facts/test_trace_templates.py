@@ -1,0 +1,106 @@
+"""Traces that ship with vramwise: filled in for the dimensions of a config, without torch."""
+
+import json
+
+import pytest
+
+import vramwise
+from installed import needs
+from vramwise.errors import VramwiseError
+from vramwise.facts import tracing
+from vramwise.facts.models import read_model
+from vramwise.facts.parameters import parameters
+from vramwise.facts.trace_templates import NotCovered, document_of, filled, template_of, template_types
+from vramwise.facts.traces import model_from_trace
+from vramwise.options import Options
+
+HELIUM = {
+    "model_type": "helium",
+    "hidden_size": 640,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 10,
+    "num_key_value_heads": 5,
+    "head_dim": 64,
+    "vocab_size": 5000,
+}
+
+
+@pytest.fixture
+def not_installed(monkeypatch):
+    monkeypatch.setenv(tracing.SWITCH, "0")
+    tracing.installed.cache_clear()
+    yield
+    tracing.installed.cache_clear()
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", template_types())
+def test_every_template_gives_a_whole_trace_of_its_default_config(name):
+    template = template_of(name)
+    config = {**{key: value for key, value in template["fields"].items() if value is not None}, "model_type": name}
+    if template["layer_types"]:
+        count = config[template["layers_field"]]
+        config[template["layer_types"]] = [*template["kinds"], *[next(iter(template["kinds"]))] * count][:count]
+    model = model_from_trace(filled(template, config), name=name, source=name)
+    assert model.num_hidden_layers == config[template["layers_field"]]
+    assert parameters(model)
+
+
+def test_dimensions_are_filled_in():
+    model = model_from_trace(document_of(HELIUM), name="x", source="x")
+    shapes = {item.name: item.shape for item in parameters(model)}
+    assert shapes["model.embed_tokens.weight"] == (5000, 640)
+    assert shapes["model.layers.3.self_attn.k_proj.weight"] == (320, 640)
+    assert shapes["model.layers.0.mlp.up_proj.weight"] == (1024, 640)
+    assert len([name for name in shapes if name.endswith("o_proj.weight")]) == 4
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_tied_embeddings_have_no_head_of_their_own(tied):
+    model = model_from_trace(document_of({**HELIUM, "tie_word_embeddings": tied}), name="x", source="x")
+    assert model.tie_word_embeddings is tied
+    assert ("lm_head.weight" in {item.name for item in parameters(model)}) is not tied
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("attention_bias", True), ("hidden_act", "relu"), ("hidden_size", "wide"), ("head_dim", 0)]
+)
+def test_a_config_that_differs_otherwise_is_not_covered(field, value):
+    with pytest.raises(NotCovered, match=field):
+        document_of({**HELIUM, field: value})
+
+
+def test_an_unknown_type_has_none():
+    assert document_of({"model_type": "llama_of_tomorrow"}) is None
+
+
+def test_a_shipped_trace_is_predicted_without_torch(tmp_path, not_installed):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(HELIUM))
+    assert read_model(folder / "config.json").trace is not None
+    config = tmp_path / "config.yml"
+    config.write_text(
+        f"base_model: {folder}\nmicro_batch_size: 2\nsequence_len: 1024\nbf16: true\nadapter: lora\nlora_r: 8\n"
+        "lora_target_linear: true\ndatasets:\n- path: x\n  type: alpaca\noptimizer: adamw_torch_fused\n"
+    )
+    found = vramwise.predict(config, Options(gpu="24GB"))
+    assert any("traced from transformers" in one for one in map(str, found.assumptions))
+
+
+def test_what_is_not_covered_says_why_and_names_the_extra(tmp_path, not_installed):
+    (tmp_path / "config.json").write_text(json.dumps({**HELIUM, "kv_lora_rank": 8, "attention_bias": True}))
+    with pytest.raises(VramwiseError, match=r"attention_bias is True.*vramwise\[trace\]"):
+        read_model(tmp_path / "config.json")
+
+
+@needs("torch", "transformers")
+@pytest.mark.nightly
+def test_a_template_gives_what_tracing_gives():
+    from vramwise.tracing.document import document
+
+    modes = list(template_of("helium")["document"]["modes"])
+    traced = json.loads(json.dumps(document({**HELIUM, "max_position_embeddings": 4096}, modes)))
+    given = document_of({**HELIUM, "max_position_embeddings": 4096, "tie_word_embeddings": False})
+    assert {**given, "source": "", "torch": ""} == {**traced, "source": "", "torch": ""}

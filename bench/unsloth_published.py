@@ -64,8 +64,9 @@ def predicted(row: dict[str, str], folder: Path) -> tuple[float, float, str]:
     """GiB reserved once the model is loaded, at the peak, and what is to be said of it."""
     path = folder / row["file"]
     version = row["unsloth"].rstrip(".")
-    torch = (f"torch=={row['torch'].partition('+')[0]}",) if row["torch"] else ()
-    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]], versions=(f"unsloth=={version}", *torch)))
+    others = {"torch": row["torch"].partition("+")[0], "transformers": row["transformers"]}
+    versions = [f"{package}=={other}" for package, other in others.items() if other]
+    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]], versions=(f"unsloth=={version}", *versions)))
     name, lengths = lengths_for(path.read_text(encoding="utf-8"))
     prediction = subject.prediction(lengths=lengths)
     phases = prediction.needs.phases

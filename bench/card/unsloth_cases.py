@@ -14,7 +14,18 @@ from collections.abc import Callable
 from typing import Any
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-MODELS = ("llama1b", "llama8b8", "qwen25_05b", "qwen3_4b9", "mistral7b8", "llama3b", "tinyllama", "qwen25_15b", "qwen3_06b", "granite2b")
+MODELS = (
+    "llama1b",
+    "llama8b8",
+    "qwen25_05b",
+    "qwen3_4b9",
+    "mistral7b8",
+    "llama3b",
+    "tinyllama",
+    "qwen25_15b",
+    "qwen3_06b",
+    "granite2b",
+)
 SMALL = ("llama1b", "qwen25_05b", "tinyllama", "qwen25_15b", "qwen3_4b9", "qwen3_06b")
 GEMMAS = ("gemma3_1b", "gemma2_2b")
 METHODS = ("qlora", "qlora", "qlora", "lora16", "lora16", "8bit", "full")

@@ -6,7 +6,7 @@ Each case is `name: [model, arguments of from_pretrained, of get_peft_model (nul
 random weights of real shapes (`models.json`), data is made up (`unsloth_cases.py`). Environment: SITE names site-packages
 folders with Unsloth and what it needs (several with colons between). Compiled kernels are shared by all runs.
 
-With `--timed` all runs get ready side by side, up to a few steps. Then each has the card for itself, in the order of
+With `--timed` up to eight runs get ready side by side, up to a few steps. Then each has the card for itself, in the order of
 the cases; runs that are not ready by then are halted until the others are done.
 """
 
@@ -29,6 +29,7 @@ from unsloth_child import WORK
 HERE = Path(__file__).resolve().parent
 SITE = os.environ.get("SITE", str(WORK / "site"))
 MODELS = json.loads((HERE / "models.json").read_text())
+MOST_AT_ONCE = 8  # more brought the machine down
 LONGEST_RUN_S, LONGEST_GEMMA_S, LONGEST_TURN_S = 240, 420, 40
 
 
@@ -119,7 +120,7 @@ def side_by_side(cases: dict[str, list[Any]], arguments: argparse.Namespace, unt
     todo, running = list(cases), []
     while todo or running:
         late = time.time() > until - 60
-        while todo and not late and len(running) < arguments.jobs:
+        while todo and not late and len(running) < min(arguments.jobs, MOST_AT_ONCE):
             running.append(Run(todo[0], cases[todo[0]], arguments.cases, timed=False))
             todo.pop(0)
         if late and todo:
@@ -134,6 +135,15 @@ def side_by_side(cases: dict[str, list[Any]], arguments: argparse.Namespace, unt
 
 
 def in_turns(cases: dict[str, list[Any]], arguments: argparse.Namespace, until: float) -> None:
+    """Time the runs, as many at once getting ready as allowed."""
+    named = list(cases.items())
+    groups = [named[start : start + MOST_AT_ONCE] for start in range(0, len(named), MOST_AT_ONCE)]
+    for number, group in enumerate(groups):
+        now = time.time()
+        time_group(dict(group), arguments, now + (until - now) / (len(groups) - number))
+
+
+def time_group(cases: dict[str, list[Any]], arguments: argparse.Namespace, until: float) -> None:
     """Get all runs ready, then time one after the other; then those that were late."""
     runs = [Run(name, case, arguments.cases, timed=True) for name, case in cases.items()]
     each = 8.0

@@ -37,6 +37,7 @@ _UNTOUCHED = {
     "compiled_layers": "the plain Trainer compiles no layers",
     "tables_each_layer": "the plain Trainer has none",
     "warms_up": "transformers' own way of loading",
+    "halves_warm_up": "as transformers since 5.0",
     "multiplies_first": "nothing is multiplied",
     "fused_layers": "the plain Trainer has none",
     "packed_attention": "the plain Trainer has none",

@@ -13,7 +13,7 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     bits = bits_of(args)
     key = f"load_in_{bits}" if bits else "load_in_16bit" if args.value("load_in_16bit") else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
-    args.derive("warms_up", bits is None, "measured: nothing is asked for ahead of a quantised base")
+    _warm_up(args, target, bits)
     _experts(args, target, bits)
     args.derive("nested_scales", True, "Unsloth quantises the scales too")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
@@ -24,6 +24,14 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     narrow = full and args.values["weights_dtype"] != "fp32"
     args.derive("upcasts_at_load", ("norm",) if narrow else (), "norms that are trained are kept in fp32")
     args.derive("upcasts_stay", True, "nothing is cast back")
+
+
+def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:
+    """What transformers asks for before it reads weights; Unsloth ran on its 4.50 and later since April 2025."""
+    halves = bits is not None and since(target.stack, 2025, 4) and target.stack.parts("transformers") < (5,)
+    why = "transformers 4.50 to 4.57" if halves else "measured: nothing is asked for ahead of a quantised base"
+    args.derive("warms_up", bits is None or halves, why)
+    args.derive("halves_warm_up", halves, why)
 
 
 def _experts(args: Arguments, target: Target, bits: str | None) -> None:

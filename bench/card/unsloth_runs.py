@@ -3,11 +3,11 @@
     python unsloth_runs.py OUT_DIR --cases cases.json [--jobs 4] [--timed] [--seconds 560]
 
 Each case is `name: [model, arguments of from_pretrained, of get_peft_model (null: none), of SFTConfig]`; models are
-random weights of real shapes (`models.json`), data is made up (`unsloth_cases.py`). Environment: SITE names site-packages
-folders with Unsloth and what it needs (several with colons between). Compiled kernels are shared by all runs.
+random weights of real shapes (`models.json`), data is made up (`unsloth_cases.py`). Environment: SITE names a
+site-packages folder with Unsloth and what it needs. Compiled kernels are shared by all runs.
 
-With `--timed` up to eight runs get ready side by side, up to a few steps. Then each has the card for itself, in the order of
-the cases; runs that are not ready by then are halted until the others are done.
+With `--timed` up to eight runs get ready side by side, up to a few steps. Then each has the card for itself, in the
+order of the cases; runs that are not ready by then are halted until the others are done.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ SPREADS: dict[str, tuple[float, float]] = {
     "TinyStories": (230, 0.35),
     "OpenMathReasoning": (2000, 0.8),
     "Multilingual-Thinking": (900, 0.6),
+    "Emilia": (300, 0.6),  # up to 30 seconds of speech at 25 tokens a second, and its text
 }
 _NAMED = re.compile(r"""load_dataset\(\s*(?:path\s*=\s*)?\\?["']([^"'\\]+)""")
 _SAMPLES = 480

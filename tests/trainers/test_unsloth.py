@@ -209,6 +209,20 @@ def test_the_allocator_is_set_as_the_release_does(release, torch, settings):
     assert run.kernels.tables_each_layer == release.startswith("2024")
 
 
+@pytest.mark.parametrize(
+    ("versions", "load", "warms_up", "halves"),
+    [
+        (("unsloth==2025.9.1", "transformers==4.55.4"), "load_in_4bit = True,", True, True),
+        (("unsloth==2025.9.1", "transformers==4.55.4"), "load_in_16bit = True,", True, False),
+        (("unsloth==2024.8",), "load_in_4bit = True,", False, False),
+        (("unsloth==2026.10.9",), "load_in_4bit = True,", False, False),
+    ],
+)
+def test_transformers_4_asks_for_half_the_size_ahead_of_a_quantised_base(versions, load, warms_up, halves):
+    loading = run_of(load=load, versions=versions).loading
+    assert (loading.warms_up, loading.halves_warm_up) == (warms_up, halves)
+
+
 def test_a_tied_pair_shares_its_copy_since_2026_10():
     peft = 'target_modules = ["q_proj", "embed_tokens", "lm_head"],'
     assert run_of(peft=peft).adapter.saved_pair_tied
@@ -216,9 +230,10 @@ def test_a_tied_pair_shares_its_copy_since_2026_10():
     assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
 
 
+@pytest.mark.parametrize("model", ["gemma-3-270m-it", "gpt-oss-20b", "Qwen3.5-4B"])
 @pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
-def test_gemma_3_in_float16_is_said_to_be_run_in_float32(gpu, found):
-    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+def test_models_that_need_it_are_said_to_be_run_in_float32(model, gpu, found):
+    script = SCRIPT.replace("Llama-3.2-1B", model).format(load="load_in_16bit = True,", peft="", args="")
     document = read_script("train.py", script.encode(), Reading())
     run = trainer_named("unsloth:sft").resolve(document, make_target(trainer="unsloth", gpu=gpu), {})
     assert [one.name for one in run.unfollowed] == found

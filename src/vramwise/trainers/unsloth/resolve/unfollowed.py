@@ -8,8 +8,10 @@ from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.types import Target, Unfollowed
 
-# Models that Unsloth does not run in float16 (FORCE_FLOAT32 in its loader.py): parts of them run in fp32 instead.
-_FORCED = ("gemma-3", "functiongemma", "medgemma")
+# Models that Unsloth does not run in float16 (FORCE_FLOAT32 in loader.py of 2025.9.1, model_lists.py of 2026.10.9): the
+# stream between their layers, and attention, run in fp32 instead.
+_FORCED = ("gemma-3", "functiongemma", "medgemma", "embeddinggemma", "gpt-oss")
+_FORCED_SINCE_2026_10 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
 _TRACED = (2, 11)  # of torch, since which Unsloth's own layers are compiled too, but for flattened rows
 
 
@@ -26,8 +28,9 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
     if args.values["quantization"] == "4bit" and checkpoint and since(target.stack, 2024, 12):
         why = f"{checkpoint} is loaded instead, which leaves some layers in 16 bits (a fifth more was seen)"
         yield Unfollowed(name="dynamic 4-bit checkpoint", less=False, why=why)
-    if args.values["weights_dtype"] == "fp16" and any(word in named for word in _FORCED):
-        why = "Unsloth runs parts of Gemma 3 in float32 where the card has no bfloat16; they are counted in 16 bits"
+    forced = _FORCED + (_FORCED_SINCE_2026_10 if since(target.stack, 2026, 10) else ())
+    if args.values["weights_dtype"] == "fp16" and any(word in named for word in forced):
+        why = "Unsloth runs parts of this model in float32 where the card has no bfloat16; they are counted in 16 bits"
         yield Unfollowed(name="float32 instead of float16", less=False, why=why)
     script = args.fields.config.document.script
     if args.value("fast_inference"):

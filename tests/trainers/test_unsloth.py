@@ -254,3 +254,21 @@ def test_the_embedded_engine_says_that_it_cannot_train_a_file():
     run = open_subject(Text(FILE), Options()).run
     [refusal] = unsupported(run)
     assert "written for unsloth" in refusal.message
+
+
+@pytest.mark.parametrize(("gpu", "kind"), [("t4", "may_fit"), ("rtx-3090", "fits"), ("8GB", "does_not_fit")])
+def test_a_checkpoint_with_layers_in_16_bits_is_a_range(gpu, kind, tmp_path):
+    script = SCRIPT.replace("Llama-3.2-1B", "Qwen3-14B").format(load="load_in_4bit = True,", peft="", args="")
+    (tmp_path / "train.py").write_text(script)
+    prediction = open_subject(tmp_path / "train.py", Options(gpu=gpu)).prediction()
+    assert prediction.verdict().kind == kind
+    reserved, weights = prediction.needs.highest_reserved_bytes, prediction.needs.breakdown_bytes["weights"]
+    assert prediction.bounds.lower_bytes == reserved
+    assert prediction.bounds.upper_bytes == int(reserved + 0.25 * weights)
+
+
+def test_what_has_no_known_end_leaves_the_verdict_open(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT.format(load="fast_inference = True,", peft="", args=""))
+    prediction = open_subject(tmp_path / "train.py", Options(gpu="h100")).prediction()
+    assert prediction.verdict().kind == "not_known"
+    assert prediction.bounds.upper_bytes is None

@@ -106,7 +106,7 @@ def where(prediction: Prediction) -> str:
 
 
 def _room(prediction: Prediction) -> str:
-    needed, capacity = prediction.needs.highest_reserved_bytes, prediction.capacity_bytes or 0
+    needed, capacity = prediction.most_bytes, prediction.capacity_bytes or 0
     most = "at most " if prediction.bounds is not None else ""
     return f"(needs {most}{gib(needed)} reserved, {_bare(capacity)} usable)"
 

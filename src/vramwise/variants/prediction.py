@@ -145,7 +145,13 @@ class Prediction(Displayed):
             return runs
         if between.lower_bytes > self.capacity_bytes:
             return False
-        return True if runs and between.upper_bytes is not None else None
+        return True if runs and between.upper_bytes is not None and self.most_bytes <= self.capacity_bytes else None
+
+    @property
+    def most_bytes(self) -> int:
+        """The most that it reserves, as far as that is known."""
+        upper = None if self.bounds is None else self.bounds.upper_bytes
+        return max(self.needs.highest_reserved_bytes, upper or 0)
 
 
 def predict_run(

@@ -97,7 +97,10 @@ def _packed_in_checkpoint(weights: Weights) -> bool:
 
 
 def _bytes_on_card(weights: Weights, base: DType) -> int:
-    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width (since 5.0)."""
+    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
+
+    Before 5.0 all are counted as the model is built, in 16 bits.
+    """
     total = 0
     as_built = weights.run.loading.halves_warm_up
     for parameter in parameters(weights.model):

@@ -22,8 +22,8 @@ from unsloth_cases import EVALUATED, TARGETS, texts
 
 WORK = Path(os.environ.get("UNSLOTH_WORK", "/tmp/unsloth-on-card"))
 MIB = 1 << 20
-# A kernel is loaded when it is first used, and others are used for other numbers of tokens: steps before that has settled
-# are not timed. They are at least so many, and go on for so many seconds unless they are enough.
+# A kernel is loaded when it is first used, and others are used for other numbers of tokens: the steps before that has
+# settled are not timed. They are at least so many, and go on for so many seconds unless they are enough.
 FIRST_STEPS, ENOUGH_STEPS, FIRST_S = 3, 30, float(os.environ.get("FIRST_SECONDS", "45"))
 LEAST_STEPS, TRAINED_S, MOST_STEPS = 4, 4.0, 400
 LORA = {"r": 16, "lora_alpha": 16, "lora_dropout": 0, "bias": "none", "use_gradient_checkpointing": "unsloth"}

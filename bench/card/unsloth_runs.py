@@ -57,6 +57,8 @@ class Run:
         self.name, self.case, self.since, self.halted = name, case, time.time(), False
         self.folder = WORK / "runs" / name
         self.folder.mkdir(parents=True, exist_ok=True)
+        for sign in ("ready", "go", "timed", "json"):
+            (WORK / "runs" / f"{name}.{sign}").unlink(missing_ok=True)  # of a run before
         command = [sys.executable, str(HERE / "unsloth_child.py"), str(cases.resolve()), name]
         log = (self.folder / "log").open("w")
         more = ["--timed"] if timed else []

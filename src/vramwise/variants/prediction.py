@@ -153,6 +153,11 @@ class Prediction(Displayed):
         upper = None if self.bounds is None else self.bounds.upper_bytes
         return max(self.needs.highest_reserved_bytes, upper or 0)
 
+    @property
+    def judged_bytes(self) -> int:
+        """What is compared with the card: the most that it reserves, or the least where even that is too much."""
+        return self.needs.highest_reserved_bytes if self.memory_fits is False else self.most_bytes
+
 
 def predict_run(
     run: RunSpec,

@@ -39,7 +39,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     capacity = prediction.capacity_bytes
     if capacity is None:
         return Verdict(kind=kind, memory=memory)
-    needed = prediction.most_bytes
+    needed = prediction.judged_bytes
     return Verdict(
         kind=kind,
         memory=memory,

@@ -86,7 +86,7 @@ _WORDS = (
     ("attention forward", ("flash_fwd", "fmha_fwd", "fprop")),
     ("attention backward", ("flash_bwd", "fmha_bwd", "bprop")),
     ("product", ("nvjet", "gemm", "cutlass", "splitk", "xmma", "gemv")),
-    ("dequantise", ("dequantize",)),
+    ("dequantise", ("dequantize", "nf4_dequant")),
     ("cut loss", ("_cce_",)),
     ("optimizer", ("multi_tensor", "koptimizer")),
     ("copies", ("dtoh", "htod")),

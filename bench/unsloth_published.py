@@ -72,10 +72,10 @@ def predicted(row: dict[str, str], folder: Path) -> tuple[float, float, str]:
     prediction = subject.prediction(lengths=lengths)
     phases = prediction.needs.phases
     load = [phase.peak_reserved_bytes for phase in phases if phase.phase == "load"]
-    rest = [phase.peak_reserved_bytes for phase in phases if phase.phase != "load"]
+    whole = [phase.peak_reserved_bytes for phase in phases]
     assert subject.model is not None
     said = [subject.model.model_type, name or "full rows", *(one.name for one in subject.run.unfollowed)]
-    return max(load) / GIB, max(rest) / GIB, ", ".join(said)
+    return max(load) / GIB, max(whole) / GIB, ", ".join(said)
 
 
 def main() -> None:

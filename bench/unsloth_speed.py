@@ -1,11 +1,12 @@
 """Predicted against measured step times of Unsloth, and whether the order of the variants is right.
 
-    python bench/unsloth_speed.py [MEASURED.jsonl] [--kernels NAME] [--sealed PREDICTED.jsonl]
-    python bench/unsloth_speed.py --fit      # writes Unsloth's host costs to src/vramwise/facts/efficiency.json
+    python bench/unsloth_speed.py [MEASURED.jsonl] [--kernels NAME]
+    python bench/unsloth_speed.py --left-out # each run, calibrated without it
+    python bench/unsloth_speed.py --fit      # writes Unsloth's own costs to src/vramwise/facts/efficiency.json
 
 Each measured run is a case of `card/unsloth_runs.py --timed`: seconds of steps, shapes of the batches, the kernels of
 one step. Variants are compared by tokens a second, since packed ones train on more tokens a step. Rates of kernels are
-those of all trainers; what the host takes is calibrated on the runs of `CALIBRATION` alone.
+those of all trainers but for `OWN`, which Unsloth has written itself; what its host takes is calibrated too.
 """
 
 from __future__ import annotations
@@ -24,13 +25,24 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from speed import Case, errors_of, kendall, regret  # noqa: E402
-from speed_fit import ON_HOST, TARGET, family_of, least_squares, merged, off_by_step, rested, work_by_kind  # noqa: E402
+from speed_fit import (  # noqa: E402
+    ON_HOST,
+    TARGET,
+    family_of,
+    least_squares,
+    merged,
+    off_by_family,
+    off_by_step,
+    rested,
+    work_by_kind,
+)
 from unsloth import shapes_of, subject_of  # noqa: E402
 from vramwise.facts.rates import Efficiency, efficiency, rates_of  # noqa: E402
 from vramwise.variants.speed.prices import on_card  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402
 
 MEASURED = HERE.parent / "tests" / "data" / "truth" / "speed-unsloth.jsonl"
+OWN = ("triton", "dequantise")
 # Of a run's batches, so many are priced: evenly taken, all steps are of the same kind.
 _PRICED = 16
 
@@ -40,17 +52,18 @@ def steps_of(row: dict[str, Any]) -> tuple[list[dict[str, Any]], float, int]:
     each = row["case"][3].get("gradient_accumulation_steps", 2)
     first = len(row.get("first_seconds", ())) * each
     batches = row["widths"][first : first + each * len(row["step_seconds"])]
-    return batches, sum(row["step_seconds"]) / len(row["step_seconds"]), each
+    return batches, median(row["step_seconds"]), each
 
 
-def case_of(row: dict[str, Any]) -> Case:
-    """A measured run, with its work."""
+def case_of(row: dict[str, Any], *, profiled: bool = False) -> Case:
+    """A measured run, with the work of its timed steps, or of the one whose kernels were counted."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
     rates = rates_of(subject.target.gpu)
     assert subject.model is not None
     assert rates is not None
     batches, seconds, each = steps_of(row)
+    batches = row["widths"][-each:] if profiled else batches
     shapes = shapes_of(batches[:: max(1, len(batches) // _PRICED)])
     work = [(list_step(subject.run, subject.model, one, one.width // (one.samples or 1)), 1) for one in shapes]
     kernels = tuple((name, count, us) for name, count, us in row.get("kernels", ()))
@@ -98,16 +111,31 @@ def families(case: Case, costs: Efficiency) -> None:
         print(f"    {family:20s} {guess.get(family, 0.0):8.4f} s, measured {truth.get(family, 0.0):8.4f} s")
 
 
-def calibrated(cases: Sequence[Case], costs: Efficiency) -> Efficiency:
-    """The host's costs by the step times of these runs; what kernels take stays."""
+def calibrated(rows: Sequence[dict[str, Any]], cases: Sequence[Case], costs: Efficiency) -> Efficiency:
+    """The shares of Unsloth's own kernels by what a profiled step shows, then the host's costs by the step times."""
+    counted = [case_of(row, profiled=True) for row in rows if "host" not in row]
+    costs = least_squares(costs, OWN, off_by_family(counted))
     return least_squares(costs, ON_HOST, off_by_step(cases, costs))
+
+
+def left_out(rows: Sequence[dict[str, Any]], cases: Sequence[Case]) -> None:
+    """Each run as it is predicted when the others alone are calibrated on."""
+    pairs, by_token = [], []
+    for number, (row, case) in enumerate(zip(rows, cases, strict=True)):
+        others = [one for at, one in enumerate(cases) if at != number]
+        costs = calibrated([one for one in rows if one is not row], others, efficiency())
+        guess, tokens = case.predicted(costs), tokens_a_step(row)
+        pairs.append((guess, case.seconds))
+        by_token += [(guess / tokens, case.seconds / tokens)] if case.workload == "s" else []
+        print(f"{case.name:32s} {guess:7.3f} s, measured {case.seconds:7.3f} s {guess / case.seconds - 1:+7.1%}")
+    summary(pairs, by_token)
 
 
 def write(costs: Efficiency, runs: int) -> None:
     """Into the package, as the trainer's own."""
     stored = json.loads(TARGET.read_text())
-    values = {name: float(f"{value:.4g}") for name, value in asdict(costs).items() if name in ON_HOST}
-    basis = f"efficiencies measured on an H200 with another trainer, host costs with this one ({runs} runs)"
+    values = {name: float(f"{value:.4g}") for name, value in asdict(costs).items() if name in (*OWN, *ON_HOST)}
+    basis = f"efficiencies and host costs measured on an H200, of Unsloth's own code in {runs} runs of it"
     stored["trainers"]["unsloth"] = {"basis": basis, "values": values}
     TARGET.write_text(json.dumps(stored, indent=1) + "\n")
 
@@ -117,22 +145,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", type=Path, nargs="?", default=MEASURED)
     parser.add_argument("--kernels", default="", help="print the measured kernels of this run, and its families")
-    parser.add_argument(
-        "--fit", action="store_true", help="calibrate on runs named c…, and write the costs"
-    )
+    parser.add_argument("--fit", action="store_true", help="calibrate on runs named c…, and write the costs")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.measured.read_text().splitlines()]
     rows = [row for row in rows if row.get("step_seconds") and arguments.kernels in row["name"]]
     cases = [case_of(row) for row in rows]
     costs = efficiency("unsloth")
     if arguments.fit:
-        costs = calibrated([case for case in cases if case.workload == "c"], efficiency())
-        write(costs, sum(case.workload == "c" for case in cases))
+        costs = calibrated(rows, cases, efficiency())
+        write(costs, len(cases))
+    if arguments.left_out:
+        return left_out(rows, cases)
     for case in cases if arguments.kernels else ():
         for name, count, us in case.kernels:
             print(f"{us:12.1f} us {count:6d} × {name}")
         families(case, costs)
-    report(rows, cases, costs)
+    return report(rows, cases, costs)
 
 
 if __name__ == "__main__":

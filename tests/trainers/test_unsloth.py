@@ -272,3 +272,17 @@ def test_what_has_no_known_end_leaves_the_verdict_open(tmp_path):
     prediction = open_subject(tmp_path / "train.py", Options(gpu="h100")).prediction()
     assert prediction.verdict().kind == "not_known"
     assert prediction.bounds.upper_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "copies"), [("2025.9.1", "t4", 1), ("2025.9.1", "l4", 0), ("2026.10.9", "t4", 0)]
+)
+def test_bfloat16_weights_are_copied_to_float16_before_2026_10(version, gpu, copies, tmp_path):
+    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+    (tmp_path / "train.py").write_text(script)
+    subject = open_subject(tmp_path / "train.py", Options(gpu=gpu, versions=(f"unsloth=={version}",)))
+    assert subject.run.loading.copies_to_half == bool(copies)
+    load = subject.prediction().needs.phases[0]
+    embedding = 262_144 * 640 * 2
+    held = subject.prediction().needs.breakdown_bytes["weights"]
+    assert (load.peak_allocated_bytes > held + 0.9 * embedding) == bool(copies)

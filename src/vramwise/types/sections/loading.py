@@ -18,6 +18,7 @@ class Loading:
     halves_warm_up: bool
     multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
+    copies_to_half: bool  # weights are read in bfloat16 and copied to float16, one after the other
     upcasts_stay: bool  # they are not cast back
     trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever dtype they came in
     # What PEFT's preparation casts to fp32 of a quantised base
@@ -37,6 +38,7 @@ NEUTRAL = Loading(
     halves_warm_up=False,
     multiplies_first=False,
     upcasts_at_load=(),
+    copies_to_half=False,
     upcasts_stay=False,
     trains_in_fp32=False,
     quantised_base_prepared="no",

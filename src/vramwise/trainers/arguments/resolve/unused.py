@@ -25,6 +25,7 @@ _ABSENT = (
     "expert_quantization",
     "warms_up",
     "halves_warm_up",
+    "copies_to_half",
     "multiplies_first",
     "upcasts_at_load",
     "resets_load_peaks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since
 from vramwise.trainers.unsloth.resolve.adapter import bits_of
+from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target
 
 
@@ -24,6 +25,8 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     narrow = full and args.values["weights_dtype"] != "fp32"
     args.derive("upcasts_at_load", ("norm",) if narrow else (), "norms that are trained are kept in fp32")
     args.derive("upcasts_stay", True, "nothing is cast back")
+    copied = forced_to_fp32(args, target) and not since(target.stack, 2026, 10)
+    args.derive("copies_to_half", copied, "read in bfloat16, then cast" if copied else "nothing is cast whole")
 
 
 def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:

@@ -41,7 +41,7 @@ from vramwise.facts.rates import Efficiency, efficiency, rates_of  # noqa: E402
 from vramwise.variants.speed.prices import on_card  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402
 
-MEASURED = HERE.parent / "tests" / "data" / "truth" / "speed-unsloth.jsonl"
+MEASURED = HERE.parent / "tests" / "data" / "truth" / "unsloth_speed.jsonl"
 OWN = ("triton", "dequantise")
 # Of a run's batches, so many are priced: evenly taken, all steps are of the same kind.
 _PRICED = 16
@@ -113,7 +113,7 @@ def families(case: Case, costs: Efficiency) -> None:
 
 def calibrated(rows: Sequence[dict[str, Any]], cases: Sequence[Case], costs: Efficiency) -> Efficiency:
     """The shares of Unsloth's own kernels by what a profiled step shows, then the host's costs by the step times."""
-    counted = [case_of(row, profiled=True) for row in rows if "host" not in row]
+    counted = [case_of(row, profiled=True) for row in rows if row["kernels"]]
     costs = least_squares(costs, OWN, off_by_family(counted))
     return least_squares(costs, ON_HOST, off_by_step(cases, costs))
 
@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("measured", type=Path, nargs="?", default=MEASURED)
     parser.add_argument("--kernels", default="", help="print the measured kernels of this run, and its families")
     parser.add_argument("--fit", action="store_true", help="calibrate on runs named c…, and write the costs")
+    parser.add_argument("--left-out", action="store_true", help="each run, calibrated without it")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.measured.read_text().splitlines()]
     rows = [row for row in rows if row.get("step_seconds") and arguments.kernels in row["name"]]

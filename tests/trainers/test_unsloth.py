@@ -286,3 +286,10 @@ def test_bfloat16_weights_are_copied_to_float16_before_2026_10(version, gpu, cop
     embedding = 262_144 * 640 * 2
     held = subject.prediction().needs.breakdown_bytes["weights"]
     assert (load.peak_allocated_bytes > held + 0.9 * embedding) == bool(copies)
+
+
+@pytest.mark.parametrize(("version", "starts"), [("2026.4.4", False), ("2026.10.9", True)])
+def test_an_unknown_argument_stops_the_call_before_2026_10(version, starts, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT.format(load="", peft="", args="max_prompt_length = 256,"))
+    subject = open_subject(tmp_path / "train.py", Options(gpu="h100", versions=(f"unsloth=={version}",)))
+    assert (not subject.stops) == starts

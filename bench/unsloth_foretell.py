@@ -71,7 +71,7 @@ def step_seconds(row: dict[str, Any]) -> float:
     for shape in shapes:
         sample = shape.width // (shape.samples or 1)
         work = list_step(subject.run, subject.model, shape, sample)
-        found.append(priced(work, each, rates, efficiency()).seconds)
+        found.append(priced(work, each, rates, efficiency("unsloth")).seconds)
     return sum(found) / len(found)
 
 

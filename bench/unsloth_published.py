@@ -43,6 +43,7 @@ SPREADS: dict[str, tuple[float, float]] = {
     "TinyStories": (230, 0.35),
     "OpenMathReasoning": (2000, 0.8),
     "Multilingual-Thinking": (900, 0.6),
+    "Emilia": (300, 0.6),  # up to 30 seconds of speech at 25 tokens a second, and its text
 }
 _NAMED = re.compile(r"""load_dataset\(\s*(?:path\s*=\s*)?\\?["']([^"'\\]+)""")
 _SAMPLES = 480
@@ -64,16 +65,17 @@ def predicted(row: dict[str, str], folder: Path) -> tuple[float, float, str]:
     """GiB reserved once the model is loaded, at the peak, and what is to be said of it."""
     path = folder / row["file"]
     version = row["unsloth"].rstrip(".")
-    torch = (f"torch=={row['torch'].partition('+')[0]}",) if row["torch"] else ()
-    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]], versions=(f"unsloth=={version}", *torch)))
+    others = {"torch": row["torch"].partition("+")[0], "transformers": row["transformers"]}
+    versions = [f"{package}=={other}" for package, other in others.items() if other]
+    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]], versions=(f"unsloth=={version}", *versions)))
     name, lengths = lengths_for(path.read_text(encoding="utf-8"))
     prediction = subject.prediction(lengths=lengths)
     phases = prediction.needs.phases
     load = [phase.peak_reserved_bytes for phase in phases if phase.phase == "load"]
-    rest = [phase.peak_reserved_bytes for phase in phases if phase.phase != "load"]
+    whole = [phase.peak_reserved_bytes for phase in phases]
     assert subject.model is not None
     said = [subject.model.model_type, name or "full rows", *(one.name for one in subject.run.unfollowed)]
-    return max(load) / GIB, max(rest) / GIB, ", ".join(said)
+    return max(load) / GIB, max(whole) / GIB, ", ".join(said)
 
 
 def main() -> None:

@@ -135,14 +135,23 @@ def defaults_of(item: ast.AnnAssign) -> list[Any]:
     return [] if value is None else [value]
 
 
-def dynamic_checkpoints(tree: ast.Module) -> dict[str, str]:
-    """Names of models, in lower case, and the 4-bit checkpoint with layers in 16 bits that is loaded for each."""
+def dynamic_checkpoints(tree: ast.Module, replaced: ast.Module) -> dict[str, str]:
+    """Names of models, in lower case, and the 4-bit checkpoint with layers in 16 bits that is loaded for each.
+
+    `replaced`: where BAD_MAPPINGS lists checkpoints for which another one is loaded.
+    """
     found: dict[str, str] = {}
+    bad = {
+        key.func.value.value
+        for node in replaced.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "BAD_MAPPINGS"
+        for key in node.value.keys
+    }
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__INT_TO_FLOAT_MAPPER":
             for checkpoint, names in ast.literal_eval(node.value).items():
                 listed = names.get("16", ()) if isinstance(names, dict) else names
-                if checkpoint.endswith("-unsloth-bnb-4bit"):
+                if checkpoint.endswith("-unsloth-bnb-4bit") and checkpoint not in bad:
                     found |= {name.lower(): checkpoint for name in listed}
     return dict(sorted(found.items()))
 
@@ -181,7 +190,9 @@ def main() -> None:
         sys.exit(f"unsloth_meanings.py describes keys that the newest wheel does not have: {', '.join(missing)}")
     facts = {version_text(wheel): facts_of(wheel) for wheel in sorted(wheels, key=version_of)}
     last = max(wheels, key=version_of)
-    facts[version_text(last)]["dynamic"] = dynamic_checkpoints(source_of(last, "unsloth/models/mapper.py"))
+    facts[version_text(last)]["dynamic"] = dynamic_checkpoints(
+        source_of(last, "unsloth/models/mapper.py"), source_of(last, "unsloth/models/loader_utils.py")
+    )
     write_versions(TARGET, facts)
 
 

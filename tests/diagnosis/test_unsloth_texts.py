@@ -11,6 +11,26 @@ TEXTS = [
         "and bf16 to `True`",
         "mixed-operands",
     ),
+    (
+        "ValueError: Unsloth: unsloth/Qwen3-32B does not fit in GPU memory (14.5 GiB free), so transformers placed part of "
+        "it on the CPU, which bitsandbytes cannot quantize.",
+        "does-not-fit",
+    ),
+    (
+        "unsloth_zoo.device_map_planner.DeviceMapInfeasible: Cannot place the model and keep 1.250 GiB free on the output "
+        "head's device.",
+        "does-not-fit",
+    ),
+    (
+        "unsloth_zoo.device_map_planner.DeviceMapInfeasible: Even with 40 of 64 decoder layers in host RAM the model does "
+        "not fit while keeping 2.00 GiB free for training on cuda:0 (14.50 GiB free).",
+        "does-not-fit",
+    ),
+    ("MemoryError: Unsloth: Your GPU ran out of memory loading vLLM with standby mode enabled.", "vllm-cumem"),
+    (
+        "Unsloth: Your GPU cannot handle sequence lengths of 8192 due to limited GPU memory.",
+        "vllm-cache",
+    ),
 ]
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
@@ -92,7 +93,12 @@ class TestReadingOntoTheCard:
     def test_it_leaves_a_part_of_the_card_alone(self):
         large = replace(UNTIED, num_hidden_layers=400)
         t, _weights = loading(model=large)
-        assert warm_up(t) - 2 * MIB == (H200.memory_bytes - int(1.2 * 1024**3)) // 2 * 2
+        free = H200.memory_bytes - CONTEXT_BYTES - int(1.2 * 1024**3)
+        assert warm_up(t) - 2 * MIB == free // 2 * 2
+
+    def test_transformers_4_halves_what_a_quantised_model_would_take_in_16_bits(self):
+        t, _weights = loading(QLORA.changed(halves_warm_up=True))
+        assert t.events[3].size_bytes == (total(UNTIED) - 2 * MIB) // 2 // 2 * 2
 
     def test_there_is_none_where_experts_are_quantised_on_the_way(self):
         run = QLORA.changed(expert_quantization="4bit")

@@ -209,6 +209,20 @@ def test_the_allocator_is_set_as_the_release_does(release, torch, settings):
     assert run.kernels.tables_each_layer == release.startswith("2024")
 
 
+@pytest.mark.parametrize(
+    ("versions", "load", "warms_up", "halves"),
+    [
+        (("unsloth==2025.9.1", "transformers==4.55.4"), "load_in_4bit = True,", True, True),
+        (("unsloth==2025.9.1", "transformers==4.55.4"), "load_in_16bit = True,", True, False),
+        (("unsloth==2024.8",), "load_in_4bit = True,", False, False),
+        (("unsloth==2026.10.9",), "load_in_4bit = True,", False, False),
+    ],
+)
+def test_transformers_4_asks_for_half_the_size_ahead_of_a_quantised_base(versions, load, warms_up, halves):
+    loading = run_of(load=load, versions=versions).loading
+    assert (loading.warms_up, loading.halves_warm_up) == (warms_up, halves)
+
+
 def test_a_tied_pair_shares_its_copy_since_2026_10():
     peft = 'target_modules = ["q_proj", "embed_tokens", "lm_head"],'
     assert run_of(peft=peft).adapter.saved_pair_tied
@@ -216,9 +230,10 @@ def test_a_tied_pair_shares_its_copy_since_2026_10():
     assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
 
 
+@pytest.mark.parametrize("model", ["gemma-3-270m-it", "gpt-oss-20b", "Qwen3.5-4B"])
 @pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
-def test_gemma_3_in_float16_is_said_to_be_run_in_float32(gpu, found):
-    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+def test_models_that_need_it_are_said_to_be_run_in_float32(model, gpu, found):
+    script = SCRIPT.replace("Llama-3.2-1B", model).format(load="load_in_16bit = True,", peft="", args="")
     document = read_script("train.py", script.encode(), Reading())
     run = trainer_named("unsloth:sft").resolve(document, make_target(trainer="unsloth", gpu=gpu), {})
     assert [one.name for one in run.unfollowed] == found
@@ -241,3 +256,42 @@ def test_the_embedded_engine_says_that_it_cannot_train_a_file():
     run = open_subject(Text(FILE), Options()).run
     [refusal] = unsupported(run)
     assert "written for unsloth" in refusal.message
+
+
+@pytest.mark.parametrize(("gpu", "kind"), [("t4", "may_fit"), ("rtx-3090", "fits"), ("8GB", "does_not_fit")])
+def test_a_checkpoint_with_layers_in_16_bits_is_a_range(gpu, kind, tmp_path):
+    script = SCRIPT.replace("Llama-3.2-1B", "Qwen3-14B").format(load="load_in_4bit = True,", peft="", args="")
+    (tmp_path / "train.py").write_text(script)
+    prediction = open_subject(tmp_path / "train.py", Options(gpu=gpu)).prediction()
+    assert prediction.verdict().kind == kind
+    reserved, weights = prediction.needs.highest_reserved_bytes, prediction.needs.breakdown_bytes["weights"]
+    assert prediction.bounds.lower_bytes == reserved
+    assert prediction.bounds.upper_bytes == int(reserved + 0.25 * weights)
+
+
+def test_what_has_no_known_end_leaves_the_verdict_open(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT.format(load="fast_inference = True,", peft="", args=""))
+    prediction = open_subject(tmp_path / "train.py", Options(gpu="h100")).prediction()
+    assert prediction.verdict().kind == "not_known"
+    assert prediction.bounds.upper_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "copies"), [("2025.9.1", "t4", 1), ("2025.9.1", "l4", 0), ("2026.10.9", "t4", 0)]
+)
+def test_bfloat16_weights_are_copied_to_float16_before_2026_10(version, gpu, copies, tmp_path):
+    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+    (tmp_path / "train.py").write_text(script)
+    subject = open_subject(tmp_path / "train.py", Options(gpu=gpu, versions=(f"unsloth=={version}",)))
+    assert subject.run.loading.copies_to_half == bool(copies)
+    load = subject.prediction().needs.phases[0]
+    embedding = 262_144 * 640 * 2
+    held = subject.prediction().needs.breakdown_bytes["weights"]
+    assert (load.peak_allocated_bytes > held + 0.9 * embedding) == bool(copies)
+
+
+@pytest.mark.parametrize(("version", "starts"), [("2026.4.4", False), ("2026.10.9", True)])
+def test_an_unknown_argument_stops_the_call_before_2026_10(version, starts, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT.format(load="", peft="", args="max_prompt_length = 256,"))
+    subject = open_subject(tmp_path / "train.py", Options(gpu="h100", versions=(f"unsloth=={version}",)))
+    assert (not subject.stops) == starts

@@ -16,6 +16,8 @@ from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 # A step that is larger is of no use to anybody: nothing that fits a card comes near it.
 _MOST_KERNELS = 300_000
 _MOST_PIECES = 1024
+# cuDNN's backward of attention launches so many small kernels beside its own: sums over heads, casts, zeros.
+_BESIDE_CUDNN = 5
 
 
 def piece_of(total: int, size: int) -> int:
@@ -216,6 +218,8 @@ class Work:
         kernel.flops = flops / 2 if causal else flops
         kernel.dims, kernel.cudnn = (batch, heads, queries, width), cudnn
         kernel.dtype = q.dtype.name
+        if cudnn and backward:
+            self.stream(0, 0, count=_BESIDE_CUDNN).by = "backward"
 
     def written_in_python(self, backward: Backward) -> Backward:
         """A backward step whose kernels are launched one by one from Python, not by autograd's own thread."""

@@ -120,7 +120,7 @@ def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
     faster = words.ratio(fit.original, one)
     spare = (one.spare_bytes or 0) + one.margin_bytes
     return (
-        gib(one.reserved_bytes or 0),
+        words.reserved(one),
         readable(spare) if spare >= 0 else f"-{readable(-spare)}",
         words.step(one),
         "" if faster is None else times(faster),
@@ -141,7 +141,7 @@ def price(one: Candidate) -> str:
 
 def _opened(fit: Fit) -> list[str]:
     if not fit.opened:
-        return [words.nothing_opened()] if fit.best is None else []
+        return [words.nothing_opened()] if fit.best is None and not words.left_open(fit) else []
     title = "What would fit" if fit.best is None else "What would be faster"
     lines = [f"  {words.opened_words(word, one, fit.original)}" for word, one in fit.opened]
     return [style(title, bold=True), *lines]

@@ -7,7 +7,7 @@ from math import ceil
 
 from vramwise.actions import action
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import STOPPED, at_line, stopped, where
+from vramwise.render.verdict_text import STOPPED, at_line, sentence, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
@@ -22,12 +22,18 @@ _WHAT_A_STEP_SEES = ("sequence_len", "sample_packing", "effective_batch_size")
 
 
 def kind(fit: Fit) -> str:
-    """`fits`, `tight`, `does_not_fit` or `stops`: as the verdict of a prediction, with the margin kept."""
+    """`fits`, `tight`, `may_fit`, `does_not_fit` or `stops`: as the verdict of a prediction, with the margin kept."""
     if fit.stops:
         return "stops"
     if fit.best is None:
-        return "does_not_fit"
+        return "may_fit" if left_open(fit) else "does_not_fit"
     return "tight" if fit.best.tight else "fits"
+
+
+def left_open(fit: Fit) -> bool:
+    """Whether nothing is known to fit only because the run cannot be fully predicted."""
+    prediction = fit.original.prediction
+    return fit.best is None and prediction is not None and prediction.memory_fits is None
 
 
 def answer(fit: Fit, asked: str | None = None) -> str:
@@ -70,6 +76,9 @@ def _against(fit: Fit) -> str:
 
 def _nothing_fits(fit: Fit) -> str:
     closest = fit.closest or fit.original
+    if left_open(fit) and fit.original.prediction is not None:
+        less = (closest.reserved_bytes or 0) < (fit.original.reserved_bytes or 0)
+        return f"{sentence(fit.original.prediction)}{f'; smaller: {closest.attempt.words}' if less else ''}"
     short = f"{readable(-_free(closest))} short"
     if closest.prediction is not None and closest.prediction.fits:
         short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
@@ -101,6 +110,9 @@ def reasons(report: FitReport) -> Iterator[str]:
         said, why = figures(fit.original), against(fit.original)
         as_it_is = "Your file with its errors fixed" if fit.repairs else "Your original file"
         yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
+    shown = fit.best or fit.closest or fit.original
+    if shown.prediction is not None and shown.prediction.bounds is not None:
+        yield f"Not modelled: {shown.prediction.bounds.why}"
     if report.no_speed:
         card = card_of(fit)
         hint = f"; {action('list the cards')} to find faster variants" if card is not None and not card.known else ""
@@ -112,7 +124,6 @@ def reasons(report: FitReport) -> Iterator[str]:
         better = "none that fits was found" if fit.best is None else "a better one may exist"
         yield f"The search reached its limit before comparing every variant: {better}; {action('search less')}"
     yield from _roomier(fit)
-    shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
         yield f"{readable(shown.margin_bytes)} kept free as a margin{_why_margin(shown)}"
 
@@ -136,11 +147,19 @@ def figures(one: Candidate) -> str:
         return "never simulated"
     room = prediction.capacity_bytes
     of = "" if room is None else f" of {gib(room)}"
-    said = f"Reserves {gib(prediction.needs.highest_reserved_bytes)}{of}"
+    said = f"Reserves {reserved(one)}{of}"
     if one.speed is None:
         return said
     line = speed_line(one.speed, error=False)
     return f"{said}; {line[:1].lower()}{line[1:]}"
+
+
+def reserved(one: Candidate) -> str:
+    """What a variant reserves; between which figures, where it is not fully predicted and the most is known."""
+    least, prediction = one.reserved_bytes or 0, one.prediction
+    if prediction is None or prediction.most_bytes <= least:
+        return gib(least)
+    return f"{gib(least).removesuffix(' GiB')} to {gib(prediction.most_bytes)}"
 
 
 def _why_margin(one: Candidate) -> str:
@@ -173,6 +192,8 @@ def fallen(fit: Fit) -> str:
 def smallest_card(fit: Fit) -> str:
     """The smallest card that takes the file as it is; "" where there is none to name."""
     card = fit.smallest_card
+    if card is None and fit.original.prediction is not None and fit.original.prediction.bounds is not None:
+        return "The smallest card for your original file is not known: the run cannot be fully predicted"
     if card is None:
         return "No known card fits your original file"
     return f"The smallest card for your original file: {card.name} ({gib(card.memory_bytes)})"

@@ -106,9 +106,10 @@ def where(prediction: Prediction) -> str:
 
 
 def _room(prediction: Prediction) -> str:
-    needed, capacity = prediction.needs.highest_reserved_bytes, prediction.capacity_bytes or 0
-    most = "at most " if prediction.bounds is not None else ""
-    return f"(needs {most}{gib(needed)} reserved, {_bare(capacity)} usable)"
+    needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
+    end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
+    bound = f"at {end} " if prediction.bounds is not None else ""
+    return f"(needs {bound}{gib(needed)} reserved, {_bare(capacity)} usable)"
 
 
 def _range(prediction: Prediction) -> str:

@@ -44,13 +44,16 @@ class Schedule:
 class Unfollowed:
     """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does.
 
-    `experts_only`: it happens in models with experts alone.
+    `experts_only`: it happens in models with experts alone. `more_weights`, `more_rest`: the shares of what the weights
+    and everything else are predicted to take that it may take besides, at most; None where that is not known.
     """
 
     name: str
     less: bool
     why: str
     experts_only: bool = False
+    more_weights: float | None = None
+    more_rest: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 torch.compile fuses operations into kernels that keep less, which ones is decided while compiling: what the same run
 takes uncompiled is the most (13,505 MiB on a card where the compiled run took 9,938), what no kernel can do without
-(weights, gradients, optimizer states) the least. Where even the most is unknown, it is None.
+(weights, gradients, optimizer states) the least. What only adds to a prediction leaves it as the least; the most is
+what was seen of it. Where even the most is unknown, it is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.timeline import MemoryReport
@@ -53,11 +54,28 @@ def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
     found = list(unmodelled(run))
     if not found:
         return None
-    # a rank of a tensor-parallel group may hold a share of what is counted whole here: embeddings and head
-    standing = sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING) // run.sharding.tensor_parallel_size
     return Bounds(
-        lower_bytes=standing,
-        upper_bytes=needs.highest_reserved_bytes if all(one.less for one in found) else None,
+        lower_bytes=_least(run, needs, found),
+        upper_bytes=_most(needs, found),
         names=tuple(one.name for one in found),
         why="; ".join(f"{one.name}: {one.why}" for one in found),
     )
+
+
+def _least(run: RunSpec, needs: MemoryReport, found: Sequence[Unfollowed]) -> int:
+    """What is predicted, if all that its trainer leaves out only adds to it; else what no kernel can do without."""
+    if not any(one.less for one in found) and len(found) == len(run.unfollowed):
+        return needs.highest_reserved_bytes
+    # a rank of a tensor-parallel group may hold a share of what is counted whole here: embeddings and head
+    return sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING) // run.sharding.tensor_parallel_size
+
+
+def _most(needs: MemoryReport, found: Sequence[Unfollowed]) -> int | None:
+    """What is predicted, and the most that each feature adds to it; None where one of them is not known."""
+    reserved, weights = needs.highest_reserved_bytes, needs.breakdown_bytes.get("weights", 0)
+    most = float(reserved)
+    for one in found:
+        if not one.less and one.more_weights is None and one.more_rest is None:
+            return None
+        most += (one.more_weights or 0) * weights + (one.more_rest or 0) * (reserved - weights)
+    return int(most)

@@ -31,7 +31,7 @@ _NO_SAY = frozenset(
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),
-        *("packed_attention", "multiplies_first", "warms_up", "shards_by_tensor"),
+        *("packed_attention", "multiplies_first", "warms_up", "halves_warm_up", "copies_to_half", "shards_by_tensor"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),

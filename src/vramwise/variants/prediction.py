@@ -145,7 +145,18 @@ class Prediction(Displayed):
             return runs
         if between.lower_bytes > self.capacity_bytes:
             return False
-        return True if runs and between.upper_bytes is not None else None
+        return True if runs and between.upper_bytes is not None and self.most_bytes <= self.capacity_bytes else None
+
+    @property
+    def most_bytes(self) -> int:
+        """The most that it reserves, as far as that is known."""
+        upper = None if self.bounds is None else self.bounds.upper_bytes
+        return max(self.needs.highest_reserved_bytes, upper or 0)
+
+    @property
+    def judged_bytes(self) -> int:
+        """What is compared with the card: the most that it reserves, or the least where even that is too much."""
+        return self.needs.highest_reserved_bytes if self.memory_fits is False else self.most_bytes
 
 
 def predict_run(

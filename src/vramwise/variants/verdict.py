@@ -39,7 +39,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     capacity = prediction.capacity_bytes
     if capacity is None:
         return Verdict(kind=kind, memory=memory)
-    needed = prediction.needs.highest_reserved_bytes
+    needed = prediction.judged_bytes
     return Verdict(
         kind=kind,
         memory=memory,
@@ -64,7 +64,7 @@ def _memory(prediction: Prediction, *, may_be_shorter: bool) -> Kind:
 def is_tight(prediction: Prediction) -> bool:
     """Whether a run that fits does so with little to spare, or by trying allocations again."""
     capacity = prediction.capacity_bytes or 0
-    spare = capacity - prediction.needs.highest_reserved_bytes
+    spare = capacity - prediction.most_bytes
     return prediction.report.retries > 0 or spare < TIGHT * capacity
 
 

@@ -21,6 +21,8 @@ _EMBEDDINGS = ("embedding", "lm_head")
 def cast_for_training(t: Tape, weights: Weights) -> None:
     """The trainer's casts, PEFT's preparation, and back to the run's type unless norms and embeddings stay in fp32."""
     run = weights.run
+    if run.loading.copies_to_half:
+        _copy_to_half(t, weights)
     raised = {*run.loading.upcasts_at_load}
     recast(t, weights, FP32, raised)
     if (
@@ -33,6 +35,15 @@ def cast_for_training(t: Tape, weights: Weights) -> None:
         recast(t, weights, FP32, KEPT_TOGETHER)
     elif not run.loading.upcasts_stay:
         recast(t, weights, BY_NAME[run.precision.weights_dtype], KEPT_TOGETHER & raised)
+
+
+def _copy_to_half(t: Tape, weights: Weights) -> None:
+    """Weights that are not quantised, from one 16-bit type to the other; the cache is emptied after each."""
+    for name, parameter in weights.by_name.items():
+        if parameter.storage is not None:
+            t.mark("weights", name)
+            parameter.storage = Storage(t, parameter.storage.nbytes)
+            t.empty_cache()
 
 
 def widen_trained(t: Tape, weights: Weights) -> None:

@@ -97,10 +97,14 @@ def _packed_in_checkpoint(weights: Weights) -> bool:
 
 
 def _bytes_on_card(weights: Weights, base: DType) -> int:
-    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width."""
+    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
+
+    Before 5.0 all are counted as the model is built, in 16 bits.
+    """
     total = 0
+    as_built = weights.run.loading.halves_warm_up
     for parameter in parameters(weights.model):
-        bits = bits_of(weights.run, parameter)
+        bits = None if as_built else bits_of(weights.run, parameter)
         numel = parameter.numel
         total += numel * base.size if bits is None else numel if bits == "8bit" else numel // 2
     return total

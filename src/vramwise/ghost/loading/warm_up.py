@@ -9,11 +9,12 @@ from __future__ import annotations
 from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.run import play_timeline
 from vramwise.allocator.settings import parse_settings
+from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.timeline import Timeline
 
-# The warm-up leaves this much of the card alone.
+# The warm-up leaves this much of the card's free memory alone.
 _LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
 # If no more than this is missing, nothing is asked for.
 _WORTH_ASKING = int(1.5 * 1024**3)
@@ -34,7 +35,9 @@ def warm_up(t: Tape, weights: Weights, total: int) -> None:
         idle = idle or _SMALL_SEGMENT
     wanted = _request(total, idle)
     if t.hardware.memory_bytes is not None:
-        wanted = min(wanted, t.hardware.memory_bytes - _LEFT_BY_THE_WARM_UP)
+        wanted = min(wanted, t.hardware.memory_bytes - CONTEXT_BYTES - _LEFT_BY_THE_WARM_UP)
+    if weights.run.loading.halves_warm_up:
+        wanted //= 2
     if wanted > 0:
         Storage(t, wanted // 2 * 2)
 

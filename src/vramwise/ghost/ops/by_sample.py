@@ -46,6 +46,7 @@ def _padded(t: Tape, x: Tensor, added: int) -> Tensor:
     """A copy with rows added. Its gradient is cut out, as a copy."""
     batch, heads, tokens, width = x.shape
     out = t.new((batch, heads, tokens + added, width), x.dtype)
+    _filled_first(t, out, x.numel)
     out.heads_first = True
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_padded_backward, (x,), ())
@@ -65,6 +66,7 @@ def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
     shape = (batch, heads, length + added, width)
     if added:
         out = t.new(shape, x.dtype)
+        _filled_first(t, out, batch * heads * length * width)
         out.heads_first = True
     else:
         out = Tensor(x.storage, shape, batch * heads * length * width, x.dtype)
@@ -79,11 +81,25 @@ def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     (batch, heads, tokens, width), length, added = node.extra
     cut = t.new((batch, heads, length, width), grad.dtype) if added else None
     sliced = t.new((heads, tokens, width), grad.dtype)
+    _filled_first(t, sliced, heads * length * width)
     del cut
     out = t.new((batch, heads, tokens, width), grad.dtype)
+    _filled_first(t, out, heads * tokens * width)
     out.heads_first = True
     del sliced
     return (out,)
+
+
+def _filled_first(t: Tape, out: Tensor, elements: int) -> None:
+    """It is filled with zeros before so many elements are copied into it: two kernels, and a step of autograd's."""
+    if t.work is None:
+        return
+    copied = t.work.of(out)
+    if copied is not None:
+        copied.read = copied.written = elements * out.dtype.size
+        copied.family = "strided"
+    t.work.stream(0, out.numel * out.dtype.size)
+    t.work.op()
 
 
 def _joined(t: Tape, parts: list[Tensor], shape: tuple[int, ...]) -> Tensor:

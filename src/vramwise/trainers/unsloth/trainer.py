@@ -68,7 +68,11 @@ class Unsloth(ArgumentsTrainer):
         return super().strange_keys(run) if run.config.document.script is not None else ()
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """A call stops at what it does not know."""
+        """A call stops at what it does not know; since 2026.10 it is left out (models/rl_config_compat.py)."""
+        from vramwise.trainers.unsloth.keys import since
+
+        if since(run.target.stack, 2026, 10):
+            return Severity.WARNING, "Unsloth leaves it out, with a warning"
         return Severity.ERROR, "the call stops with a TypeError"
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:

@@ -14,8 +14,11 @@ class Loading:
     loads_through: Literal["device", "host", "made"]
     shards_by_tensor: bool  # FSDP 2: one whole tensor at a time is on the card while shards are cut, not a whole unit
     warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
+    # Ahead of a quantised base it asks for half of what the weights would take in 16 bits (transformers 4.50 to 4.57)
+    halves_warm_up: bool
     multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
+    copies_to_half: bool  # weights are read in bfloat16 and copied to float16, one after the other
     upcasts_stay: bool  # they are not cast back
     trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever dtype they came in
     # What PEFT's preparation casts to fp32 of a quantised base
@@ -32,8 +35,10 @@ NEUTRAL = Loading(
     loads_through="made",
     shards_by_tensor=False,
     warms_up=True,
+    halves_warm_up=False,
     multiplies_first=False,
     upcasts_at_load=(),
+    copies_to_half=False,
     upcasts_stay=False,
     trains_in_fp32=False,
     quantised_base_prepared="no",

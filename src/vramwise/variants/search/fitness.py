@@ -28,7 +28,7 @@ def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | Non
         return Candidate(attempt=attempt, speed=speed, fell=attempt.refused or OPEN)
     margin = margin_of(prediction, asked_margin_bytes)
     capacity = prediction.capacity_bytes or 0
-    spare = capacity - prediction.needs.highest_reserved_bytes - margin
+    spare = capacity - prediction.judged_bytes - margin
     return Candidate(
         attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare)
     )

@@ -48,7 +48,7 @@ def speed_of(
         return None
     found = list(shapes) or train_shapes(run, None)
     steps = [
-        (timed(run, model, shape, rates, efficiency(), sample_tokens, effort), count)
+        (timed(run, model, shape, rates, efficiency(run.trainer), sample_tokens, effort), count)
         for shape, count in standing_for(found)
     ]
     total = sum([count for _, count in steps])
@@ -122,7 +122,7 @@ def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
 
 
 def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
-    said = [f"published, not measured, peak rates of {rates.name}; {efficiency_basis()}"]
+    said = [f"published, not measured, peak rates of {rates.name}; {efficiency_basis(run.trainer)}"]
     if sample_tokens is None and samples_apart(run):
         said.append(f"packed rows are assumed to hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.batch.gpus > 1:

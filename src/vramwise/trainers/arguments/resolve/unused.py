@@ -24,6 +24,8 @@ _ABSENT = (
     "varlen_sdpa",
     "expert_quantization",
     "warms_up",
+    "halves_warm_up",
+    "copies_to_half",
     "multiplies_first",
     "upcasts_at_load",
     "resets_load_peaks",

@@ -171,7 +171,9 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     absent = ("fused_lora_in_place", "fused_layers", "packed_attention", "compiled_layers", "tables_each_layer")
     fields.neutral(*absent, why="Axolotl has no default")
     fields.neutral("saved_pair_tied", why="PEFT copies each module")
-    fields.neutral("warms_up", "multiplies_first", why="transformers' own way of loading")
+    fields.neutral(
+        "warms_up", "halves_warm_up", "copies_to_half", "multiplies_first", why="transformers' own way of loading"
+    )
     _embeddings_want_grads(fields)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since
 from vramwise.trainers.unsloth.resolve.adapter import bits_of
+from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target
 
 
@@ -13,7 +14,7 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     bits = bits_of(args)
     key = f"load_in_{bits}" if bits else "load_in_16bit" if args.value("load_in_16bit") else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
-    args.derive("warms_up", bits is None, "measured: nothing is asked for ahead of a quantised base")
+    _warm_up(args, target, bits)
     _experts(args, target, bits)
     args.derive("nested_scales", True, "Unsloth quantises the scales too")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
@@ -24,6 +25,16 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     narrow = full and args.values["weights_dtype"] != "fp32"
     args.derive("upcasts_at_load", ("norm",) if narrow else (), "norms that are trained are kept in fp32")
     args.derive("upcasts_stay", True, "nothing is cast back")
+    copied = forced_to_fp32(args, target) and not since(target.stack, 2026, 10)
+    args.derive("copies_to_half", copied, "read in bfloat16, then cast" if copied else "nothing is cast whole")
+
+
+def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:
+    """What transformers asks for before it reads weights; Unsloth ran on its 4.50 and later since April 2025."""
+    halves = bits is not None and since(target.stack, 2025, 4) and target.stack.parts("transformers") < (5,)
+    why = "transformers 4.50 to 4.57" if halves else "measured: nothing is asked for ahead of a quantised base"
+    args.derive("warms_up", bits is None or halves, why)
+    args.derive("halves_warm_up", halves, why)
 
 
 def _experts(args: Arguments, target: Target, bits: str | None) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.unsloth.keys import since
 from vramwise.types import Target
 
+# Models that Unsloth does not run in float16 (FORCE_FLOAT32 in loader.py of 2025.9.1, model_lists.py of 2026.10.9): the
+# stream between their layers, and attention, run in fp32 instead.
+_FORCED = ("gemma-3", "functiongemma", "medgemma", "embeddinggemma", "gpt-oss")
+_FORCED_SINCE_2026_10 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -44,3 +49,10 @@ def _compute(args: Arguments, target: Target, dtype: str) -> None:
     args.derive("precision_by_card", by_card, "unset: as the weights" if by_card else "the config says", key=key)
     args.derive("precision", compute, f"mixed precision in the weights' type, {compute}", key=key)
     args.derive("autocast", True, "mixed precision: autocast around the model", key=key)
+
+
+def forced_to_fp32(args: Arguments, target: Target) -> bool:
+    """Whether the model is one that Unsloth does not run in float16, and the card has nothing else. Needs the types."""
+    named = str(args.values["base_model"]).lower()
+    words = _FORCED + (_FORCED_SINCE_2026_10 if since(target.stack, 2026, 10) else ())
+    return args.values["weights_dtype"] == "fp16" and any(word in named for word in words)

@@ -60,10 +60,10 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
 
 
 def _tries(plan: Plan) -> Sequence[bool]:
-    """Whether to search with a few samples: first, unless there are no more or gaps depend on all of them; then with
-    all, for what was found with a few may not fit with all."""
+    """Whether to search with a few samples: first, unless there are no more; then with all, for what was found with a
+    few may not fit with all. What does not fit with a few does not with all."""
     many = plan.samples is not None and plan.samples > FEW
-    return (True, False) if many and not plan.fragments else (False,)
+    return (True, False) if many else (False,)
 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:

@@ -171,10 +171,10 @@ def _fitted(
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
-    found = ask(subject, _axes(allow))
-    if method == "full" and (found is None or not found.fits):
-        return ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
-    return found
+    if method != "full":
+        return ask(subject, _axes(allow))
+    found = ask(subject, _axes(allow), or_closest=False)
+    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:

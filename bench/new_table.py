@@ -75,6 +75,9 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
     if not found.fits:
         return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
     row |= {"text": found.text, "companions": dict(found.companions)}
+    for name, text in found.companions.items():  # as `--out` does; the same for every combination
+        if not Path(name).exists():
+            Path(name).write_text(text, encoding="utf-8")
     # as anybody checks the file: nobody names the trainer
     report = check_source(Text(found.text), Options(gpu=card), alone=True)
     prediction = report.prediction

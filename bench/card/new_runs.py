@@ -1,7 +1,7 @@
 """Runs the cases that `new_cases.py` wrote: `SITES=... python run_new.py OUT [--jobs 3] [--seconds 500]`.
 
 $SITES is a folder of folders with packages, torch apart; each case names those that it needs. $SHIM (else `shim` beside
-this file) is a folder with stand-ins for flash_attn, numba and wandb; Unsloth runs without them. Each process may take
+this file) is a folder with stand-ins for flash_attn, numba and wandb, for Axolotl and TRL. Each process may take
 as much as its target card has. Models are made one after another while others train, and removed after their last
 case. A line goes to OUT/results.jsonl after each case; cases that are in it already are not run again.
 """
@@ -53,7 +53,7 @@ def environment(sites: tuple[str, ...], case: dict[str, Any] | None = None) -> d
     if case is not None:
         told |= {"PYTORCH_CUDA_ALLOC_CONF": case["alloc"], "PYTORCH_ALLOC_CONF": case["alloc"]}
         told["WATCH_LIMIT_MIB"] = str(case["limit_bytes"] // MIB)
-        paths += [] if case["trainer"] == "unsloth" else [with_shim()]
+        paths += [] if case["trainer"] in ("unsloth", "llamafactory") else [with_shim()]
     return {**os.environ, **told, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 

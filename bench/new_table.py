@@ -1,11 +1,12 @@
 """`vramwise new` over models, cards and trainers: is every config clean, does it fit, does `fit` find a faster one?
 
-    python bench/new_table.py FOLDER --seconds 60    # goes on where the last call ended, until all are done
+    python bench/new_table.py FOLDER --seconds 60 --jobs 6     # goes on where the last call ended, until all are done
     python bench/new_table.py FOLDER --table bench/results/new_table.md
+    python bench/new_table.py FOLDER --unpack                  # writes the configs as files, for new_parsers.py
 
 A row a combination, in an order drawn once, so that the rows that are done are a fair sample: the method that was
 chosen, what it needs, findings of `check`, and how much faster the best of `fit` is. "nothing" is an answer too: the
-card is too small for every method. The data has 400 rows of chat messages. FOLDER keeps rows.jsonl and the configs.
+card is too small for every method. The data has 400 rows of chat messages. FOLDER keeps rows.jsonl and configs.jsonl.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import argparse
 import json
 import os
 import random
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from itertools import product
 from pathlib import Path
 from time import monotonic, process_time
+from typing import Any
 
 from vramwise.api import FitOptions, Options, fit
 from vramwise.options import NewOptions, Text
@@ -58,7 +63,7 @@ def file_of(case: tuple[str, str, str]) -> Path:
 
 
 def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
-    """One combination."""
+    """One combination, with the `text` of its config and what it needs beside it."""
     model, card, trainer = case
     options = Options(gpu=card, trainer=trainer)
     began = process_time()
@@ -69,8 +74,10 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
     row: dict[str, object] = {"case": case, "seconds": process_time() - began, "method": found.method}
     if not found.fits:
         return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
-    path = file_of(case)
-    path.write_text(found.text, encoding="utf-8")
+    row |= {"text": found.text, "companions": dict(found.companions)}
+    for name, text in found.companions.items():  # as `--out` does; the same for every combination
+        if not Path(name).exists():
+            Path(name).write_text(text, encoding="utf-8")
     # as anybody checks the file: nobody names the trainer
     report = check_source(Text(found.text), Options(gpu=card), alone=True)
     prediction = report.prediction
@@ -115,14 +122,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=60, help="start no row after so many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--no-fit", action="store_true", help="do not look for faster variants")
     parser.add_argument("--table", type=Path, help="write what is done so far, and do no more")
+    parser.add_argument("--unpack", action="store_true", help="write the configs as files, and do no more")
     asked = parser.parse_args()
     table = asked.table and asked.table.resolve()
-    (asked.folder / "configs").mkdir(parents=True, exist_ok=True)
+    asked.folder.mkdir(parents=True, exist_ok=True)
     os.chdir(asked.folder)
-    kept = Path("rows.jsonl")
-    rows = [json.loads(one) for one in kept.read_text(encoding="utf-8").splitlines()] if kept.exists() else []
+    rows = _lines(Path("rows.jsonl"))
     if table is not None:
         head = "| model | card | trainer | chosen | needs | verdict | findings | `fit` | CPU s |"
         lines = [summary(rows), "", head, "|---" * 9 + "|", *sorted(map(line, rows))]
@@ -130,18 +138,48 @@ def main() -> None:
         return
     if not Path("data.jsonl").exists():
         data_file(Path())
-    done, end = {tuple(row["case"]) for row in rows}, monotonic() + asked.seconds
+    if asked.unpack:
+        unpack()
+        return
+    done = {tuple(row["case"]) for row in rows}
     cases = list(product(MODELS, CARDS, starting_trainers()))
     random.Random(11).shuffle(cases)
-    for case in cases:
-        if case in done:
-            continue
-        if monotonic() >= end:
-            break
-        row = judged(case, fits=not asked.no_fit)
-        with kept.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+    left = [case for case in cases if case not in done]
+    for row in side_by_side(left, asked.jobs, monotonic() + asked.seconds, fits=not asked.no_fit):
+        config = {"case": row["case"], "text": row.pop("text", ""), "companions": row.pop("companions", {})}
+        for name, one in (("rows.jsonl", row), ("configs.jsonl", config)):
+            with Path(name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(one) + "\n")
         print(line(row), flush=True)
+
+
+def side_by_side(
+    cases: list[tuple[str, str, str]], jobs: int, end: float, *, fits: bool
+) -> Iterator[dict[str, object]]:
+    """Rows as they are done; no case is begun after the end."""
+    todo = list(cases)
+    running: set[Future[dict[str, object]]] = set()
+    with ProcessPoolExecutor(jobs) as pool:
+        while running or (todo and monotonic() < end):
+            while todo and len(running) < jobs and monotonic() < end:
+                running.add(pool.submit(partial(judged, fits=fits), todo.pop(0)))
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                yield one.result()
+
+
+def unpack() -> None:
+    """Every config as a file, and what it needs beside it."""
+    Path("configs").mkdir(exist_ok=True)
+    for row in _lines(Path("configs.jsonl")):
+        if row["text"]:
+            file_of(tuple(row["case"])).write_text(row["text"], encoding="utf-8")
+        for name, text in row["companions"].items():
+            Path(name).write_text(text, encoding="utf-8")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(one) for one in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def summary(rows: list[dict[str, object]]) -> str:

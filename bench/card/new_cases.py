@@ -1,10 +1,11 @@
 """Twelve configs of `vramwise new`, to be run on one large card under the memory of the cards they were written for:
 
-    python bench/card/new_cases.py FOLDER        # writes configs, shapes, data, cases.json and predictions.jsonl
-    python FOLDER/run_new.py OUT --jobs 3        # on the card: makes the models, starts each trainer, see new_runs.py
+    python bench/card/new_cases.py FOLDER           # writes configs, shapes, data, cases.jsonl and predictions.jsonl
+    python FOLDER/run_new.py OUT --seconds 500      # on the card: makes the models, starts each trainer, see new_runs.py
 
-Models are folders with the shapes of real ones; their weights are random and made on the card. The configs name
-`models/NAME` and `data.jsonl`, so that nothing in them has to be changed there. Each is predicted twice before it runs:
+Three of each trainer are drawn by chance from the models and cards of `new_table.py`. Models are folders with the
+shapes of real ones; their weights are random and made on the card. The configs name `models/NAME` and `data.jsonl`, so
+that nothing in them has to be changed there. Each is predicted twice before it runs:
 on the card it was written for, and on the one it runs on, whose libraries take other workspaces.
 """
 
@@ -16,64 +17,64 @@ import os
 import random
 import shutil
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent / "src")]
+sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent)]
 
+from new_table import CARDS, MODELS  # noqa: E402
+
+import vramwise.facts  # noqa: E402
+from vramwise.allocator.variables import EXPANDABLE  # noqa: E402
 from vramwise.facts.gpus import find_gpus  # noqa: E402
+from vramwise.facts.models import from_catalogue  # noqa: E402
+from vramwise.facts.parameters import parameter_count  # noqa: E402
 from vramwise.options import NewOptions, Options  # noqa: E402
+from vramwise.subject import on_target  # noqa: E402
+from vramwise.types import ModelSpec  # noqa: E402
 from vramwise.verbs.new import new  # noqa: E402
 from vramwise.verbs.starting.result import New  # noqa: E402
 
-_LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "rms_norm_eps": 1e-5}
-_LLAMA |= {"max_position_embeddings": 131072, "num_key_value_heads": 8}
-_QWEN = {"vocab_size": 151936, "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
-SHAPES: dict[str, dict[str, Any]] = {
-    "Llama-3.1-8B": _LLAMA
-    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
-    | {"tie_word_embeddings": False, "head_dim": 128},
-    "Llama-3.2-3B": _LLAMA
-    | {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
-    | {"tie_word_embeddings": True, "head_dim": 128},
-    "Llama-3.2-1B": _LLAMA
-    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
-    | {"tie_word_embeddings": True, "head_dim": 64},
-    "Qwen3-4B": _QWEN
-    | {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 2560, "intermediate_size": 9728}
-    | {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
-    | {"max_position_embeddings": 40960},
-    "Qwen2.5-0.5B": _QWEN
-    | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864}
-    | {"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
-    | {"max_position_embeddings": 32768},
+MODELS_FILE = Path(vramwise.facts.__file__).with_name("models.json")
+
+# Classes of transformers, by model type.
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
 }
-# Model, card, trainer, method, whether as a script.
-CASES = (
-    ("Llama-3.1-8B", "rtx-4090", "trl", "auto", False),
-    ("Qwen3-4B", "rtx-3090", "trl", "auto", True),
-    ("Llama-3.2-1B", "l4", "trl", "auto", False),
-    ("Qwen3-4B", "h100", "trl", "auto", True),
-    ("Llama-3.1-8B", "rtx-4090", "unsloth", "auto", True),
-    ("Llama-3.1-8B", "l4", "unsloth", "qlora", True),
-    ("Qwen3-4B", "rtx-3090", "unsloth", "lora", True),
-    ("Llama-3.2-3B", "a100-40gb", "unsloth", "auto", True),
-    ("Llama-3.1-8B", "rtx-4090", "axolotl", "auto", False),
-    ("Llama-3.1-8B", "a100-40gb", "axolotl", "auto", False),
-    ("Qwen3-4B", "l4", "axolotl", "qlora", False),
-    ("Qwen2.5-0.5B", "rtx-3090", "axolotl", "full", False),
-)
-# What the two archives of packages hold, and the torch of the machine.
+# Larger ones take too long to make and to load.
+MOST_PARAMETERS = 9_500_000_000
+SEED, OF_EACH = 23, 3
+# The folders of packages of each trainer, the first one first, what they hold, and the torch of the machine.
 TORCH = "2.11.0"
-ARCHIVES = {
+SITES = {
+    "axolotl": ("axolotl-0.21",),
+    "trl": ("trl-1.16", "axolotl-0.21"),
+    "llamafactory": ("llamafactory", "axolotl-0.21"),
+    "unsloth": ("unsloth", "axolotl-0.21"),
+}
+_COMMON = ("bitsandbytes==0.50.2", "liger-kernel==0.8.4")
+VERSIONS = {
+    "axolotl": ("axolotl==0.21.0",),
+    "trl": ("trl==1.16.0", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0", *_COMMON),
+    "llamafactory": (
+        *("llamafactory==0.9.5", "transformers==5.6.0", "trl==0.24.0", "peft==0.18.1", "accelerate==1.11.0"),
+        *_COMMON,
+    ),
     "unsloth": (
         *("unsloth==2026.10.9", "trl==1.15.0", "transformers==5.17.0", "peft==0.21.2", "accelerate==1.15.0"),
-        *("bitsandbytes==0.50.2", "liger-kernel==0.8.4"),
+        *_COMMON,
     ),
-    "axolotl": ("axolotl==0.21.0",),
 }
 RUNS_ON = "h200"
 _SPECIAL = ("<unk>", "<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>")
@@ -113,33 +114,66 @@ def tokenizer_of(words: list[str]) -> Tokenizer:
     return found
 
 
-def write_case(number: int, model: str, card: str, trainer: str, method: str, script: bool) -> None:
-    """The config, how it is run, and what is predicted of it."""
-    name = f"{number:02}-{trainer}-{model}-{card}"
+def draw(seed: int = SEED) -> list[tuple[str, str, str, bool]]:
+    """Model, card, trainer, and whether as a script: no model or card twice with one trainer."""
+    rng = random.Random(seed)
+    small = [name for name in MODELS if parameter_count(_known(name)) <= MOST_PARAMETERS]
+    found = []
+    for trainer in SITES:
+        drawn = zip(rng.sample(small, OF_EACH), rng.sample(CARDS, OF_EACH), strict=True)
+        for model, card in drawn:
+            script = trainer == "unsloth" or (trainer == "trl" and rng.random() < 0.5)
+            found.append((model, card, trainer, script))
+    return found
+
+
+def _known(name: str) -> ModelSpec:
+    model = from_catalogue(name)
+    assert model is not None
+    return model
+
+
+def shape_of(name: str) -> dict[str, Any]:
+    """The fields of its config.json."""
+    shapes = json.loads(MODELS_FILE.read_text(encoding="utf-8"))["shapes"]
+    found: dict[str, Any] = next(shape["config"] for shape in shapes if name in shape["ids"])
+    return {"architectures": [ARCHITECTURES[found["model_type"]]], **found}
+
+
+def write_case(number: int, model: str, card: str, trainer: str, script: bool) -> bool:
+    """The config, how it is run, and what is predicted of it; False where nothing fits."""
+    short = model.rpartition("/")[2]
+    name = f"{number:02}-{trainer}-{short}-{card}"
     file = f"{name}.{'py' if script else 'yml'}"
-    archive = "axolotl" if trainer == "axolotl" else "unsloth"
-    kept = tuple(one for one in ARCHIVES[archive] if trainer == "unsloth" or not one.startswith("unsloth"))
-    ask = NewOptions(
-        model=f"models/{model}", method=method, data="data.jsonl", script=script, path=file, epochs=1, online=False
-    )
-    made = new(ask, Options(gpu=card, trainer=trainer, torch=TORCH, versions=kept))
+    ask = NewOptions(model=f"models/{short}", data="data.jsonl", script=script, path=file, epochs=1, online=False)
+    made = new(ask, Options(gpu=card, trainer=trainer, torch=TORCH, versions=VERSIONS[trainer]))
     if not made.fits:
-        raise SystemExit(f"{name}: nothing fits")
+        print(f"{name}: nothing fits", flush=True)
+        return False
     (Path("configs") / file).write_text(made.text, encoding="utf-8")
-    case = {"name": name, "file": file, "trainer": trainer, "archive": archive, "model": model, "card": card}
+    for path, text in made.companions.items():
+        Path(path).write_text(text, encoding="utf-8")
+    case = {"name": name, "file": file, "trainer": trainer, "sites": SITES[trainer], "model": short, "card": card}
     case |= {"method": made.method, "limit_bytes": made.prediction.capacity_bytes}
-    case |= {"alloc": made.subject.run.allocator.settings}
+    case |= {"alloc": _allocator(made), "parameters": parameter_count(_known(model))}
     with Path("cases.jsonl").open("a", encoding="utf-8") as listed:
         listed.write(json.dumps(case) + "\n")
     with Path("predictions.jsonl").open("a", encoding="utf-8") as listed:
         listed.write(json.dumps({"name": name, **predicted(made)}) + "\n")
     print(name, made.method, f"{made.prediction.needs.highest_reserved_bytes / 2**30:.2f} GiB", flush=True)
+    return True
+
+
+def _allocator(made: New) -> str:
+    """The setting that the launch command or the config asks for."""
+    return EXPANDABLE if EXPANDABLE in made.launch else made.subject.run.allocator.settings
 
 
 def predicted(made: New) -> dict[str, Any]:
     """On the card it was written for, and on the one that it runs on."""
-    gpu = find_gpus(RUNS_ON)[1]
-    there = made.subject.moved_to(gpu).prediction(on_card=False).needs
+    here = made.subject
+    target = replace(here.target, gpu=find_gpus(RUNS_ON)[1], alloc_conf=_allocator(made))
+    there = on_target(here.document, here.trainer, target).knowing(here).prediction(on_card=False).needs
     needs = made.prediction.needs
     return {
         "reserved_bytes": needs.highest_reserved_bytes,
@@ -166,12 +200,16 @@ def main() -> None:
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(4000)]
     tokenizer = tokenizer_of(words)
     write_data(Path(), words)
-    for name, shape in SHAPES.items():
-        write_model(Path("models") / name, shape, tokenizer)
-    for listed in ("cases.jsonl", "predictions.jsonl"):
-        Path(listed).unlink(missing_ok=True)
-    for number, case in enumerate(CASES):
-        write_case(number, *case)
+    listed = Path("cases.jsonl")
+    before = [json.loads(line) for line in listed.read_text().splitlines()] if listed.exists() else []
+    done, counts = {case["name"].partition("-")[2] for case in before}, Counter(case["trainer"] for case in before)
+    for number, (model, card, trainer, script) in enumerate([one for more in range(4) for one in draw(SEED + more)]):
+        short = model.rpartition("/")[2]
+        if counts[trainer] == OF_EACH or f"{trainer}-{short}-{card}" in done:
+            continue
+        write_model(Path("models") / short, shape_of(model), tokenizer)
+        done.add(f"{trainer}-{short}-{card}")
+        counts[trainer] += write_case(number, model, card, trainer, script)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,11 @@ def main() -> None:
     elif trainer == "axolotl":
         sys.argv = ["axolotl", file]
         runpy.run_module("axolotl.cli.train", run_name="__main__", alter_sys=True)
+    elif trainer == "llamafactory":
+        from llamafactory.train.tuner import run_exp
+
+        sys.argv = ["llamafactory-cli", file]
+        run_exp()
     else:
         sys.argv = ["sft", "--config", file]
         runpy.run_module("trl.scripts.sft", run_name="__main__", alter_sys=True)

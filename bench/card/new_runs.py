@@ -1,9 +1,9 @@
-"""Runs the cases that `new_cases.py` wrote: `SITE_TAR=... python run_new.py OUT [--jobs 3] [--archive unsloth]`.
+"""Runs the cases that `new_cases.py` wrote: `SITES=... python run_new.py OUT [--jobs 3] [--seconds 500]`.
 
-$SITE_TAR is an archive of packages, torch apart: the one with Unsloth and TRL for `--archive unsloth`, the one with
-Axolotl (a folder `sites/0.21.0` in it) for `--archive axolotl`. $SHIM (else `shim` beside this file) is a folder with
-stand-ins for flash_attn, numba and wandb: it is used for TRL and Axolotl. Each process may take as much as its target
-card has. A line goes to OUT/results.jsonl after each case.
+$SITES is a folder of folders with packages, torch apart; each case names those that it needs. $SHIM (else `shim` beside
+this file) is a folder with stand-ins for flash_attn, numba and wandb, for Axolotl and TRL. Each process may take
+as much as its target card has. Models are made one after another while others train, and removed after their last
+case. A line goes to OUT/results.jsonl after each case; cases that are in it already are not run again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,12 @@ HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("NEW_WORK", "/tmp/new-on-card"))
 MIB, GIB = 1 << 20, 1 << 30
 LONGEST_S = 230
-# What a process takes beside its allocator, and what the card may be asked for at once.
-CONTEXT_BYTES, CARD_BYTES = 2 * GIB, 132 * GIB
-
-
-def site_of(archive: str) -> Path:
-    """The folder of packages, unpacked once."""
-    target = WORK / f"site-{archive}"
-    if not target.exists():
-        with tarfile.open(os.environ["SITE_TAR"]) as packed:
-            packed.extractall(target, filter="data")
-    for inner in ("sites/0.21.0", "0.21.0", "site"):
-        if (target / inner).is_dir():
-            return target / inner
-    return target
+# What a process takes beside its allocator, what all may take of the card at once, and of the disk.
+CONTEXT_BYTES = 2 * GIB
+CARD_BYTES = int(float(os.environ.get("NEW_CARD_GIB", "100")) * GIB)
+DISK_BYTES = int(float(os.environ.get("NEW_DISK_GIB", "40")) * GIB)
+BYTES_A_PARAMETER = 2
+MAKES_MODELS = ("axolotl-0.21",)
 
 
 def with_shim() -> Path:
@@ -53,16 +44,16 @@ def with_shim() -> Path:
     return shim
 
 
-def environment(case: dict[str, Any] | None, site: Path) -> dict[str, str]:
+def environment(sites: tuple[str, ...], case: dict[str, Any] | None = None) -> dict[str, str]:
     """For a child: the packages, the allocator of the config, nothing from a network."""
     told = {"HF_HUB_OFFLINE": "1", "UNSLOTH_DISABLE_STATISTICS": "1", "AXOLOTL_DO_NOT_TRACK": "1"}
     told |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "2", "WANDB_DISABLED": "true"}
     told |= {"CUDA_VISIBLE_DEVICES": "0", "AXOLOTL_DATASET_NUM_PROC": "2"}
-    paths = [site, HERE]
+    paths = [*(Path(os.environ["SITES"]) / site for site in sites), HERE]
     if case is not None:
         told |= {"PYTORCH_CUDA_ALLOC_CONF": case["alloc"], "PYTORCH_ALLOC_CONF": case["alloc"]}
         told["WATCH_LIMIT_MIB"] = str(case["limit_bytes"] // MIB)
-        paths += [] if case["trainer"] == "unsloth" else [with_shim()]
+        paths += [] if case["trainer"] in ("unsloth", "llamafactory") else [with_shim()]
     return {**os.environ, **told, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
@@ -71,44 +62,68 @@ import sys, torch
 from pathlib import Path
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
-for name in sys.argv[2:]:
-    folder = Path(sys.argv[1]) / name
-    if list(folder.glob("*.safetensors")):
-        continue
-    with torch.device("cuda"), no_init_weights():
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
-    with torch.no_grad():
-        for label, parameter in model.named_parameters():
-            parameter.fill_(1.0) if "norm" in label else parameter.normal_(0, 0.02)
-    model.tie_weights()
-    model.save_pretrained(folder)
-    print(name, sum(one.numel() for one in model.parameters()), flush=True)
-    del model
-    torch.cuda.empty_cache()
+folder = Path(sys.argv[1])
+with torch.device("cuda"), no_init_weights():
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+with torch.no_grad():
+    for label, parameter in model.named_parameters():
+        parameter.fill_(1.0) if "norm" in label else parameter.normal_(0, 0.02)
+model.tie_weights()
+model.save_pretrained(folder)
+(folder / "done").write_text(str(sum(one.numel() for one in model.parameters())))
 """
 
 
-def make_models(names: set[str], site: Path) -> None:
-    """Random weights beside the shapes and tokenizers; the tokenizer's files stay as they are."""
-    for name in names:
-        if not (WORK / "models" / name).exists():
-            shutil.copytree(HERE / "models" / name, WORK / "models" / name)
-    words = [sys.executable, "-c", MAKE, str(WORK / "models"), *sorted(names)]
-    subprocess.run(words, env=environment(None, site), check=True, timeout=300)
+class Models:
+    """Random weights beside the shapes and tokenizers, one model after another, as the disk has room."""
+
+    def __init__(self, cases: list[dict[str, Any]]) -> None:
+        self.sizes = {case["model"]: case["parameters"] * BYTES_A_PARAMETER for case in cases}
+        self.order = list(dict.fromkeys(case["model"] for case in cases))
+        self.made: set[str] = set()
+        self.failed: set[str] = set()
+        self.making: tuple[str, subprocess.Popen[bytes]] | None = None
+
+    def tend(self) -> None:
+        """See whether the one that is being made is done, and begin the next."""
+        if self.making is not None:
+            name, process = self.making
+            if process.poll() is None:
+                return
+            self.making = None
+            (self.failed if process.returncode else self.made).add(name)
+            print(f"model {name}: rc {process.returncode}", flush=True)
+        held = sum(self.sizes[name] for name in self.made)
+        for name in self.order:
+            if self.made and held + self.sizes[name] > DISK_BYTES:
+                return
+            self.order.remove(name)
+            folder = WORK / "models" / name
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(HERE / "models" / name, folder)
+            words = [sys.executable, "-c", MAKE, str(folder)]
+            self.making = name, subprocess.Popen(words, env=environment(MAKES_MODELS))
+            return
+
+    def drop(self, name: str) -> None:
+        """It is needed no more."""
+        self.made.discard(name)
+        shutil.rmtree(WORK / "models" / name, ignore_errors=True)
 
 
-def begin(case: dict[str, Any], site: Path) -> subprocess.Popen[bytes]:
+def begin(case: dict[str, Any]) -> subprocess.Popen[bytes]:
     """One config in a process and a folder of its own."""
     folder = WORK / "runs" / case["name"]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "models").symlink_to(WORK / "models")
-    shutil.copy(HERE / "data.jsonl", folder)
-    shutil.copy(HERE / "configs" / case["file"], folder)
+    for needed in (HERE / "data.jsonl", HERE / "dataset_info.json", HERE / "configs" / case["file"]):
+        shutil.copy(needed, folder)
     own = {"WATCH_OUT": str(folder / "watch.json"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    own["UNSLOTH_COMPILE_LOCATION"] = str(folder / "compiled")
     with (folder / "log").open("w") as log:
         words = [sys.executable, str(HERE / "new_child.py"), case["trainer"], case["file"]]
-        environ = {**environment(case, site), **own}
+        environ = {**environment(case["sites"], case), **own}
         return subprocess.Popen(words, env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -124,9 +139,8 @@ def ended(case: dict[str, Any], code: int, seconds: float, out: Path) -> None:
     row: dict[str, Any] = {**case, "rc": code, "seconds": round(seconds, 1)}
     watched = folder / "watch.json"
     seen = json.loads(watched.read_text()) if watched.exists() else {}
-    row["watched"] = seen
-    row["predicted"] = predicted
-    row["log"] = (folder / "log").read_text(errors="replace")[-2500:]
+    row |= {"watched": seen, "predicted": predicted}
+    row["log"] = (folder / "log").read_text(errors="replace")[-6000:]
     with (out / "results.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     took = max(seen.get(key, 0.0) for key in ("load_overall_reserved_mib", "overall_reserved_mib"))
@@ -139,17 +153,23 @@ def ended(case: dict[str, Any], code: int, seconds: float, out: Path) -> None:
     )
 
 
-def run(cases: list[dict[str, Any]], jobs: int, out: Path, sites: dict[str, Path]) -> None:
-    """Some side by side, as many as the card's memory holds."""
-    todo, running = list(cases), {}
-    while todo or running:
-        used = sum(case["limit_bytes"] + CONTEXT_BYTES for case, _, _ in running.values())
-        for case in list(todo):
-            if len(running) < jobs and used + case["limit_bytes"] + CONTEXT_BYTES <= CARD_BYTES:
-                used += case["limit_bytes"] + CONTEXT_BYTES
+def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
+    """Some side by side, as many as the card's memory holds; what runs at the end is killed."""
+    todo, running, models, predicted = list(cases), {}, Models(cases), _predicted()
+
+    def share(case: dict[str, Any]) -> int:
+        return int(min(case["limit_bytes"], 1.1 * predicted[case["name"]]["reserved_on_h200_bytes"])) + CONTEXT_BYTES
+
+    while (todo or running) and time.time() < end:
+        models.tend()
+        todo = [case for case in todo if case["model"] not in models.failed]
+        used = sum(share(case) for case, _, _ in running.values())
+        for case in [one for one in todo if one["model"] in models.made]:
+            if len(running) < jobs and used + share(case) <= CARD_BYTES:
+                used += share(case)
                 todo.remove(case)
-                running[case["name"]] = (case, begin(case, sites[case["archive"]]), time.time())
-        time.sleep(0.5)
+                running[case["name"]] = (case, begin(case), time.time())
+        time.sleep(0.3)
         for name, (case, process, began) in list(running.items()):
             code = process.poll()
             if code is None and time.time() - began > LONGEST_S:
@@ -158,25 +178,44 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, sites: dict[str, Path
             if code is not None:
                 del running[name]
                 ended(case, code, time.time() - began, out)
+                waiting = [*todo, *(one for one, _, _ in running.values())]
+                if all(one["model"] != case["model"] for one in waiting):
+                    models.drop(case["model"])
+    for _, process, _ in running.values():
+        os.killpg(process.pid, 9)
+    if models.making is not None:
+        models.making[1].kill()
+    print("not run:", [case["name"] for case in todo], "killed:", list(running), flush=True)
+
+
+def done_before(out: Path) -> set[str]:
+    """The names that have a line already."""
+    file = out / "results.jsonl"
+    return {json.loads(line)["name"] for line in file.read_text().splitlines()} if file.exists() else set()
+
+
+def installed(case: dict[str, Any]) -> bool:
+    """Whether all of its packages are on this machine."""
+    return all((Path(os.environ["SITES"]) / site).is_dir() for site in case["sites"])
 
 
 def main() -> None:
-    """Make the models, then run the cases."""
+    """Run the cases that are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--jobs", type=int, default=3)
-    parser.add_argument("--archive", choices=["unsloth", "axolotl"], required=True, help="which cases: of $SITE_TAR")
+    parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--only", default="", help="a part of the names to run")
     asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    WORK.mkdir(parents=True, exist_ok=True)
-    listed = [json.loads(line) for line in (HERE / "cases.jsonl").read_text().splitlines()]
-    cases = [case for case in listed if case["archive"] == asked.archive and asked.only in case["name"]]
-    site = site_of(asked.archive)
     began = time.time()
-    make_models({case["model"] for case in cases}, site)
-    print(f"models made in {time.time() - began:.0f} s", flush=True)
-    run(cases, asked.jobs, asked.out, {asked.archive: site})
+    asked.out.mkdir(parents=True, exist_ok=True)
+    (WORK / "models").mkdir(parents=True, exist_ok=True)
+    with_shim()
+    listed = [json.loads(line) for line in (HERE / "cases.jsonl").read_text().splitlines()]
+    done = done_before(asked.out) | done_before(HERE / "before")
+    cases = [case for case in listed if asked.only in case["name"] and case["name"] not in done and installed(case)]
+    run(cases, asked.jobs, asked.out, began + asked.seconds)
+    shutil.rmtree(WORK, ignore_errors=True)
     print(f"done in {time.time() - began:.0f} s", flush=True)
 
 

@@ -19,6 +19,7 @@ from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
 from vramwise.variants.axes import opened
 from vramwise.variants.changes.kernels import expandable_segments
+from vramwise.variants.lengths import NO_DATA
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_of
@@ -60,10 +61,10 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
 
 
 def _tries(plan: Plan) -> Sequence[bool]:
-    """Whether to search with a few samples: first, unless there are no more or gaps depend on all of them; then with
-    all, for what was found with a few may not fit with all."""
+    """Whether to search with a few samples: first, unless there are no more; then with all, for what was found with a
+    few may not fit with all. What does not fit with a few does not with all."""
     many = plan.samples is not None and plan.samples > FEW
-    return (True, False) if many and not plan.fragments else (False,)
+    return (True, False) if many else (False,)
 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:
@@ -135,8 +136,9 @@ def _written(
     fitted = _fixed(chosen.fitted)
     comments = reasons(plan, chosen, fitted, found, better)
     companions = trainer.starter().companions(chosen.start)
-    launch, silenced = _launch(plan, trainer, fitted)
-    comments = _with_silenced(comments, silenced)
+    launch, settled = _launch(plan, trainer, fitted)
+    comments = _with_silenced(comments, settled, "the command sets the allocator")
+    comments = _with_silenced(comments, _passed_by(plan, fitted), "its fix is slower with this data")
     head = _head(plan, chosen, launch, companions)
     if plan.script:
         assert isinstance(trainer, WritesScripts)
@@ -202,12 +204,24 @@ def export_words(fitted: Subject) -> str:
     return f"{allocator_variable(fitted.target.torch)}={EXPANDABLE}"
 
 
-def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
+def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
+    """Findings of a check that does not know the data, whose remedy the search had the choice of and did not take.
+
+    Where segments cannot grow, a check assumes lengths that leave gaps.
+    """
+    if not plan.fragments or plan.lengths is None:
+        return ()
+    findings = check_subject(replace(fitted, data=NO_DATA, _memo={}), Policy(predicts=True)).findings
+    changes = [(one, one.fix.change) for one in findings if one.fix is not None]
+    return [one for one, change in changes if change is not None and change.effect == "rounding"]
+
+
+def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding], why: str) -> dict[str, str]:
     """Comments that also silence findings, each at the key that it is about; "" is the first line of the file."""
     found = dict(comments)
     for one in findings:
         key = one.key or ""
-        silence = f"vramwise: ignore[{one.rule}] the command sets the allocator"
+        silence = f"vramwise: ignore[{one.rule}] {why}"
         found[key] = f"{found[key]}  # {silence}" if found.get(key) else silence
     return found
 

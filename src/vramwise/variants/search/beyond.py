@@ -48,10 +48,13 @@ def _near(search: Search, best: Pick) -> set[Pick]:
     return {*space.contexts(best), space.start}
 
 
-def closest(search: Search) -> Pick | None:
-    """Where nothing fits: what needs least; of those that were simulated where effort ends before that is found."""
+def closest(search: Search, most: int = _MORE) -> Pick | None:
+    """Where nothing fits: what needs least; of those that were simulated where effort ends before that is found.
+
+    `most`: simulations that this may take; with one it is what should need least by its bound.
+    """
     try:
-        return _closest(search)
+        return _closest(search, most)
     except OutOfEffort:
         search.ended_early = True
         return search.book.least_reserved()
@@ -64,11 +67,11 @@ def leanest(search: Search) -> list[tuple[int, Pick]]:
     return sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
 
 
-def _closest(search: Search) -> Pick | None:
+def _closest(search: Search, most: int) -> Pick | None:
     book = search.book
     ranked = leanest(search)
     found: tuple[int, Pick] | None = None
-    until = book.simulated + _MORE
+    until = book.simulated + most
     for least, pick in ranked:
         if book.simulated >= until or (found is not None and least >= found[0]):
             break

@@ -86,11 +86,13 @@ def answer_of(
     *,
     margin_bytes: int | None = None,
     slowest: float | None = None,
+    or_closest: bool = True,
     progress: Progress | None = None,
 ) -> Candidate | None:
-    """The fastest variant that fits, else the one that comes closest: of `fit_subject` the answer alone.
+    """The fastest variant that fits, else the one that should come closest: of `fit_subject` the answer alone.
 
-    With `slowest`: None unless one fits whose step takes no more seconds than that.
+    With `slowest`: None unless one fits whose step takes no more seconds than that. `or_closest`: whether one is
+    wanted that does not fit.
     """
     workshop = SubjectWorkshop(subject=subject)
     search = search_of(workshop, axes, margin_bytes)
@@ -98,19 +100,25 @@ def answer_of(
     if slowest is None:
         search.book.candidate(search.book.space.start)  # the answer where effort ends before there is another
     workshop.until = ANSWER
-    best, nearest = (search.best(), None) if slowest is not None else _answer(search, workshop)
+    sought = slowest is None and or_closest
+    best, nearest = _answer(search, workshop, simulations=1) if sought else (search.best(), None)
     if best is not None:
         return search.book.candidate(best)
     return None if nearest is None else _shown(search.book, nearest)
 
 
-def _answer(search: Search, workshop: SubjectWorkshop) -> tuple[Pick | None, Pick | None]:
-    """The best; or else the closest, which is the answer where the search ended before it was come to."""
+def _answer(
+    search: Search, workshop: SubjectWorkshop, simulations: int | None = None
+) -> tuple[Pick | None, Pick | None]:
+    """The best; or else the closest, which is the answer where the search ended before it was come to.
+
+    `simulations`: so many are made for the closest where it cannot be the answer.
+    """
     best = search.best()
     if best is not None:
         return best, None
     workshop.until = max(workshop.until, BESIDE)
-    nearest = closest(search)
+    nearest = closest(search) if simulations is None or search.ended_early else closest(search, simulations)
     return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
 
 

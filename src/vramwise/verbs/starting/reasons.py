@@ -79,8 +79,9 @@ def _packing(plan: Plan, trial: Trial, others: Sequence[Trial]) -> str:
     theirs = None if other is None else other.duration
     ratio = theirs.hours / mine.hours if mine and theirs and mine.hours else None
     word = "padding" if trial.packed else "packing"
-    against = "" if ratio is None or ratio < 1.015 else f"; {word} takes {ratio:.1f} × as long"
-    against = f"; {word} is no faster" if trial.unbeaten else against
+    longer = ratio is not None and ratio >= 1.05  # less is no difference that could be told
+    against = f"; {word} takes {ratio:.1f} × as long" if longer else ""
+    against = against or (f"; {word} is no faster" if trial.unbeaten or ratio is not None else "")
     if not trial.packed:
         joined = trial.subject.run.shapes.packing_fill == "single"
         how = "the samples of a batch are joined, without padding" if joined else "rows are padded"

@@ -22,6 +22,7 @@ from vramwise.variants.search.result import Candidate
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import answer_of
+from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.fitting.ways_out import weights_alone_bytes
 from vramwise.verbs.starting.plan import Plan
 from vramwise.verbs.starting.sampling import sampled
@@ -120,9 +121,10 @@ def soonest(found: Sequence[Trial]) -> Trial | None:
 
 
 def _start(plan: Plan, trainer: Starts, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
-    """The start that `check` has least against, of those with one attention or another."""
+    """The start that `check` has least against, of those with one attention or another; its errors are fixed."""
     made = [_opened(start, trainer, options, plan) for start in _starts(plan, method, packed)]
-    return min(made, key=lambda one: _objections(one[1]))
+    start, subject = min(made, key=lambda one: _objections(one[1]))
+    return start, repaired(subject)[0]
 
 
 def _starts(plan: Plan, method: str, packed: bool) -> Iterator[Start]:
@@ -169,10 +171,10 @@ def _fitted(
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
-    found = ask(subject, _axes(allow))
-    if method == "full" and (found is None or not found.fits):
-        return ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
-    return found
+    if method != "full":
+        return ask(subject, _axes(allow))
+    found = ask(subject, _axes(allow), or_closest=False)
+    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:

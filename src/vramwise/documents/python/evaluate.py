@@ -105,7 +105,7 @@ class Evaluator(Expressions):
             return found
         imported = self.imported(node.id, site.scope)
         if imported is not None:
-            return Record(name=imported, items={}, open=True)
+            return Record(name=imported, items={}, open=True, line=node.lineno)
         held = self._class(node.id, site.scope)
         if held is not None:
             return held
@@ -181,7 +181,7 @@ class Evaluator(Expressions):
             return Value(value=last, node=node)
         if holder == "os.environ":
             return Missing(name=last, line=node.lineno, why=f"{last} is an environment variable")
-        return Record(name=name, items={}, open=True)
+        return Record(name=name, items={}, open=True, line=node.lineno)
 
     def _call(self, node: ast.Call, site: Site) -> Result:
         called = Called(name=self.called(node, site), node=node, site=site)

@@ -164,13 +164,15 @@ class Functions(CommandLine):
         name = str(values[0].value)
         if name in evaluator.said:
             return Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        if name in _RANKS:
+        if name in _RANKS and (self.gpus > 1 or len(values) < 2):  # one process: nothing launches it and sets them
             return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
         line = called.node.lineno
         if len(values) < 2:
             return Missing(name=name, line=line, why=f"{name} is an environment variable", environment=True)
         held = values[1]
         if isinstance(held, Missing):
+            return held
+        if name in _RANKS:
             return held
         note = f"{name} is not set: {held.value!r} is used (line {line})"
         return Value(value=held.value, notes=(*held.notes, note))
@@ -232,6 +234,10 @@ class Functions(CommandLine):
                 return key
             if str(key.value) in holder.items:
                 return holder.items[str(key.value)]
+            if isinstance(holder, Record) and holder.open:
+                return None
+            if isinstance(holder, Entries) and holder.unknown:  # it may be among these
+                return replace(holder.unknown[0], name=str(key.value), either=())
             return (
                 evaluator.evaluate(called.node.args[1], called.site) if len(called.node.args) > 1 else Value(value=None)
             )

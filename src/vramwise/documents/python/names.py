@@ -213,10 +213,7 @@ class Names:
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        called = function.name
-        if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
-            called = scope.parent.node.name
-        calls = self._calls_of(called) if calls is None else calls
+        calls = self._calls_of(scope) if calls is None else calls
         if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
             own = {*names, *(one.arg for one in spec.kwonlyargs)}
             return self._others(calls[0], own) if calls else self._rest_of_command_line(own)
@@ -258,11 +255,18 @@ class Names:
         _, named, unknown = self.arguments(Called(name="", node=node, site=site))
         return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
 
-    def _calls_of(self, name: str) -> list[tuple[ast.Call, Site]]:
+    def _calls_of(self, scope: Scope) -> list[tuple[ast.Call, Site]]:
+        """Calls of a function: `train(…)`; those of a method: `x.train(…)`. `trainer.train()` calls no function."""
+        function = scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        owner = scope.parent.node if scope.parent is not None else None
+        name, kind = function.name, ast.Attribute if isinstance(owner, ast.ClassDef) else ast.Name
+        if isinstance(owner, ast.ClassDef) and name == "__init__":
+            name, kind = owner.name, ast.Name
         return [
             (call, site)
             for call, site in self.found.calls
-            if isinstance(call.func, ast.Name | ast.Attribute) and (dotted(call.func) or "").rpartition(".")[2] == name
+            if isinstance(call.func, kind) and (dotted(call.func) or "").rpartition(".")[2] == name
         ]
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:

@@ -20,6 +20,8 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
 }
 # Positional parameters of trainers: model first, arguments second. DPOTrainer of old took the reference second.
 MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
+# Of a trainer that loads the model by its name, as of `from_pretrained`.
+QUANTIZATION = "quantization_config"
 REFERENCE_SECOND = frozenset({"DPOTrainer", "KTOTrainer"})
 # What holds a training's arguments.
 CONFIGS = frozenset(

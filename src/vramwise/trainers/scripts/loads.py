@@ -86,12 +86,11 @@ class Loads(Collected):
             self.facts["vision"] = called.node.lineno
 
     def read_prepared(self, called: Called, named: Mapping[str, Result]) -> None:
-        """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""
+        """PEFT's preparation of a quantised base, which also turns checkpointing on unless it is told not to."""
         self.facts["prepared"] = called.node.lineno
         off = named.get("use_gradient_checkpointing")
         if off is None or is_true(off):
-            self.put("gradient_checkpointing", True)
-            self.assumed.append(f"gradient_checkpointing: turned on by {called.last} (line {called.node.lineno})")
+            self.facts["prepared with checkpointing"] = called.node.lineno
 
     def read_loading(self, named: Mapping[str, Result], role: str = "") -> None:
         """Arguments of `from_pretrained`, from the call or from a mapping."""
@@ -102,8 +101,8 @@ class Loads(Collected):
         flash = named.get("use_flash_attention_2")
         if flash is not None and isinstance(held := plain(flash), Value) and held.value:
             self.put("attn_implementation", "flash_attention_2")
-        if "quantization_config" in named:
-            self._quantized(named["quantization_config"])
+        if calls.QUANTIZATION in named:
+            self._quantized(named[calls.QUANTIZATION])
 
     def read_init(self, kwargs: Result) -> None:
         """`model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""

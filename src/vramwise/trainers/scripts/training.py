@@ -12,6 +12,8 @@ from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.chain import Chain, cast_by
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
+from vramwise.trainers.scripts.lengths import row_lengths
+from vramwise.types import Unsaid
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -82,6 +84,8 @@ class Training(Chain):
             self.read_init(named[calls.INIT])
         model = named.get(calls.MODEL, positional[0] if positional else None)
         self.read_model(model if model is not None and not is_none(model) else self._made(called))
+        if calls.QUANTIZATION in named and "named model" in self.facts:
+            self.read_loading({calls.QUANTIZATION: named[calls.QUANTIZATION]})
         peft = named.get(calls.PEFT)
         if isinstance(peft, Value) and "use_peft" not in self.values:
             self.assumed += [f"use_peft: {note}" for note in peft.notes]
@@ -90,7 +94,7 @@ class Training(Chain):
         self._full_finetuning()
         self._methods()
         self._frozen()
-        self._cast_by_preparation()
+        self._prepared()
         self._plain_defaults()
         if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
@@ -136,14 +140,24 @@ class Training(Chain):
                     if held is not None:
                         self.add(other[len(start) :], held)
 
-    def _cast_by_preparation(self) -> None:
-        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them."""
+    def _prepared(self) -> None:
+        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them.
+
+        With quantisation it turns checkpointing on. No argument turns it off again: the Trainer only turns it on.
+        """
         quantised = self.values.get("load_in_4bit") or self.values.get("load_in_8bit")
-        if "prepared" in self.facts and not quantised and not self.unsloth and not self.is_open("quantization"):
+        unknown = any(self.is_open(key) for key in ("quantization", "load_in_4bit", "load_in_8bit", "model"))
+        line = self.facts.get("prepared with checkpointing")
+        if line is not None and (quantised or unknown) and not self.unsloth:
+            if not self.values.get("gradient_checkpointing"):
+                self.values["gradient_checkpointing"] = True
+                self.spans.pop(("gradient_checkpointing",), None)
+                self.assumed.append(f"gradient_checkpointing: turned on by PEFT's preparation (line {line})")
+        if "prepared" in self.facts and not quantised and not self.unsloth and not unknown:
             self.values["dtype"] = "float32"
             self.spans.pop(("dtype",), None)
-            line = self.facts["prepared"]
-            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {line})")
+            at = self.facts["prepared"]
+            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {at})")
 
     def _plain_defaults(self) -> None:
         """TRL copies a plain TrainingArguments into its own config, defaults included: they replace TRL's.
@@ -162,16 +176,18 @@ class Training(Chain):
                 )
 
     def _length(self) -> None:
-        """How long rows are, where the script's own tokenizing says it: `tokenizer(…, truncation=…, max_length=…)`."""
-        found: dict[Any, Value] = {}
-        for call, site in self.evaluator.found.calls:
-            named = {one.arg: one.value for one in call.keywords}
-            if named.keys() >= {"truncation", "max_length"}:
-                held = self.evaluator.value(named["max_length"], site)
-                if isinstance(held, Value) and isinstance(held.value, int):
-                    found.setdefault(held.value, held)
-        if len(found) == 1 and not self.values.keys() & calls.LENGTHS:
-            self.add("max_length", Value(value=next(iter(found)), notes=next(iter(found.values())).notes))
+        """How long rows are, where the script's own tokenizing says it."""
+        if self.values.keys() & calls.LENGTHS:
+            return
+        found = row_lengths(self.evaluator)
+        if len(found) == 1:
+            self.add("max_length", Value(value=found[0].value, notes=found[0].notes))
+        elif found:
+            why = "rows are cut to several lengths"
+            lengths = tuple(one.value for one in found)
+            self.unsaid.append(
+                Unsaid(key="max_length", name="max_length", line=self.found.call.lineno, why=why, either=lengths)
+            )
 
     def _arguments(self, args: Result | None) -> None:
         """The training's config: its keywords are keys under the same names."""
@@ -246,6 +262,8 @@ class Training(Chain):
     def _not_checkpointed(self, called: Called) -> None:
         """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""
         kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
+        if called.site.order < self.found.site.order:
+            self.facts.pop("prepared with checkpointing", None)
         if called.site.order < self.found.site.order and len(kept) < len(self.assumed):
             self.assumed = kept
             self.values.pop("gradient_checkpointing", None)

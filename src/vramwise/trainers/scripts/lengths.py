@@ -6,31 +6,46 @@ import ast
 from collections.abc import Iterator
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.results import Value, plain
+from vramwise.documents.python.results import Missing, Value, plain
 from vramwise.documents.python.scopes import Scope, Site, dotted
 
 # Names of the rows that a script cuts: `input_ids[:MAX_LENGTH]`.
 _ROWS = ("input_ids", "labels")
 
 
-def row_lengths(evaluator: Evaluator) -> list[Value]:
+def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
     """Every different length of rows that the source tells, in its order.
 
-    `tokenizer(…, truncation=True, max_length=N)`, `input_ids[:N]`, and `ids[i : i + N]` of rows that are joined.
+    `tokenizer(…, truncation=True, max_length=N)`, `input_ids[:N]`, and `ids[i : i + N]` of rows that are joined. What
+    is missing is listed where nothing is known.
     """
     found: dict[object, Value] = {}
+    missing: list[Missing] = []
     for expression, site in (*_truncated(evaluator), *_cut(evaluator.found.module)):
         held = plain(evaluator.evaluate(expression, site))
-        if isinstance(held, Value) and isinstance(held.value, int) and not isinstance(held.value, bool):
+        if isinstance(held, Missing):
+            missing.append(held)
+        elif isinstance(held.value, int) and not isinstance(held.value, bool) and held.value > 1:
             found.setdefault(held.value, held)
-    return [one for one in found.values() if one.value > 1]
+    return list(found.values()) or missing[:1]
 
 
 def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site]]:
+    generating = {id(site.scope) for call, site in evaluator.found.calls if _method(call) == "generate"}
     for call, site in evaluator.found.calls:
         named = {one.arg: one.value for one in call.keywords}
-        if named.keys() >= {"truncation", "max_length"}:
-            yield named["max_length"], site
+        padding = named.get("padding")
+        filled = isinstance(padding, ast.Constant) and padding.value == "max_length"
+        if "max_length" not in named or not ("truncation" in named or filled):
+            continue
+        # What is tokenized to generate from is no row to train on.
+        if id(site.scope) in generating and (site.scope.parent is not None or "return_tensors" in named):
+            continue
+        yield named["max_length"], site
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site]]:

@@ -112,14 +112,16 @@ class Loads(Collected):
             self.unsaid.append(unsaid_of("model", kwargs))
 
     def _named_model(self, name: Result, argument: str) -> None:
-        if isinstance(name, Value) and name.value == "":
+        if isinstance(name, Value) and not name.value:
             name = Missing(name="model_name_or_path", line=self.homes["model"].line, why=EMPTY)
         self.add("model_name_or_path", name, role="model", argument=argument)
 
     def _model_name(self, result: Result) -> Result:
-        """A config object stands for the model that it is of."""
-        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
-            return self.evaluator.evaluate(result.node.args[0], result.site)
+        """A config object stands for the model that it is of, a download's folder for what was downloaded."""
+        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict", "snapshot_download"):
+            positional, named, _ = self.evaluator.arguments(result)
+            names = [named[one] for one in ("repo_id", "model_id") if one in named]
+            return next(iter((*positional, *names)), result)
         return result
 
     def read_loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:

@@ -12,6 +12,7 @@ from vramwise.documents.python.commands import functions_of_subcommands, options
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
@@ -130,6 +131,8 @@ def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> in
             for place, one in enumerate(listed)
             if evaluator.holds(one.site) is not False and getattr(one.site.scope.node, "name", "") not in others
         ]
+        can_run = reached(evaluator.found)
+        run = [place for place in run if id(listed[place].site.scope) in can_run] or run
         return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
         raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainer calls")

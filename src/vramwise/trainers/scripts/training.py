@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
@@ -13,7 +13,6 @@ from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.chain import Chain, cast_by
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import row_lengths
-from vramwise.types import Unsaid
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -148,11 +147,11 @@ class Training(Chain):
         quantised = self.values.get("load_in_4bit") or self.values.get("load_in_8bit")
         unknown = any(self.is_open(key) for key in ("quantization", "load_in_4bit", "load_in_8bit", "model"))
         line = self.facts.get("prepared with checkpointing")
-        if line is not None and (quantised or unknown) and not self.unsloth:
-            if not self.values.get("gradient_checkpointing"):
-                self.values["gradient_checkpointing"] = True
-                self.spans.pop(("gradient_checkpointing",), None)
-                self.assumed.append(f"gradient_checkpointing: turned on by PEFT's preparation (line {line})")
+        off = not self.values.get("gradient_checkpointing")
+        if line is not None and off and (quantised or unknown) and not self.unsloth:
+            self.values["gradient_checkpointing"] = True
+            self.spans.pop(("gradient_checkpointing",), None)
+            self.assumed.append(f"gradient_checkpointing: turned on by PEFT's preparation (line {line})")
         if "prepared" in self.facts and not quantised and not self.unsloth and not unknown:
             self.values["dtype"] = "float32"
             self.spans.pop(("dtype",), None)
@@ -180,14 +179,15 @@ class Training(Chain):
         if self.values.keys() & calls.LENGTHS:
             return
         found = row_lengths(self.evaluator)
-        if len(found) == 1:
-            self.add("max_length", Value(value=found[0].value, notes=found[0].notes))
-        elif found:
-            why = "rows are cut to several lengths"
-            lengths = tuple(one.value for one in found)
-            self.unsaid.append(
-                Unsaid(key="max_length", name="max_length", line=self.found.call.lineno, why=why, either=lengths)
-            )
+        lengths = [one for one in found if isinstance(one, Value)]
+        if len(lengths) > 1:
+            either = tuple(one.value for one in lengths)
+            found = [
+                Missing(name="max_length", line=self.found.call.lineno, why="rows have several lengths", either=either)
+            ]
+        if found:
+            one = found[0]
+            self.add("max_length", one if isinstance(one, Missing) else replace(one, node=None))
 
     def _arguments(self, args: Result | None) -> None:
         """The training's config: its keywords are keys under the same names."""

@@ -85,6 +85,8 @@ class Script:
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
     unsaid: tuple[Unsaid, ...] = ()
+    # Whether the source sets a key, or may set it, to something that is not known.
+    leaves_open: Callable[[str], bool] = lambda _: False
     assumed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     cells: tuple[tuple[int, int], ...] = ()

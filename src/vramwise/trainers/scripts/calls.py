@@ -151,6 +151,13 @@ _QUANTIZATION: Mapping[str, str] = {
 }
 # What is open about an adapter alone.
 ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
+# Keys, and what they are a part of where that is not known as a whole; the others are arguments of the training.
+OPEN_KINDS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
+    (frozenset({*_LORA.values(), "use_peft"}), ("adapter", "model")),
+    (frozenset({*_QUANTIZATION.values(), *_LOADING.values()}), ("quantization", "model")),
+    (frozenset({"model_name_or_path", "dataset_name", "datasets", "env"}), ()),
+)
+OPEN_ARGUMENTS = ("training arguments", "arguments")
 # Role of a call → its arguments → keys.
 UNSLOTH_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "lora": {**_LORA, **_UNSLOTH_LORA},

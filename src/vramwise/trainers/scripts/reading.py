@@ -180,6 +180,7 @@ def _document(
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
+        leaves_open=lambda key: _open(key, training),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
@@ -187,6 +188,14 @@ def _document(
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
+
+
+def _open(key: str, training: Training) -> bool:
+    """Whether a key has a value that is not known, by itself or with all of its kind."""
+    if key in training.values:
+        return False
+    kinds = next((kinds for keys, kinds in calls.OPEN_KINDS if key in keys), calls.OPEN_ARGUMENTS)
+    return any(training.is_open(one) for one in (key, *kinds))
 
 
 def _spelt(argument: str, training: Training, source: Source) -> str:

@@ -143,6 +143,10 @@ class Evaluator(Expressions):
             return key
         return self._item(holder, key if isinstance(key, str) else key.value, node)
 
+    def attribute(self, node: ast.expr, name: str, site: Site) -> Result:
+        """What an attribute of an expression is at a place."""
+        return self._member(ast.copy_location(ast.Attribute(value=node, attr=name, ctx=ast.Load()), node), site)
+
     def _item(self, holder: Result, key: Any, node: ast.Attribute | ast.Subscript) -> Result:
         if isinstance(holder, Entries | Record) and str(key) in holder.items:
             return holder.items[str(key)]

@@ -65,13 +65,15 @@ _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 class Functions(CommandLine):
     """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
 
-    `defaults`: attributes of library classes that no call sets.
+    `defaults`: attributes of library classes that no call sets. `nothing_without`: functions that give None unless one
+    of these attributes of their argument is set.
     """
 
     bf16: bool | None = None
     capability: tuple[int, int] | None = None
     gpus: int = 1
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    nothing_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
         """The answer to a call; None where it is not one of those known here."""
@@ -92,7 +94,19 @@ class Functions(CommandLine):
             return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
         if last in _PARSES_CLASSES:
             return self.filled_classes(evaluator, called)
+        if last in self.nothing_without and called.node.args:
+            return self._nothing(evaluator, called)
         return self._pure(evaluator, called)
+
+    def _nothing(self, evaluator: Evaluator, called: Called) -> Value | None:
+        """None, with what that assumes, where every attribute that would make more of it is off."""
+        notes: tuple[str, ...] = ()
+        for name in self.nothing_without[called.last]:
+            held = evaluator.attribute(called.node.args[0], name, called.site)
+            if not isinstance(held, Value) or held.value:
+                return None
+            notes += held.notes
+        return Value(value=None, notes=tuple(dict.fromkeys(notes)))
 
     def of_library(self, name: str, line: int) -> Result | None:
         """`sys.argv`: the script's name and its arguments."""

@@ -70,6 +70,11 @@ ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
 }
+# TRL's functions that make configs of the command line, None unless one of these is set.
+NOTHING_WITHOUT: Mapping[str, tuple[str, ...]] = {
+    "get_quantization_config": ("load_in_4bit", "load_in_8bit"),
+    "get_peft_config": ("use_peft",),
+}
 # On in TRL's configs, off in TrainingArguments.
 PLAIN_DEFAULTS = ("gradient_checkpointing", "bf16")
 # Methods of TrainingArguments that set several at once: method → its arguments → keys.

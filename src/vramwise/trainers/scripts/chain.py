@@ -90,7 +90,8 @@ class Chain(Loads):
                 return positional[0]
             return self.owner(called)
         self._unknown_model(
-            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() creates the model")
+            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() creates the model"),
+            made=True,
         )
         return None
 
@@ -148,10 +149,10 @@ class Chain(Loads):
             other.read_model(model)
         return other
 
-    def _unknown_model(self, missing: Missing) -> None:
-        """The model cannot be followed: neither its name nor what was done to it before is known."""
+    def _unknown_model(self, missing: Missing, *, made: bool = False) -> None:
+        """The model cannot be followed: its name is not known, nor, where something makes it, what was done to it."""
         self.unsaid.append(unsaid_of("model_name_or_path", missing))
-        if "use_peft" not in self.values and (missing.sides or missing.name == "model_name_or_path"):
+        if "use_peft" not in self.values and (missing.sides or made):
             self.unsaid.append(unsaid_of("adapter", missing))
 
     def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:

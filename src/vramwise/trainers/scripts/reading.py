@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from vramwise.actions import action
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
@@ -86,12 +87,14 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         gpus=reading.gpus,
         load=reading.load,
         defaults=calls.ATTRIBUTE_DEFAULTS,
+        nothing_without=calls.NOTHING_WITHOUT,
     )
     evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
         raise NoTraining(
-            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one"
+            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one; "
+            f"{action('name the call')}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)

@@ -23,8 +23,8 @@ def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
         name = _class_name(full.rpartition(".")[2], site.scope)
         if name not in calls.TRAINERS and isinstance(call.func, ast.Name) and _has_arguments(call):
             held = evaluator.evaluate(call.func, site)  # a name that one of several trainers was given
-            full = held.name if isinstance(held, Record) else full
-            name = full.rpartition(".")[2]
+            full = held.name if isinstance(held, Record) and held.open else full
+            name = _class_name(full.rpartition(".")[2], site.scope)
         if name in calls.TRAINERS and not _is_another(full, name, call, evaluator, site):
             trainer, kind = calls.TRAINERS[name]
             listed.append(Found(call=call, site=site, name=name, trainer=trainer, kind=kind))
@@ -44,7 +44,7 @@ def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site
 
 
 def _class_name(name: str, scope: Scope | None) -> str:
-    """The library's class behind a class of the file."""
+    """The library's class behind a class of the file; empty where that extends none and only shares its name."""
     for _ in range(5):
         holder = scope
         while holder is not None and name not in holder.classes:
@@ -54,7 +54,7 @@ def _class_name(name: str, scope: Scope | None) -> str:
         node = holder.classes[name].node
         assert isinstance(node, ast.ClassDef)
         if not node.bases:
-            return name
+            return ""
         name = (dotted(node.bases[0]) or name).rpartition(".")[2]
     return name
 

@@ -38,8 +38,26 @@ class Answer(Protocol):
         """What a name of a library is here: `sys.argv`; None where that is not known."""
 
 
+class Evaluates(Protocol):
+    """What looking names up needs of the rest."""
+
+    __slots__ = ()
+
+    def evaluate(self, node: ast.expr, site: Site) -> Result:
+        """What an expression is at its place."""
+        ...
+
+    def truth(self, result: Result) -> bool | None:
+        """Whether a result counts as true; None where that is not known."""
+        ...
+
+    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
+        """Positional and keyword arguments of a call, and what of them cannot be known."""
+        ...
+
+
 @dataclass(slots=True)
-class Names:
+class Names(Evaluates):
     """Looks names up in one module. `said`: values that the user supplies, by name; `given`: its command line."""
 
     found: Index
@@ -52,18 +70,6 @@ class Names:
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
     # Names of comprehensions.
     _local: dict[str, Result] = field(default_factory=dict)
-
-    def evaluate(self, node: ast.expr, site: Site) -> Result:
-        """What an expression is at its place."""
-        raise NotImplementedError
-
-    def truth(self, result: Result) -> bool | None:
-        """Whether a result counts as true; None where that is not known."""
-        raise NotImplementedError
-
-    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
-        """Positional and keyword arguments of a call, and what of them cannot be known."""
-        raise NotImplementedError
 
     def lookup(self, name: str, site: Site) -> Result | None:
         """What a name, or `name.attribute`, is bound to at a place; None where nothing binds it."""

@@ -27,7 +27,7 @@ def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
             missing.append(held)
         elif isinstance(held.value, int) and not isinstance(held.value, bool) and held.value > 1:
             found.setdefault(held.value, held)
-    return list(found.values()) or missing[:1]
+    return [*found.values()] if found else [*missing[:1]]
 
 
 def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site]]:

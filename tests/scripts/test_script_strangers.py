@@ -171,6 +171,31 @@ t = SFTTrainer(AutoModelForCausalLM.from_pretrained("a/b", **kwargs), args=args,
     ),
 }
 
+TWICE = f"""\
+model = {PLAIN}
+t = Trainer(model, TrainingArguments('o'))
+model = {PLAIN}
+model.gradient_checkpointing_enable()
+t = Trainer(model, TrainingArguments('o'))
+"""
+
+
+def test_a_method_belongs_to_the_training_of_its_model():
+    assert "gradient_checkpointing" not in read(TWICE, call=1).values
+    assert read(TWICE, call=2).values["gradient_checkpointing"] is True
+
+
+def test_unsloths_adapter_makes_a_training_of_unsloth():
+    body = """\
+from unsloth import FastLanguageModel
+from loading import load
+model = FastLanguageModel.get_peft_model(load(), r=8, use_gradient_checkpointing="unsloth")
+t = SFTTrainer(model=model, args=TrainingArguments('o'))
+"""
+    document = read(body)
+    assert document.script.trainer == "unsloth"
+    assert "gradient_checkpointing" not in document.values
+
 
 @pytest.mark.parametrize("way", CASES)
 def test_a_way_of_writing_is_read(way):

@@ -59,7 +59,8 @@ class Loads(Collected):
             if argument in named:
                 self.add(key, named[argument], role="lora", argument=argument)
         for key, default in calls.LORA_DEFAULTS.items():
-            self.put(key, default)
+            if not self.is_open(key):
+                self.put(key, default)
 
     def _of_command_line(self, config: Called, keys: tuple[str, ...]) -> None:
         """TRL's `get_peft_config` and `get_quantization_config`: what the command line says of the model."""
@@ -73,6 +74,7 @@ class Loads(Collected):
 
     def read_unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
         """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
+        self.unsloth = True
         self.home("lora", called)
         self.put("use_peft", True)
         for argument, key in calls.UNSLOTH_ARGUMENTS["lora"].items():

@@ -240,7 +240,7 @@ class Training(Chain):
         """What is called on the model besides."""
         for call, site in self.evaluator.found.calls:
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if name not in calls.METHODS or self.evaluator.holds(site) is False:
+            if name not in calls.METHODS or self.evaluator.holds(site) is False or self._of_another(call, site):
                 continue
             called = Called(name=name, node=call, site=site)
             if name == "gradient_checkpointing_enable":
@@ -258,6 +258,14 @@ class Training(Chain):
                     self.read_adapter(config)
             elif name == "empty_cache":
                 self.facts.setdefault("empty_cache", call.lineno)
+
+    def _of_another(self, call: ast.Call, site: Site) -> bool:
+        """Whether a call beside the trainer's belongs to another training of the same code: the one before or after."""
+        if site.scope is not self.found.site.scope:
+            return False
+        home = self.homes.get("model")
+        loaded = home.line if home is not None and home.line < self.found.call.lineno else 0
+        return not loaded <= call.lineno <= self.found.call.lineno
 
     def _not_checkpointed(self, called: Called) -> None:
         """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""

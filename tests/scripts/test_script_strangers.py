@@ -287,6 +287,15 @@ def test_a_variable_that_is_set_unless_it_is_set_counts():
     assert own_variables(tree) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
+def test_the_allocators_variable_counts_for_the_plain_trainer(tmp_path):
+    path = tmp_path / "train.py"
+    body = f"{HEAD}t = Trainer(AutoModelForCausalLM.from_pretrained('Qwen/Qwen3-0.6B'), TrainingArguments('o'))\n"
+    path.write_text(body)
+    assert "allocator-not-expandable" in {one.rule for one in check(path)[0].findings}
+    path.write_text(body.replace(HEAD, HEAD + "os.environ['PYTORCH_ALLOC_CONF'] = 'expandable_segments:True'\n"))
+    assert "allocator-not-expandable" not in {one.rule for one in check(path)[0].findings}
+
+
 def test_nothing_is_found_about_a_value_that_is_not_known(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(f"{HEAD}from config import NAME, LENGTH\nt = SFTTrainer(NAME, args=SFTConfig(max_length=LENGTH))\n")

@@ -89,6 +89,7 @@ class Script:
     leaves_open: Callable[[str], bool] = lambda _: False
     assumed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the allocator, which the source itself sets
     cells: tuple[tuple[int, int], ...] = ()
     raw: str = ""
     facts: Mapping[str, int] = field(default_factory=dict)  # what else the source does, by the line that does it

@@ -37,7 +37,12 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "math.ceil": lambda value: -(-value // 1) if isinstance(value, int) else int(value) + (value > int(value)),
     "math.floor": lambda value: int(value // 1),
 }
-_TEXT_METHODS = frozenset({"lower", "upper", "strip", "split", "replace", "format", "startswith", "endswith", "join"})
+_TEXT_METHODS = frozenset(
+    {
+        *("lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "split", "rsplit", "replace"),
+        *("format", "startswith", "endswith", "join", "title", "capitalize"),
+    }
+)
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})

@@ -25,6 +25,8 @@ class Loads(Collected):
             for argument, key in calls.ARGUMENTS["quantization"].items():
                 if argument in named:
                     self.add(key, named[argument], role="quantization", argument=argument)
+        elif isinstance(config, Value):
+            self.assumed += [f"quantization: {note}" for note in config.notes]
         elif isinstance(config, Missing):
             self.unsaid.append(unsaid_of("quantization", config))
         elif isinstance(config, Called) and config.last == "get_quantization_config":

@@ -186,6 +186,7 @@ def _document(
         leaves_open=lambda key: _open(key, training),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
+        variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
         raw=source.raw or _as_it_was(data, source),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},

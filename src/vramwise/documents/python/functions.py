@@ -26,6 +26,7 @@ from vramwise.documents.python.results import (
     plain,
 )
 from vramwise.documents.python.scopes import WITHOUT
+from vramwise.documents.python.texts import TEXT_METHODS, text_method
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -37,12 +38,6 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "math.ceil": lambda value: -(-value // 1) if isinstance(value, int) else int(value) + (value > int(value)),
     "math.floor": lambda value: int(value // 1),
 }
-_TEXT_METHODS = frozenset(
-    {
-        *("lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "split", "rsplit", "replace"),
-        *("format", "startswith", "endswith", "join", "title", "capitalize"),
-    }
-)
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
@@ -62,7 +57,6 @@ _PARSES_CLASSES = frozenset(
 _ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
 # Texts that are computed with, and a field of many columns in a format.
 _LONGEST = 1000
-_WIDTH = re.compile(r":[^{}]*\d{4}")
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
@@ -244,7 +238,7 @@ class Functions(CommandLine):
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
         """`config.get("lr", 1e-4)` of a known mapping; a method of a known text."""
-        if function.attr not in ("get", "items", "copy", *_TEXT_METHODS):
+        if function.attr not in ("get", "items", "copy", *TEXT_METHODS):
             return None
         holder = evaluator.evaluate(function.value, called.site)
         if function.attr == "get" and isinstance(holder, Entries | Record) and called.node.args:
@@ -262,18 +256,9 @@ class Functions(CommandLine):
             )
         if function.attr == "copy" and isinstance(holder, Entries | Record):
             return holder
-        if function.attr in _TEXT_METHODS and isinstance(holder, Value) and isinstance(holder.value, str):
+        if isinstance(holder, Value) and isinstance(holder.value, str):
             given = [evaluator.value(one, called.site) for one in called.node.args]
-            if called.node.keywords or any(isinstance(one, Missing) for one in given):
-                return None
-            values = [one.value for one in given if isinstance(one, Value)]
-            if size([holder.value, values]) > _LONGEST or (function.attr == "format" and _WIDTH.search(holder.value)):
-                return None
-            try:
-                made = getattr(holder.value, function.attr)(*values)
-            except Exception:
-                return None
-            return Value(value=made, notes=holder.notes) if len(str(made)) < 100_000 else None
+            return None if called.node.keywords else text_method(holder, function.attr, given)
         return None
 
 

@@ -303,3 +303,15 @@ def test_nothing_is_found_about_a_value_that_is_not_known(tmp_path):
     assert not [one for one in found if one[1] in ("model_name_or_path", "max_length")]
     path.write_text(f"{HEAD}t = SFTTrainer('a/b', args=SFTConfig())\n")
     assert ("max-length-default", "max_length") in {(one.rule, one.key) for one in check(path)[0].findings}
+
+
+@pytest.mark.parametrize("kind", ["SFT", "DPO"])
+def test_a_head_with_a_bias_is_tiled_like_others(tmp_path, kind):
+    """Phi-2 has one; TRL adds it tile by tile."""
+    from vramwise.api import Options, predict
+
+    path = tmp_path / "train.py"
+    body = f"t = {kind}Trainer('microsoft/phi-2', args={kind}Config(max_length=512), peft_config=LoraConfig())\n"
+    path.write_text(HEAD + body)
+    found = predict(path, Options(gpu="h100", versions=("trl==1.16.0",)))
+    assert found.needs.breakdown_bytes.get("logits", 0) < 4 * 512 * 51200 * 4

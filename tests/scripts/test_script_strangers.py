@@ -1,5 +1,7 @@
 """What scripts of other people than the corpus's were read wrong: each case is a way of writing, with what is right."""
 
+import time
+
 import pytest
 
 from vramwise.api import check
@@ -315,3 +317,11 @@ def test_a_head_with_a_bias_is_tiled_like_others(tmp_path, kind):
     path.write_text(HEAD + body)
     found = predict(path, Options(gpu="h100", versions=("trl==1.16.0",)))
     assert found.needs.breakdown_bytes.get("logits", 0) < 4 * 512 * 51200 * 4
+
+
+def test_a_long_chain_of_functions_is_followed_in_no_time():
+    body = "".join(f"def f{number}():\n    f{number + 1}()\n" for number in range(20_000))
+    found = index(read_source(f"{body}f0()\n".encode()).tree)
+    start = time.process_time()
+    assert len(reached(found)) == 20_001
+    assert time.process_time() - start < 5

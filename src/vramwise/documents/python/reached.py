@@ -3,43 +3,72 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from vramwise.documents.python.scopes import Index, Scope, dotted
 
 # Hydra's decorator starts nothing by itself: the function is called by its name.
 _CALLED_BY_NAME = "hydra.main"
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def reached(found: Index) -> set[int]:
     """The scopes, by id, that statements of the module lead to; all of them where the module itself calls nothing."""
     scopes = list(_inner(found.module))
-    named = _names(found.module.node)
-    held: set[int] = {id(found.module)}
-    if not any(
-        isinstance(one.node, ast.FunctionDef | ast.AsyncFunctionDef) and one.node.name in named for one in scopes
-    ):
-        return held | {id(one) for one in scopes}
-    while True:
-        more = [one for one in scopes if id(one) not in held and _runs(one, named, held)]
-        if not more:
-            return held
-        for one in more:
-            held.add(id(one))
-            named |= _names(one.node)
+    first = _names(found.module.node)
+    if not any(isinstance(one.node, _FUNCTIONS) and one.node.name in first for one in scopes):
+        return {id(found.module), *map(id, scopes)}
+    return _Reach(scopes).of(found.module)
 
 
-def _runs(scope: Scope, named: set[str], held: set[int]) -> bool:
-    """Whether a function is named somewhere that runs, or a class; a method, with its class."""
-    node, parent = scope.node, scope.parent
-    assert not isinstance(node, ast.Module)
-    if isinstance(node, ast.ClassDef):
-        return node.name in named
-    if parent is not None and isinstance(parent.node, ast.ClassDef) and id(parent) not in held:
+class _Reach:
+    """Follows names from scope to scope, each once."""
+
+    def __init__(self, scopes: list[Scope]) -> None:
+        self.by_name: defaultdict[str, list[Scope]] = defaultdict(list)
+        for one in scopes:
+            self.by_name[_name(one)].append(one)
+        self.named: set[str] = set()
+        self.held: set[int] = set()
+        self.waiting: list[Scope] = []
+
+    def of(self, module: Scope) -> set[int]:
+        """All that a module reaches."""
+        self._hold(module)
+        while self.waiting:
+            scope = self.waiting.pop()
+            for inner in (*scope.functions.values(), *scope.classes.values()):
+                if _name(inner) in self.named or _runs_unnamed(inner):
+                    self._hold(inner)
+            for name in _names(scope.node) - self.named:
+                self.named.add(name)
+                for one in self.by_name[name]:
+                    if not _is_method(one) or id(one.parent) in self.held:
+                        self._hold(one)
+        return self.held
+
+    def _hold(self, scope: Scope) -> None:
+        if id(scope) not in self.held:
+            self.held.add(id(scope))
+            self.waiting.append(scope)
+
+
+def _name(scope: Scope) -> str:
+    return str(getattr(scope.node, "name", ""))
+
+
+def _is_method(scope: Scope) -> bool:
+    return scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef)
+
+
+def _runs_unnamed(scope: Scope) -> bool:
+    """Whether a function runs without being named: a special method, or one that a decorator registers."""
+    node = scope.node
+    if not isinstance(node, _FUNCTIONS):
         return False
-    special = node.name.startswith("__")
     decorators = [dotted(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
-    return special or node.name in named or any(one != _CALLED_BY_NAME for one in decorators)
+    return node.name.startswith("__") or any(one != _CALLED_BY_NAME for one in decorators)
 
 
 def _inner(scope: Scope) -> Iterator[Scope]:
@@ -49,7 +78,7 @@ def _inner(scope: Scope) -> Iterator[Scope]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Names and attributes in a function's or module's own statements; of a class, in its own and its bases."""
+    """Names and attributes in a scope's own statements, without those of scopes in it."""
     found: set[str] = set()
     left = list(ast.iter_child_nodes(node))
     while left:

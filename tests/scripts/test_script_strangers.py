@@ -104,6 +104,18 @@ t = Trainer('m', TrainingArguments('o'))
 """,
         {"max_length": 768},
     ),
+    "the length of a collator that is a dataclass": (
+        """\
+@dataclass
+class Collator:
+    tokenizer: object
+    length: int
+    def __call__(self, rows):
+        return self.tokenizer(rows, truncation=True, max_length=self.length)
+t = Trainer('m', TrainingArguments('o'), data_collator=Collator(AutoTokenizer.from_pretrained('m'), 900))
+""",
+        {"max_length": 900},
+    ),
     "what is generated from is no row": (
         """\
 def answer(text):

@@ -243,6 +243,11 @@ class Names(Evaluates):
             outer = Site(scope=scope.parent or scope, order=2**31)
             found = self.evaluate(inner_default(default), outer)
             return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        owner = scope.parent
+        if owner is not None and isinstance(owner.node, ast.ClassDef) and names[:1] == [name]:
+            made = [one for one in self.found.calls if dotted(one[0].func) == owner.node.name]
+            if len(made) == 1:  # the one object of its class
+                return self.evaluate(*made[0])
         dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
         if dispatched is not None:
             return dispatched

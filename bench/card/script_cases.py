@@ -172,6 +172,7 @@ CASES: dict[str, dict[str, Any]] = {
         "drop": ["notebook_login"],
     },
     "alora": {
+        "lengths": 2048,
         "file": "huggingface_peft__examples_alora_finetuning_alora_finetuning.py",
         "shape": "mistral7b6",
         "data": {"columns": {"input": "short", "output": "long"}},

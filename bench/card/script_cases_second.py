@@ -39,6 +39,7 @@ _PAIRS = {"columns": {"prompt": "short", "chosen": "long", "rejected": "long"}}
 
 def of_trl(kind: str, shape: str, data: dict[str, Any], arguments: str) -> dict[str, Any]:
     """A script that TRL comes with."""
+    length = int(arguments.partition("--max_length ")[2].split()[0])
     shared = f"--model_name_or_path {MODELS}/{shape} --dataset_name trl-lib/some --output_dir out --report_to none "
     return {
         "file": f"trl_1.14_scripts_{kind}.py",
@@ -46,16 +47,20 @@ def of_trl(kind: str, shape: str, data: dict[str, Any], arguments: str) -> dict[
         "data": data,
         "edits": [],
         "args": shared + arguments,
+        "lengths": length,
     }
 
 
+# "lengths": tokens of every row. The made-up texts fill rows, so none is padded and no mask is passed.
 CASES: dict[str, dict[str, Any]] = {
     "alora_plain": {
         # As the first draw's, but an ordinary LoRA: what of the difference is aLoRA's own?
         **script_cases.CASES["alora"],
+        "lengths": 2048,
         "edits": [*script_cases.CASES["alora"]["edits"], (r"\n\s*alora_invocation_tokens=invocation_tokens,", "")],
     },
     "qwen_sft": {
+        "lengths": 2500,
         "file": "SLR567_qwen-sft__finetune_lora.py",
         "shape": "qwen2_7b4",
         "data": ALPACA,
@@ -69,6 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
         "words": 2600,
     },
     "chess_sft": {
+        "lengths": 512,
         "file": "KameniAlexNea_global-chess-challenge__train_sft_single.py",
         "shape": "gemma3_270m",
         "data": ALPACA,
@@ -85,6 +91,7 @@ CASES: dict[str, dict[str, Any]] = {
         "set": ["max_length=512"],
     },
     "dora": {
+        "lengths": 1024,
         "file": "huggingface_peft__examples_dora_finetuning_dora_finetuning.py",
         "shape": "llama8b4",
         "data": {"columns": {"text": "long"}},
@@ -92,6 +99,7 @@ CASES: dict[str, dict[str, Any]] = {
         "args": f"--base_model {MODELS}/llama8b4 --output_dir out --batch_size 2 --cutoff_len 1024 --use_dora",
     },
     "olora": {
+        "lengths": 1024,
         "file": "huggingface_peft__examples_olora_finetuning_olora_finetuning.py",
         "shape": "llama8b4",
         "data": ALPACA,
@@ -112,12 +120,14 @@ CASES: dict[str, dict[str, Any]] = {
         f"--per_device_train_batch_size 2 --max_length 2048 --load_in_4bit {_LORA}",
     ),
     "mbpp_sft": {
+        "lengths": 1024,
         "file": "Rashod4_lora-dpo-codegen__train_sft.py",
         "shape": "phi3_mini6",
         "data": {"columns": {"prompt": "short", "code": "long"}},
         "edits": [model("microsoft/Phi-3.5-mini-instruct", "phi3_mini6")],
     },
     "owl_sft": {
+        "lengths": 1024,
         "file": "GMorgulis_subliminal_learning_qwen2.5-7b-instruct__notebooks_finetune.ipynb",
         "shape": "qwen3_4b8",
         "data": {"columns": {"prompt": "short", "completion": "long"}},
@@ -130,6 +140,7 @@ CASES: dict[str, dict[str, Any]] = {
         "drop": ["drive.mount", "login("],
     },
     "arxiv_dpo": {
+        "lengths": 2048,
         "file": "HAE-RAE_nlp-arxiv-translator__train_dpo.py",
         "shape": "gemma2_9b3",
         "data": {"columns": {"prompt": "short", "chosen": "long", "rejected": "long"}, "rows": 120},
@@ -146,6 +157,7 @@ CASES: dict[str, dict[str, Any]] = {
         "words": 2600,
     },
     "wesson_lora": {
+        "lengths": 1175,
         "file": "WessonZZ_Qwen2.5-7B-Instruct-ft__finetune_lora.py",
         "shape": "qwen2_7b4",
         "data": ALPACA,

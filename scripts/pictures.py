@@ -24,6 +24,7 @@ SAID = ["--torch", "2.13", "--with", "axolotl==0.21.0"]
 COMMANDS = {
     "predict": ["predict", "examples/picture.yml", "--gpu", "rtx-4090"],
     "fit": ["fit", "examples/picture.yml", "--gpu", "rtx-4090"],
+    "notebook": ["fit", "examples/support.ipynb", "--gpu", "rtx-4090"],
     "check": ["check", "examples/picture.yml", "--gpu", "rtx-4090"],
     "diagnose": ["diagnose", "examples/picture.log", "--config", "examples/picture.yml", "--gpu", "rtx-4090"],
 }

@@ -94,7 +94,7 @@ def test_the_output_in_the_readme_is_the_output(vramwise, monkeypatch):
             assert flat(part) in real, command
 
 
-PICTURES = ["predict", "check", "fit", "diagnose"]
+PICTURES = ["predict", "check", "fit", "notebook", "diagnose"]
 
 
 @pytest.mark.sampled(3)

@@ -1,17 +1,17 @@
-"""Runs the prepared scripts on this machine's card: `python run_scripts.py OUT [--jobs 5] [--only NAME]`.
+"""Runs the prepared scripts on this machine's card: `run_scripts.py OUT --site FOLDERS [--jobs 4] [--only NAME]`.
 
-Appends a line to OUT/results.jsonl after each. --site: a folder (or a .tar.xz of one) with transformers, TRL, PEFT,
-bitsandbytes and Unsloth; torch is this Python's own.
+Appends a line to OUT/results.jsonl after each. --site: folders with transformers, TRL, PEFT and bitsandbytes, as in
+$PYTHONPATH; torch is this Python's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,24 +20,13 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 WORK = Path("/tmp/scripts-card")
-TIMEOUT = 150
+TIMEOUT = 170
+LEAST = 30  # seconds: no script trains in less
+TRACED: list[str] = []
 WRITING = Lock()
 
 
-def site_of(given: str) -> Path:
-    """The folder of packages, unpacked if it is an archive."""
-    path = Path(given)
-    if path.is_dir():
-        return path.resolve()
-    target = WORK / "site"
-    if not target.exists():
-        with tarfile.open(path) as archive:
-            archive.extractall(target, filter="data")
-    inner = target / "site"
-    return inner if inner.is_dir() else target
-
-
-def environment(site: Path, device: str) -> dict[str, str]:
+def environment(site: str, device: str) -> dict[str, str]:
     """For a child: the packages, nothing from a network."""
     told = {
         "PYTHONPATH": f"{site}{os.pathsep}{HERE}",
@@ -50,8 +39,11 @@ def environment(site: Path, device: str) -> dict[str, str]:
     return {**os.environ, **told, **({"CUDA_VISIBLE_DEVICES": "0"} if device == "cuda" else {})}
 
 
-def run_one(name: str, case: dict[str, Any], env: dict[str, str], out: Path) -> None:
+def run_one(name: str, case: dict[str, Any], env: dict[str, str], out: Path, until: float) -> None:
     """One script in a process and a folder of its own; its figures, or why there are none."""
+    left = until - time.time()
+    if left < LEAST:
+        return
     folder = WORK / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
     watched = folder / "watch.json"
@@ -65,19 +57,23 @@ def run_one(name: str, case: dict[str, Any], env: dict[str, str], out: Path) -> 
         str(HERE / "adapted" / f"{name}{suffix}"),
     ]
     own = {"WATCH_OUT": str(watched), "TRITON_CACHE_DIR": str(folder / "triton")}
+    if name in TRACED:
+        own |= {"WATCH_TRACE": str(folder / "trace.json"), "WATCH_FRAMES": "1"}
     began = time.time()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command, env={**env, **own}, cwd=folder, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            code = process.wait(TIMEOUT)
+            code = process.wait(min(TIMEOUT, left))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             code = 124
     row: dict[str, Any] = {"name": name, "rc": code, "seconds": round(time.time() - began, 1)}
     if watched.exists():
         row["watched"] = json.loads(watched.read_text())
+    if (folder / "trace.json").exists():
+        (out / f"trace_{name}.json.gz").write_bytes(gzip.compress((folder / "trace.json").read_bytes()))
     row["log"] = (folder / "log").read_text(errors="replace")[-2500:]
     with WRITING, (out / "results.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
@@ -103,20 +99,35 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--site", required=True)
+    parser.add_argument("--unsloth", default="", help="folders that come before these for Unsloth; without: none runs")
     parser.add_argument("--only", default="", help="names to run, with commas between")
+    parser.add_argument("--traced", default="", help="names whose allocator events are kept")
+    parser.add_argument("--seconds", type=float, default=3600, help="no script runs longer than until then")
     parser.add_argument("--tiny", action="store_true", help="tiny models: a rehearsal on the CPU")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     WORK.mkdir(parents=True, exist_ok=True)
     told = json.loads((HERE / "cases.json").read_text())
-    names = [name for name in told["cases"] if not asked.only or name in asked.only.split(",")]
+    names = [
+        name
+        for name, case in told["cases"].items()
+        if (not asked.only or name in asked.only.split(",")) and (asked.unsloth or not case.get("unsloth"))
+    ]
     device = "cpu" if asked.tiny else "cuda"
-    env = environment(site_of(asked.site), device)
+    env = environment(asked.site, device)
+    of_unsloth = environment(f"{asked.unsloth}{os.pathsep}{asked.site}", device)
+    TRACED.extend(asked.traced.split(","))
     began = time.time()
     make_models(told, {told["cases"][name]["shape"] for name in names}, env, device=device, tiny=asked.tiny)
     print(f"models made in {time.time() - began:.0f} s", flush=True)
+    until = began + asked.seconds
+
+    def run(name: str) -> None:
+        case = told["cases"][name]
+        run_one(name, case, of_unsloth if case.get("unsloth") else env, asked.out.resolve(), until)
+
     with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(lambda name: run_one(name, told["cases"][name], env, asked.out.resolve()), names))
+        list(pool.map(run, names))
     print(f"done in {time.time() - began:.0f} s", flush=True)
 
 

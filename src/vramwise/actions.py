@@ -24,6 +24,7 @@ COMMAND_LINE: Mapping[str, str] = {
     "keep room": "--margin {}GiB asks for that",
     "list the cards": "name a card (`vramwise gpus`)",
     "insist": "name a training config, or insist with --trainer",
+    "name the call": "name the file with the call that creates the trainer",
     "add a model": "add one, or use --model with a hub id or a config.json",
     "write a model": "write a model there, or name one with --model",
     "name its origin": "Name the one it was made from with --model, or point to its config.json",

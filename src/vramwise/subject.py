@@ -51,7 +51,8 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
 
     def __init__(self, foreign: Foreign, message: str = "") -> None:
-        super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {action('insist')}")
+        remedy = action("name the call" if foreign.kind == "python" else "insist")
+        super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {remedy}")
         self.foreign = foreign
 
 

@@ -141,3 +141,24 @@ def test_the_page_has_words_for_every_action_and_keeps_them_to_itself():
     with in_words_of(ACTIONS):
         assert action("choose a card") == ACTIONS["choose a card"]
     assert action("choose a card") == COMMAND_LINE["choose a card"]
+
+
+def test_a_dropped_notebook_goes_from_its_verdict_to_one_that_fits(answers):
+    notebook = (EXAMPLES / "support.ipynb").read_text(encoding="utf-8")
+    found = ask(answers, "look", notebook)
+    assert (found["kind"], found["text"]) == ("does_not_fit", notebook)
+    fitted = ask(answers, "fit", notebook)
+    cells = [json.loads(text)["cells"] for text in (notebook, fitted["text"])]
+    changed = [number for number, both in enumerate(zip(*cells, strict=True), 1) if both[0] != both[1]]
+    assert changed == [5]
+    assert ask(answers, "look", fitted["text"])["kind"] == "fits"
+
+
+def test_findings_of_a_notebook_are_at_their_lines_of_the_file_and_fixed_there(answers):
+    notebook = (EXAMPLES / "support.ipynb").read_text(encoding="utf-8")
+    notebook = notebook.replace("bf16=True", "warmup_ratio=0.1")
+    found = next(one for one in ask(answers, "look", notebook)["findings"] if one["key"] == "warmup_ratio")
+    assert "warmup_ratio=0.1" in notebook.splitlines()[found["line"] - 1]
+    wanted = {key: found[key] for key in ("rule", "key", "line")}
+    fixed = ask(answers, "fix", notebook, finding=wanted)["text"]
+    assert json.loads(fixed)["cells"][4] != json.loads(notebook)["cells"][4]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from vramwise.families import block_of
 from vramwise.ghost.dtypes import BOOL, INT64
-from vramwise.ghost.model.liger import plain_weight
+from vramwise.ghost.model.liger import head_weight, plain_weight
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import add_in_place, add_scalar, result_activation, scale, to_float
 from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
@@ -147,7 +147,7 @@ class TiledLoss:
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
-        weight = plain_weight(head)
+        weight = head_weight(head)
         if weight is None:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a tile at a time")
@@ -164,7 +164,7 @@ class SlicedLoss:
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
-        weight = plain_weight(head)
+        weight = head_weight(head)
         if weight is None:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a slice of tokens at a time")

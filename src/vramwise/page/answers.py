@@ -93,7 +93,7 @@ class Answers:
             **said,
             "text": subject.document.file_text,
             "trainer": subject.trainer.title,
-            "findings": [views.finding_view(found) for found in report.findings],
+            "findings": [views.finding_view(found, subject.document) for found in report.findings],
             "knobs": knobs_of(self._desk.as_written(request)),
         }
 
@@ -102,7 +102,7 @@ class Answers:
         report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
         return {
             **views.verdict_view(subject, views.predicted(report)),
-            "findings": [views.finding_view(found) for found in report.findings],
+            "findings": [views.finding_view(found, subject.document) for found in report.findings],
         }
 
     def _drag(self, request: Request) -> dict[str, Any]:
@@ -120,10 +120,11 @@ class Answers:
 
     def _fix(self, request: Request) -> dict[str, Any]:
         """The text with one finding fixed."""
-        found = views.chosen(request.get("finding"), self._desk.report(request))
+        subject = self._desk.subject(request)
+        found = views.chosen(request.get("finding"), self._desk.report(request), subject.document)
         if found.fix is None:
             raise VramwiseError(f"{found.rule} has no fix: it is yours to decide")
-        return {"text": apply_edits(self._desk.subject(request).document, found.fix.edits).text}
+        return {"text": apply_edits(subject.document, found.fix.edits).file_text}
 
     def _fix_all(self, request: Request) -> dict[str, Any]:
         """The text with every safe fix made; with `unsafe` the others too."""

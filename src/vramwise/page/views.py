@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.documents.python.notebook import line_in_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
@@ -25,7 +26,7 @@ from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, reasons, sentence, stopped, would_need
 from vramwise.subject import Subject
 from vramwise.trainers.registry import all_trainers
-from vramwise.types import Finding
+from vramwise.types import Document, Finding
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
@@ -79,17 +80,17 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
         "subtitle": describe(prediction),
         "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
         "reserved_bytes": prediction.needs.highest_reserved_bytes,
-        "stops": _stops_view(prediction, verdict) if prediction.stops else None,
+        "stops": _stops_view(subject.document, prediction, verdict) if prediction.stops else None,
     }
 
 
-def _stops_view(prediction: Prediction, verdict: Verdict) -> dict[str, Any]:
+def _stops_view(document: Document, prediction: Prediction, verdict: Verdict) -> dict[str, Any]:
     """Why it does not start: the errors with their fixes, and what its memory would be."""
     needs = would_need(prediction, verdict).removeprefix("and ")
     return {
         "title": stopped(prediction.stops),
         "memory": f"{needs[:1].upper()}{needs[1:]}",
-        "errors": [finding_view(found) for found in prediction.stops],
+        "errors": [finding_view(found, document) for found in prediction.stops],
     }
 
 
@@ -99,12 +100,22 @@ def no_verdict(report: FileReport) -> dict[str, Any]:
     return {"state": "open", "fits": None, "headline": f"Not predicted: {why}", "reasons": [], "bar": ""}
 
 
-def finding_view(found: Finding) -> dict[str, Any]:
-    """A finding as `check` has it, with what its fix does to the training in words."""
+def finding_view(found: Finding, document: Document) -> dict[str, Any]:
+    """A finding as `check` has it, at its line of the file, with what its fix does to the training in words."""
     shown: dict[str, Any] = json.loads(json_text(finding_json(found)))
+    shown |= _in_notebook(found, document)
     if found.fix is not None:
         shown["fix"]["words"] = effect_words(found.fix)
     return shown
+
+
+def _in_notebook(found: Finding, document: Document) -> dict[str, int]:
+    """The place of a finding in a notebook's JSON, which is what the editor shows; nothing for other files."""
+    cell = document.cell(found.place.line)
+    if cell is None:
+        return {}
+    line = line_in_file(document.file_text, *cell)
+    return {"line": line, "column": 1, "end_line": line, "end_column": 1}
 
 
 def chart_view(prediction: Prediction) -> dict[str, Any]:
@@ -135,10 +146,11 @@ def predicted(report: FileReport) -> Prediction:
     return report.prediction
 
 
-def chosen(findings: Mapping[str, Any] | None, report: FileReport) -> Finding:
+def chosen(findings: Mapping[str, Any] | None, report: FileReport, document: Document) -> Finding:
     """The finding that a reader pointed at."""
     wanted = findings or {}
     for found in report.findings:
-        if (found.rule, found.key, found.place.line) == (wanted.get("rule"), wanted.get("key"), wanted.get("line")):
+        line = _in_notebook(found, document).get("line", found.place.line)
+        if (found.rule, found.key, line) == (wanted.get("rule"), wanted.get("key"), wanted.get("line")):
             return found
     raise VramwiseError("this finding is gone: the config has changed since")

@@ -23,6 +23,7 @@ ACTIONS: Mapping[str, str] = {
     "keep room": "see Variants below",
     "list the cards": "choose a card",
     "insist": "paste a training config",
+    "name the call": "paste the script or notebook with the call that creates the trainer",
     "add a model": "add one to the config",
     "write a model": "write a model there",
     "name its origin": "Write the one it was made from into the config",

@@ -75,7 +75,7 @@ def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spel
     """What one rule found. A rule that fails is a finding itself: the others' must not be lost with it."""
     found: list[Finding] = []
     try:
-        hits = (hit for hit in rule.run(run, memory) if pedantic or not hit.pedantic)
+        hits = (hit for hit in rule.run(run, memory) if (pedantic or not hit.pedantic) and not _of_open(run, hit))
         found.extend(_finding(run, rule, hit, spell) for hit in islice(hits, MAX_HITS + 1))
     except Exception as error:
         return [*found, internal_error(f"the rule {rule.id}", error)]
@@ -112,6 +112,12 @@ def _key(run: RunSpec, hit: Hit) -> str | None:
     if origin is not None and origin.key is not None:
         return origin.key
     return run.keys.get(hit.field, hit.key)
+
+
+def _of_open(run: RunSpec, hit: Hit) -> bool:
+    """Whether a hit is about a value that the source leaves open: the default that was assumed says nothing."""
+    script, key = run.config.document.script, _key(run, hit)
+    return script is not None and key is not None and script.leaves_open(key)
 
 
 def _spelt(run: RunSpec, hit: Hit, change: Change, spell: Spell) -> Fix | None:

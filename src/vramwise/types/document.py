@@ -85,8 +85,11 @@ class Script:
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
     unsaid: tuple[Unsaid, ...] = ()
+    # Whether the source sets a key, or may set it, to something that is not known.
+    leaves_open: Callable[[str], bool] = lambda _: False
     assumed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the allocator, which the source itself sets
     cells: tuple[tuple[int, int], ...] = ()
     raw: str = ""
     facts: Mapping[str, int] = field(default_factory=dict)  # what else the source does, by the line that does it

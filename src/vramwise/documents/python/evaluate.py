@@ -105,7 +105,7 @@ class Evaluator(Expressions):
             return found
         imported = self.imported(node.id, site.scope)
         if imported is not None:
-            return Record(name=imported, items={}, open=True)
+            return Record(name=imported, items={}, open=True, line=node.lineno)
         held = self._class(node.id, site.scope)
         if held is not None:
             return held
@@ -142,6 +142,10 @@ class Evaluator(Expressions):
         if isinstance(key, Missing):
             return key
         return self._item(holder, key if isinstance(key, str) else key.value, node)
+
+    def attribute(self, node: ast.expr, name: str, site: Site) -> Result:
+        """What an attribute of an expression is at a place."""
+        return self._member(ast.copy_location(ast.Attribute(value=node, attr=name, ctx=ast.Load()), node), site)
 
     def _item(self, holder: Result, key: Any, node: ast.Attribute | ast.Subscript) -> Result:
         if isinstance(holder, Entries | Record) and str(key) in holder.items:
@@ -181,7 +185,7 @@ class Evaluator(Expressions):
             return Value(value=last, node=node)
         if holder == "os.environ":
             return Missing(name=last, line=node.lineno, why=f"{last} is an environment variable")
-        return Record(name=name, items={}, open=True)
+        return Record(name=name, items={}, open=True, line=node.lineno)
 
     def _call(self, node: ast.Call, site: Site) -> Result:
         called = Called(name=self.called(node, site), node=node, site=site)

@@ -112,7 +112,7 @@ class Expressions(Names):
         """`[f"{one}_proj" for one in "qkv"]`: one loop over known items, without conditions."""
         loop = node.generators[0]
         held = self.evaluate(loop.iter, site) if len(node.generators) == 1 and not loop.ifs else None
-        if isinstance(held, Value) and isinstance(held.value, str):
+        if isinstance(held, Value) and isinstance(held.value, str | list | tuple):
             held = Items(items=tuple(Value(value=one, notes=held.notes) for one in held.value[: MOST_ITEMS + 1]))
         if not isinstance(held, Items) or not isinstance(loop.target, ast.Name) or len(held.items) > MOST_ITEMS:
             return Missing(name=shown(node), line=node.lineno, why="it is computed while the script runs")

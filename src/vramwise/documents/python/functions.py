@@ -26,6 +26,7 @@ from vramwise.documents.python.results import (
     plain,
 )
 from vramwise.documents.python.scopes import WITHOUT
+from vramwise.documents.python.texts import TEXT_METHODS, text_method
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -37,7 +38,6 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "math.ceil": lambda value: -(-value // 1) if isinstance(value, int) else int(value) + (value > int(value)),
     "math.floor": lambda value: int(value // 1),
 }
-_TEXT_METHODS = frozenset({"lower", "upper", "strip", "split", "replace", "format", "startswith", "endswith", "join"})
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
@@ -57,7 +57,6 @@ _PARSES_CLASSES = frozenset(
 _ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
 # Texts that are computed with, and a field of many columns in a format.
 _LONGEST = 1000
-_WIDTH = re.compile(r":[^{}]*\d{4}")
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
@@ -65,13 +64,15 @@ _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 class Functions(CommandLine):
     """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
 
-    `defaults`: attributes of library classes that no call sets.
+    `defaults`: attributes of library classes that no call sets. `nothing_without`: functions that give None unless one
+    of these attributes of their argument is set.
     """
 
     bf16: bool | None = None
     capability: tuple[int, int] | None = None
     gpus: int = 1
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    nothing_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
         """The answer to a call; None where it is not one of those known here."""
@@ -92,7 +93,19 @@ class Functions(CommandLine):
             return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
         if last in _PARSES_CLASSES:
             return self.filled_classes(evaluator, called)
+        if last in self.nothing_without and called.node.args:
+            return self._nothing(evaluator, called)
         return self._pure(evaluator, called)
+
+    def _nothing(self, evaluator: Evaluator, called: Called) -> Value | None:
+        """None, with what that assumes, where every attribute that would make more of it is off."""
+        notes: tuple[str, ...] = ()
+        for name in self.nothing_without[called.last]:
+            held = evaluator.attribute(called.node.args[0], name, called.site)
+            if not isinstance(held, Value) or held.value:
+                return None
+            notes += held.notes
+        return Value(value=None, notes=tuple(dict.fromkeys(notes)))
 
     def of_library(self, name: str, line: int) -> Result | None:
         """`sys.argv`: the script's name and its arguments."""
@@ -164,13 +177,15 @@ class Functions(CommandLine):
         name = str(values[0].value)
         if name in evaluator.said:
             return Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        if name in _RANKS:
+        if name in _RANKS and (self.gpus > 1 or len(values) < 2):  # one process: nothing launches it and sets them
             return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
         line = called.node.lineno
         if len(values) < 2:
             return Missing(name=name, line=line, why=f"{name} is an environment variable", environment=True)
         held = values[1]
         if isinstance(held, Missing):
+            return held
+        if name in _RANKS:
             return held
         note = f"{name} is not set: {held.value!r} is used (line {line})"
         return Value(value=held.value, notes=(*held.notes, note))
@@ -223,7 +238,7 @@ class Functions(CommandLine):
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
         """`config.get("lr", 1e-4)` of a known mapping; a method of a known text."""
-        if function.attr not in ("get", "items", "copy", *_TEXT_METHODS):
+        if function.attr not in ("get", "items", "copy", *TEXT_METHODS):
             return None
         holder = evaluator.evaluate(function.value, called.site)
         if function.attr == "get" and isinstance(holder, Entries | Record) and called.node.args:
@@ -232,23 +247,18 @@ class Functions(CommandLine):
                 return key
             if str(key.value) in holder.items:
                 return holder.items[str(key.value)]
+            if isinstance(holder, Record) and holder.open:
+                return None
+            if isinstance(holder, Entries) and holder.unknown:  # it may be among these
+                return replace(holder.unknown[0], name=str(key.value), either=())
             return (
                 evaluator.evaluate(called.node.args[1], called.site) if len(called.node.args) > 1 else Value(value=None)
             )
         if function.attr == "copy" and isinstance(holder, Entries | Record):
             return holder
-        if function.attr in _TEXT_METHODS and isinstance(holder, Value) and isinstance(holder.value, str):
+        if isinstance(holder, Value) and isinstance(holder.value, str):
             given = [evaluator.value(one, called.site) for one in called.node.args]
-            if called.node.keywords or any(isinstance(one, Missing) for one in given):
-                return None
-            values = [one.value for one in given if isinstance(one, Value)]
-            if size([holder.value, values]) > _LONGEST or (function.attr == "format" and _WIDTH.search(holder.value)):
-                return None
-            try:
-                made = getattr(holder.value, function.attr)(*values)
-            except Exception:
-                return None
-            return Value(value=made, notes=holder.notes) if len(str(made)) < 100_000 else None
+            return None if called.node.keywords else text_method(holder, function.attr, given)
         return None
 
 

@@ -38,8 +38,26 @@ class Answer(Protocol):
         """What a name of a library is here: `sys.argv`; None where that is not known."""
 
 
+class Evaluates(Protocol):
+    """What looking names up needs of the rest."""
+
+    __slots__ = ()
+
+    def evaluate(self, node: ast.expr, site: Site) -> Result:
+        """What an expression is at its place."""
+        ...
+
+    def truth(self, result: Result) -> bool | None:
+        """Whether a result counts as true; None where that is not known."""
+        ...
+
+    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
+        """Positional and keyword arguments of a call, and what of them cannot be known."""
+        ...
+
+
 @dataclass(slots=True)
-class Names:
+class Names(Evaluates):
     """Looks names up in one module. `said`: values that the user supplies, by name; `given`: its command line."""
 
     found: Index
@@ -52,18 +70,6 @@ class Names:
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
     # Names of comprehensions.
     _local: dict[str, Result] = field(default_factory=dict)
-
-    def evaluate(self, node: ast.expr, site: Site) -> Result:
-        """What an expression is at its place."""
-        raise NotImplementedError
-
-    def truth(self, result: Result) -> bool | None:
-        """Whether a result counts as true; None where that is not known."""
-        raise NotImplementedError
-
-    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
-        """Positional and keyword arguments of a call, and what of them cannot be known."""
-        raise NotImplementedError
 
     def lookup(self, name: str, site: Site) -> Result | None:
         """What a name, or `name.attribute`, is bound to at a place; None where nothing binds it."""
@@ -213,10 +219,7 @@ class Names:
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        called = function.name
-        if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
-            called = scope.parent.node.name
-        calls = self._calls_of(called) if calls is None else calls
+        calls = self._calls_of(scope) if calls is None else calls
         if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
             own = {*names, *(one.arg for one in spec.kwonlyargs)}
             return self._others(calls[0], own) if calls else self._rest_of_command_line(own)
@@ -240,6 +243,11 @@ class Names:
             outer = Site(scope=scope.parent or scope, order=2**31)
             found = self.evaluate(inner_default(default), outer)
             return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        owner = scope.parent
+        if owner is not None and isinstance(owner.node, ast.ClassDef) and names[:1] == [name]:
+            made = [one for one in self.found.calls if dotted(one[0].func) == owner.node.name]
+            if len(made) == 1:  # the one object of its class
+                return self.evaluate(*made[0])
         dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
         if dispatched is not None:
             return dispatched
@@ -258,11 +266,18 @@ class Names:
         _, named, unknown = self.arguments(Called(name="", node=node, site=site))
         return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
 
-    def _calls_of(self, name: str) -> list[tuple[ast.Call, Site]]:
+    def _calls_of(self, scope: Scope) -> list[tuple[ast.Call, Site]]:
+        """Calls of a function: `train(…)`; those of a method: `x.train(…)`. `trainer.train()` calls no function."""
+        function = scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        owner = scope.parent.node if scope.parent is not None else None
+        name, kind = function.name, ast.Attribute if isinstance(owner, ast.ClassDef) else ast.Name
+        if isinstance(owner, ast.ClassDef) and name == "__init__":
+            name, kind = owner.name, ast.Name
         return [
             (call, site)
             for call, site in self.found.calls
-            if isinstance(call.func, ast.Name | ast.Attribute) and (dotted(call.func) or "").rpartition(".")[2] == name
+            if isinstance(call.func, kind) and (dotted(call.func) or "").rpartition(".")[2] == name
         ]
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:

@@ -77,6 +77,13 @@ def with_sources(raw: str, cells: tuple[Cell, ...], sources: dict[int, str]) -> 
     return raw
 
 
+def line_in_file(raw: str, number: int, line: int) -> int:
+    """The line of a notebook's JSON that holds a line of a cell, both from 1."""
+    start, end = _source_places(raw)[number]
+    strings = [found.start() for found in _STRING.finditer(raw, start, end)] or [start]
+    return raw.count("\n", 0, strings[min(line, len(strings)) - 1]) + 1
+
+
 def _written(before: str, source: str) -> str:
     """A source as JSON, in the layout that it had: one string, or a list with a line each; kept lines as they were."""
     ascii_only = before.isascii()

@@ -78,11 +78,15 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An object with known attributes: parsed arguments, a dataclass. `open`: others may be there too."""
+    """An object with known attributes: parsed arguments, a dataclass. `open`: others may be there too.
+
+    `line`: where a name of another module is used.
+    """
 
     name: str
     items: Mapping[str, Result]
     open: bool = False
+    line: int = 0
 
 
 Result = Value | Missing | Called | Entries | Items | Record
@@ -108,10 +112,11 @@ def plain(result: Result) -> Value | Missing:
             value=[one.value for one in found if isinstance(one, Value)], node=result.node, notes=_notes(found)
         )
     name = result.name
-    line = result.node.lineno if isinstance(result, Called) else 0
-    called = isinstance(result, Called)
-    why = f"it calls {name}, and scripts are not run" if called else f"{name} is known only at run time"
-    return Missing(name=name, line=line, why=why)
+    if isinstance(result, Called):
+        return Missing(name=name, line=result.node.lineno, why=f"it calls {name}, and scripts are not run")
+    holder, _, last = name.rpartition(".")
+    why = f"{last} comes from {holder}, another file" if result.open and holder else f"{name} is known only at run time"
+    return Missing(name=last, line=result.line, why=why)
 
 
 def _notes(parts: Any) -> tuple[str, ...]:

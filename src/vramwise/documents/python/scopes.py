@@ -12,6 +12,7 @@ Condition = tuple[ast.expr, bool, int]
 RETURNED = "return"
 _ADDS = {"append", "extend"}
 WITHOUT = "<without>"
+_EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
 
 
 class Each(ast.expr):
@@ -130,8 +131,9 @@ class _Walk:
         elif isinstance(node, ast.If):
             self._calls(node.test, under)
             order = self.found.next()
-            self.body(node.body, (*under, (node.test, True, order)))
-            self.body(node.orelse, (*under, (node.test, False, order)))
+            # Where one side stops the script, a run that trains takes the other.
+            self.body(node.body, under if _stops(node.orelse) else (*under, (node.test, True, order)))
+            self.body(node.orelse, under if _stops(node.body) else (*under, (node.test, False, order)))
         else:
             self._plain(node, under)
 
@@ -271,7 +273,15 @@ def _name(name: str, beside: ast.expr) -> ast.Name:
 
 
 def _leaves(statements: list[ast.stmt]) -> bool:
-    return bool(statements) and isinstance(statements[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+    return bool(statements) and isinstance(statements[-1], ast.Return | ast.Continue | ast.Break)
+
+
+def _stops(statements: list[ast.stmt]) -> bool:
+    """Whether statements end the whole script: they raise or exit."""
+    last = statements[-1] if statements else None
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return dotted(last.value.func) in _EXITS
+    return isinstance(last, ast.Raise)
 
 
 def _loaded(target: ast.expr) -> ast.expr:

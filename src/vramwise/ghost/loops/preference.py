@@ -24,7 +24,7 @@ from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.losses import StockLoss, labelled
 from vramwise.ghost.model.causal_lm import Body
-from vramwise.ghost.model.liger import plain_weight
+from vramwise.ghost.model.liger import head_weight
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
 from vramwise.ghost.ops.shape import narrow
@@ -132,7 +132,7 @@ class PreferenceRun(Run):
         self._enter_loss()
         t.mark("logits", "log-probabilities, a tile at a time")
         chosen = labelled(t, hidden)
-        weight = plain_weight(model.head)
+        weight = head_weight(model.head)
         assert weight is not None
         log_probs = tiled_log_probs if self.run.objective.log_probs == "tiled" else chunked_log_probs
         out = log_probs(t, chosen, weight)

@@ -64,3 +64,8 @@ class LigerFusedGatedMlp:
 def plain_weight(head: Projection) -> Parameter | None:
     """The weight of a head without adapter or bias: what a fused loss can take."""
     return head.weight if isinstance(head, Linear) and head.bias is None else None
+
+
+def head_weight(head: Projection) -> Parameter | None:
+    """The weight of a head without adapter. TRL's tiles add a bias to each in place: it takes no memory of its own."""
+    return head.weight if isinstance(head, Linear) else None

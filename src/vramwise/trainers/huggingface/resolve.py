@@ -62,7 +62,9 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "unsupported checkpointing options")
     resolve_absent(args, target)
     title = "transformers' Trainer"
-    return resolved(args.fields, target, trainer="hf-trainer", title=title, added={}, whose=title)
+    added = document.script.variables if document.script is not None else {}
+    whose = "the script's own os.environ" if added else title
+    return resolved(args.fields, target, trainer="hf-trainer", title=title, added=added, whose=whose)
 
 
 _OTHER_ADAPTER_SETTINGS = (

@@ -20,6 +20,8 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
 }
 # Positional parameters of trainers: model first, arguments second. DPOTrainer of old took the reference second.
 MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
+# Of a trainer that loads the model by its name, as of `from_pretrained`.
+QUANTIZATION = "quantization_config"
 REFERENCE_SECOND = frozenset({"DPOTrainer", "KTOTrainer"})
 # What holds a training's arguments.
 CONFIGS = frozenset(
@@ -67,6 +69,11 @@ ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(CONFIGS, _TRL_DEFAULTS),
     **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
+}
+# TRL's functions that make configs of the command line, None unless one of these is set.
+NOTHING_WITHOUT: Mapping[str, tuple[str, ...]] = {
+    "get_quantization_config": ("load_in_4bit", "load_in_8bit"),
+    "get_peft_config": ("use_peft",),
 }
 # On in TRL's configs, off in TrainingArguments.
 PLAIN_DEFAULTS = ("gradient_checkpointing", "bf16")
@@ -149,6 +156,13 @@ _QUANTIZATION: Mapping[str, str] = {
 }
 # What is open about an adapter alone.
 ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
+# Keys, and what they are a part of where that is not known as a whole; the others are arguments of the training.
+OPEN_KINDS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
+    (frozenset({*_LORA.values(), "use_peft"}), ("adapter", "model")),
+    (frozenset({*_QUANTIZATION.values(), *_LOADING.values()}), ("quantization", "model")),
+    (frozenset({"model_name_or_path", "dataset_name", "datasets", "env"}), ()),
+)
+OPEN_ARGUMENTS = ("training arguments", "arguments")
 # Role of a call → its arguments → keys.
 UNSLOTH_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "lora": {**_LORA, **_UNSLOTH_LORA},

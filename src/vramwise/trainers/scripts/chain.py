@@ -29,7 +29,7 @@ class Chain(Loads):
         for _ in range(_LONGEST_CHAIN):
             if model is None:
                 return
-            if isinstance(model, Value) and model.value == "":
+            if isinstance(model, Value) and not model.value:
                 self.unsaid.append(
                     Unsaid(key="model_name_or_path", name="model_name_or_path", line=self.found.call.lineno, why=EMPTY)
                 )
@@ -55,7 +55,7 @@ class Chain(Loads):
         positional, named, unknown = self.evaluator.arguments(called)
         self.assumed += [f"{'use_peft' if last == 'get_peft_model' else 'model'}: {note}" for note in called.notes]
         if last == "from_pretrained" and "Peft" in owner:
-            self.put("use_peft", True)
+            self._saved_adapter(called)
             if owner.startswith("AutoPeft"):
                 self.read_loading(named)
             return named.get("model", positional[0] if positional else None)
@@ -63,6 +63,8 @@ class Chain(Loads):
             self.lacking("model", unknown)
             self.read_loaded(called, owner, positional, named)
             return None
+        if last == "get_peft_model" and self.merged:
+            return named.get("model", positional[0] if positional else None)
         if last == "get_peft_model" and owner in calls.UNSLOTH_MODELS:
             self.lacking("adapter", unknown)
             self.read_unsloth_adapter(called, named)
@@ -77,6 +79,7 @@ class Chain(Loads):
             self.read_prepared(called, named)
             return named.get("model", positional[0] if positional else None)
         if last in calls.PASSES_ON:
+            self.merged = self.merged or last == "merge_and_unload"
             self._cast(last, positional, named)
             if positional and not isinstance(called.node.func, ast.Attribute):
                 return positional[0]
@@ -87,9 +90,18 @@ class Chain(Loads):
                 return positional[0]
             return self.owner(called)
         self._unknown_model(
-            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() creates the model")
+            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() creates the model"),
+            made=True,
         )
         return None
+
+    def _saved_adapter(self, called: Called) -> None:
+        """An adapter that was trained before: its settings are saved with it. None is left where it is merged."""
+        if self.merged or self.values.get("use_peft"):
+            return
+        self.put("use_peft", True)
+        why = f"its settings are saved with the adapter that {called.last} loads"
+        self.unsaid.append(Unsaid(key="adapter", name="lora_r", line=called.node.lineno, why=why))
 
     def _side(self, missing: Missing) -> Called | None:
         """The call to follow where a branch is open: the one that makes more of the model, a new adapter first."""
@@ -137,10 +149,10 @@ class Chain(Loads):
             other.read_model(model)
         return other
 
-    def _unknown_model(self, missing: Missing) -> None:
-        """The model cannot be followed: neither its name nor what was done to it before is known."""
+    def _unknown_model(self, missing: Missing, *, made: bool = False) -> None:
+        """The model cannot be followed: its name is not known, nor, where something makes it, what was done to it."""
         self.unsaid.append(unsaid_of("model_name_or_path", missing))
-        if "use_peft" not in self.values and (missing.sides or missing.name == "model_name_or_path"):
+        if "use_peft" not in self.values and (missing.sides or made):
             self.unsaid.append(unsaid_of("adapter", missing))
 
     def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:

@@ -42,6 +42,8 @@ class Collected:
     unsloth: bool = False
     # A method has given the weights their type, whatever they were loaded as.
     cast: bool = False
+    # Adapters further down the chain were merged into the weights.
+    merged: bool = False
     depth: int = 0
     # Key → the argument of a home that says it.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)

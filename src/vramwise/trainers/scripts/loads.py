@@ -25,6 +25,8 @@ class Loads(Collected):
             for argument, key in calls.ARGUMENTS["quantization"].items():
                 if argument in named:
                     self.add(key, named[argument], role="quantization", argument=argument)
+        elif isinstance(config, Value):
+            self.assumed += [f"quantization: {note}" for note in config.notes]
         elif isinstance(config, Missing):
             self.unsaid.append(unsaid_of("quantization", config))
         elif isinstance(config, Called) and config.last == "get_quantization_config":
@@ -59,7 +61,8 @@ class Loads(Collected):
             if argument in named:
                 self.add(key, named[argument], role="lora", argument=argument)
         for key, default in calls.LORA_DEFAULTS.items():
-            self.put(key, default)
+            if not self.is_open(key):
+                self.put(key, default)
 
     def _of_command_line(self, config: Called, keys: tuple[str, ...]) -> None:
         """TRL's `get_peft_config` and `get_quantization_config`: what the command line says of the model."""
@@ -73,6 +76,7 @@ class Loads(Collected):
 
     def read_unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
         """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
+        self.unsloth = True
         self.home("lora", called)
         self.put("use_peft", True)
         for argument, key in calls.UNSLOTH_ARGUMENTS["lora"].items():
@@ -90,8 +94,7 @@ class Loads(Collected):
         self.facts["prepared"] = called.node.lineno
         off = named.get("use_gradient_checkpointing")
         if off is None or is_true(off):
-            self.put("gradient_checkpointing", True)
-            self.assumed.append(f"gradient_checkpointing: turned on by {called.last} (line {called.node.lineno})")
+            self.facts["prepared with checkpointing"] = called.node.lineno
 
     def read_loading(self, named: Mapping[str, Result], role: str = "") -> None:
         """Arguments of `from_pretrained`, from the call or from a mapping."""
@@ -102,8 +105,8 @@ class Loads(Collected):
         flash = named.get("use_flash_attention_2")
         if flash is not None and isinstance(held := plain(flash), Value) and held.value:
             self.put("attn_implementation", "flash_attention_2")
-        if "quantization_config" in named:
-            self._quantized(named["quantization_config"])
+        if calls.QUANTIZATION in named:
+            self._quantized(named[calls.QUANTIZATION])
 
     def read_init(self, kwargs: Result) -> None:
         """`model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""
@@ -113,14 +116,16 @@ class Loads(Collected):
             self.unsaid.append(unsaid_of("model", kwargs))
 
     def _named_model(self, name: Result, argument: str) -> None:
-        if isinstance(name, Value) and name.value == "":
+        if isinstance(name, Value) and not name.value:
             name = Missing(name="model_name_or_path", line=self.homes["model"].line, why=EMPTY)
         self.add("model_name_or_path", name, role="model", argument=argument)
 
     def _model_name(self, result: Result) -> Result:
-        """A config object stands for the model that it is of."""
-        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
-            return self.evaluator.evaluate(result.node.args[0], result.site)
+        """A config object stands for the model that it is of, a download's folder for what was downloaded."""
+        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict", "snapshot_download"):
+            positional, named, _ = self.evaluator.arguments(result)
+            names = [named[one] for one in ("repo_id", "model_id") if one in named]
+            return next(iter((*positional, *names)), result)
         return result
 
     def read_loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from vramwise.actions import action
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
@@ -85,12 +87,14 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         gpus=reading.gpus,
         load=reading.load,
         defaults=calls.ATTRIBUTE_DEFAULTS,
+        nothing_without=calls.NOTHING_WITHOUT,
     )
     evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
         raise NoTraining(
-            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one"
+            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one; "
+            f"{action('name the call')}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
@@ -130,6 +134,8 @@ def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> in
             for place, one in enumerate(listed)
             if evaluator.holds(one.site) is not False and getattr(one.site.scope.node, "name", "") not in others
         ]
+        can_run = reached(evaluator.found)
+        run = [place for place in run if id(listed[place].site.scope) in can_run] or run
         return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
         raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainer calls")
@@ -177,13 +183,23 @@ def _document(
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
+        leaves_open=lambda key: _open(key, training),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
+        variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
         raw=source.raw or _as_it_was(data, source),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
+
+
+def _open(key: str, training: Training) -> bool:
+    """Whether a key has a value that is not known, by itself or with all of its kind."""
+    if key in training.values:
+        return False
+    kinds = next((kinds for keys, kinds in calls.OPEN_KINDS if key in keys), calls.OPEN_ARGUMENTS)
+    return any(training.is_open(one) for one in (key, *kinds))
 
 
 def _spelt(argument: str, training: Training, source: Source) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
-from vramwise.trainers.scripts.chain import Chain, cast_by
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
+from vramwise.trainers.scripts.lengths import row_lengths
+from vramwise.trainers.scripts.methods import Methods
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -22,8 +23,8 @@ def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
         name = _class_name(full.rpartition(".")[2], site.scope)
         if name not in calls.TRAINERS and isinstance(call.func, ast.Name) and _has_arguments(call):
             held = evaluator.evaluate(call.func, site)  # a name that one of several trainers was given
-            full = held.name if isinstance(held, Record) else full
-            name = full.rpartition(".")[2]
+            full = held.name if isinstance(held, Record) and held.open else full
+            name = _class_name(full.rpartition(".")[2], site.scope)
         if name in calls.TRAINERS and not _is_another(full, name, call, evaluator, site):
             trainer, kind = calls.TRAINERS[name]
             listed.append(Found(call=call, site=site, name=name, trainer=trainer, kind=kind))
@@ -43,7 +44,7 @@ def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site
 
 
 def _class_name(name: str, scope: Scope | None) -> str:
-    """The library's class behind a class of the file."""
+    """The library's class behind a class of the file; empty where that extends none and only shares its name."""
     for _ in range(5):
         holder = scope
         while holder is not None and name not in holder.classes:
@@ -53,12 +54,12 @@ def _class_name(name: str, scope: Scope | None) -> str:
         node = holder.classes[name].node
         assert isinstance(node, ast.ClassDef)
         if not node.bases:
-            return name
+            return ""
         name = (dotted(node.bases[0]) or name).rpartition(".")[2]
     return name
 
 
-class Training(Chain):
+class Training(Methods):
     """Reads one training."""
 
     __slots__ = ()
@@ -82,15 +83,17 @@ class Training(Chain):
             self.read_init(named[calls.INIT])
         model = named.get(calls.MODEL, positional[0] if positional else None)
         self.read_model(model if model is not None and not is_none(model) else self._made(called))
+        if calls.QUANTIZATION in named and "named model" in self.facts:
+            self.read_loading({calls.QUANTIZATION: named[calls.QUANTIZATION]})
         peft = named.get(calls.PEFT)
         if isinstance(peft, Value) and "use_peft" not in self.values:
             self.assumed += [f"use_peft: {note}" for note in peft.notes]
         elif peft is not None and not is_none(peft):
             self.read_adapter(peft)
         self._full_finetuning()
-        self._methods()
-        self._frozen()
-        self._cast_by_preparation()
+        self.read_methods()
+        self.read_frozen()
+        self._prepared()
         self._plain_defaults()
         if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
@@ -136,14 +139,24 @@ class Training(Chain):
                     if held is not None:
                         self.add(other[len(start) :], held)
 
-    def _cast_by_preparation(self) -> None:
-        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them."""
+    def _prepared(self) -> None:
+        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them.
+
+        With quantisation it turns checkpointing on. No argument turns it off again: the Trainer only turns it on.
+        """
         quantised = self.values.get("load_in_4bit") or self.values.get("load_in_8bit")
-        if "prepared" in self.facts and not quantised and not self.unsloth and not self.is_open("quantization"):
+        unknown = any(self.is_open(key) for key in ("quantization", "load_in_4bit", "load_in_8bit", "model"))
+        line = self.facts.get("prepared with checkpointing")
+        off = not self.values.get("gradient_checkpointing")
+        if line is not None and off and (quantised or unknown) and not self.unsloth:
+            self.values["gradient_checkpointing"] = True
+            self.spans.pop(("gradient_checkpointing",), None)
+            self.assumed.append(f"gradient_checkpointing: turned on by PEFT's preparation (line {line})")
+        if "prepared" in self.facts and not quantised and not self.unsloth and not unknown:
             self.values["dtype"] = "float32"
             self.spans.pop(("dtype",), None)
-            line = self.facts["prepared"]
-            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {line})")
+            at = self.facts["prepared"]
+            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {at})")
 
     def _plain_defaults(self) -> None:
         """TRL copies a plain TrainingArguments into its own config, defaults included: they replace TRL's.
@@ -162,16 +175,19 @@ class Training(Chain):
                 )
 
     def _length(self) -> None:
-        """How long rows are, where the script's own tokenizing says it: `tokenizer(…, truncation=…, max_length=…)`."""
-        found: dict[Any, Value] = {}
-        for call, site in self.evaluator.found.calls:
-            named = {one.arg: one.value for one in call.keywords}
-            if named.keys() >= {"truncation", "max_length"}:
-                held = self.evaluator.value(named["max_length"], site)
-                if isinstance(held, Value) and isinstance(held.value, int):
-                    found.setdefault(held.value, held)
-        if len(found) == 1 and not self.values.keys() & calls.LENGTHS:
-            self.add("max_length", Value(value=next(iter(found)), notes=next(iter(found.values())).notes))
+        """How long rows are, where the script's own tokenizing says it."""
+        if self.values.keys() & calls.LENGTHS:
+            return
+        found = row_lengths(self.evaluator)
+        lengths = [one for one in found if isinstance(one, Value)]
+        if len(lengths) > 1:
+            either = tuple(one.value for one in lengths)
+            found = [
+                Missing(name="max_length", line=self.found.call.lineno, why="rows have several lengths", either=either)
+            ]
+        if found:
+            one = found[0]
+            self.add("max_length", one if isinstance(one, Missing) else replace(one, node=None))
 
     def _arguments(self, args: Result | None) -> None:
         """The training's config: its keywords are keys under the same names."""
@@ -188,7 +204,7 @@ class Training(Chain):
             return
         if args.last in calls.SETTERS:
             self._arguments(self.owner(args))
-            self._set(args)
+            self.read_set(args)
             return
         if not args.last[:1].isupper():
             self.unsaid.append(made_elsewhere("training arguments", args))
@@ -207,83 +223,8 @@ class Training(Chain):
                 self.read_init(held)
             self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
 
-    def _set(self, called: Called) -> None:
-        """`args.set_training(batch_size=…)`."""
-        _, named, _ = self.evaluator.arguments(called)
-        for argument, key in calls.SETTERS[called.last].items():
-            if argument in named:
-                self.add(key, named[argument])
-
     def _old_arguments(self, named: Mapping[str, Result]) -> None:
         for name, key in calls.OLD_TRAINER_ARGUMENTS.items():
             if name in named and key not in self.values:
                 self.add(key, named[name], role="trainer", argument=name)
                 self.facts.setdefault(f"trainer argument {name}", self.argument_line("trainer", name))
-
-    def _methods(self) -> None:
-        """What is called on the model besides."""
-        for call, site in self.evaluator.found.calls:
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if name not in calls.METHODS or self.evaluator.holds(site) is False:
-                continue
-            called = Called(name=name, node=call, site=site)
-            if name == "gradient_checkpointing_enable":
-                self._checkpointed(called)
-            elif name == "gradient_checkpointing_disable":
-                self._not_checkpointed(called)
-            elif name == "to" or name in calls.CASTS:
-                self._cast_in_place(called)
-            elif name in calls.SETTERS and self.found.site.scope is site.scope:
-                self._set(called)
-            elif name == "add_adapter" and "use_peft" not in self.values:
-                positional, named, _ = self.evaluator.arguments(called)
-                config = named.get("adapter_config", positional[0] if positional else None)
-                if isinstance(config, Called) and config.last == "LoraConfig":
-                    self.read_adapter(config)
-            elif name == "empty_cache":
-                self.facts.setdefault("empty_cache", call.lineno)
-
-    def _not_checkpointed(self, called: Called) -> None:
-        """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""
-        kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
-        if called.site.order < self.found.site.order and len(kept) < len(self.assumed):
-            self.assumed = kept
-            self.values.pop("gradient_checkpointing", None)
-
-    def _cast_in_place(self, called: Called) -> None:
-        """`model.half()`, `model.to(torch.bfloat16)`: the weights change their type where they are."""
-        home, owner = self.homes.get("model"), called.node.func
-        if home is None or called.site.order > self.found.site.order or not isinstance(owner, ast.Attribute):
-            return
-        model = self.evaluator.evaluate(owner.value, called.site) if isinstance(owner.value, ast.Name) else None
-        if not isinstance(model, Called) or model.node.lineno != home.line or model.last != "from_pretrained":
-            return
-        positional, named, _ = self.evaluator.arguments(called)
-        name = cast_by(called.last, positional, named)
-        if name is not None and self.values.get("dtype") != name:
-            self.values["dtype"] = name
-            self.spans.pop(("dtype",), None)
-            self.facts.pop("no dtype", None)
-            self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
-
-    def _frozen(self) -> None:
-        """Weights that the script freezes itself are counted as trained: say so."""
-        if self.values.get("use_peft") or self.is_open("adapter"):
-            return
-        for scope in (self.evaluator.found.module, self.found.site.scope):
-            for name, bindings in scope.bindings.items():
-                value = bindings[-1].value
-                if name.endswith(".requires_grad") and isinstance(value, ast.Constant) and value.value is False:
-                    self.assumed.append(f"frozen weights: line {value.lineno} freezes some; all count as trained")
-                    return
-
-    def _checkpointed(self, called: Called) -> None:
-        positional, named, _ = self.evaluator.arguments(called)
-        if positional:
-            named.setdefault("gradient_checkpointing_kwargs", positional[0])
-        if not self.values.get("gradient_checkpointing"):
-            self.values["gradient_checkpointing"] = True
-            line = called.node.lineno
-            self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {line})")
-        if "gradient_checkpointing_kwargs" in named and "gradient_checkpointing_kwargs" not in self.values:
-            self.add("gradient_checkpointing_kwargs", named["gradient_checkpointing_kwargs"])

@@ -1,4 +1,6 @@
-"""The allocator's variables that a script sets itself: `os.environ["PYTORCH_ALLOC_CONF"] = "…"` at its beginning."""
+"""The allocator's variables that a script sets itself: `os.environ["PYTORCH_ALLOC_CONF"] = "…"` at its beginning,
+or `os.environ.setdefault("PYTORCH_ALLOC_CONF", "…")`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,18 @@ def own_variables(tree: ast.Module) -> dict[str, str]:
                 name = _named(target)
                 if name in VARIABLES:
                     found[name] = node.value.value
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            name, text = _defaulted(node.value)
+            if name in VARIABLES:
+                found.setdefault(name, text)
     return found
+
+
+def _defaulted(call: ast.Call) -> tuple[str, str]:
+    """Name and text of `os.environ.setdefault("X", "…")`; empty for other calls."""
+    texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    known = dotted(call.func) in [f"{one}.setdefault" for one in _ENVIRONMENTS] and len(texts) == 2
+    return (texts[0], texts[1]) if known else ("", "")
 
 
 def _named(target: ast.expr) -> str:

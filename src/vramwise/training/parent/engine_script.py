@@ -16,10 +16,8 @@ from vramwise.training.plan import TrainPlan
 
 SCRIPTS = "script"
 _OLDEST = (3, 11)
-_ASK = (
-    "import json, sys, sysconfig as s; "
-    "print(json.dumps([sys.version_info[:2], s.get_path('purelib'), s.get_path('platlib')]))"
-)
+# Everything that it imports from, $PYTHONPATH first.
+_ASK = "import json, sys; print(json.dumps([sys.version_info[:2], *filter(None, sys.path)]))"
 
 
 def script_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:

@@ -24,6 +24,11 @@ def _packs(run: RunSpec) -> bool:
     return run.shapes.sample_packing
 
 
+def _open(run: RunSpec, key: str) -> bool:
+    script = run.config.document.script
+    return script is not None and script.leaves_open(key)
+
+
 def _no_data(run: RunSpec) -> bool:
     values = run.config.document.values
     return not (values.get("dataset_name") or values.get("datasets") or project_of(values))
@@ -37,7 +42,9 @@ _REFUSALS = (
     _Refusal(
         key="load_in_4bit",
         why="a quantised base cannot be trained directly: set use_peft",
-        holds=lambda run: run.loading.quantization is not None and run.adapter.kind is None,
+        holds=lambda run: (
+            run.loading.quantization is not None and run.adapter.kind is None and not _open(run, "use_peft")
+        ),
     ),
     _Refusal(
         key="max_length",

@@ -1,0 +1,73 @@
+"""How long rows are, where a script tokenizes by itself: the length that it truncates, cuts or groups them to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.results import Missing, Value, plain
+from vramwise.documents.python.scopes import Scope, Site, dotted
+
+# Names of the rows that a script cuts: `input_ids[:MAX_LENGTH]`.
+_ROWS = ("input_ids", "labels")
+
+
+def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
+    """Every different length of rows that the source tells, in its order.
+
+    `tokenizer(…, truncation=True, max_length=N)`, `input_ids[:N]`, and `ids[i : i + N]` of rows that are joined. What
+    is missing is listed where nothing is known.
+    """
+    found: dict[object, Value] = {}
+    missing: list[Missing] = []
+    for expression, site in (*_truncated(evaluator), *_cut(evaluator.found.module)):
+        held = plain(evaluator.evaluate(expression, site))
+        if isinstance(held, Missing):
+            missing.append(held)
+        elif isinstance(held.value, int) and not isinstance(held.value, bool) and held.value > 1:
+            found.setdefault(held.value, held)
+    return [*found.values()] if found else [*missing[:1]]
+
+
+def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site]]:
+    generating = {id(site.scope) for call, site in evaluator.found.calls if _method(call) == "generate"}
+    for call, site in evaluator.found.calls:
+        named = {one.arg: one.value for one in call.keywords}
+        padding = named.get("padding")
+        filled = isinstance(padding, ast.Constant) and padding.value == "max_length"
+        if "max_length" not in named or not ("truncation" in named or filled):
+            continue
+        # What is tokenized to generate from is no row to train on.
+        if id(site.scope) in generating and (site.scope.parent is not None or "return_tensors" in named):
+            continue
+        yield named["max_length"], site
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site]]:
+    """Upper ends of slices in the functions of a scope."""
+    for inner in (*scope.functions.values(), *scope.classes.values()):
+        if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            site = Site(scope=inner, order=2**31)
+            for node in ast.walk(inner.node):
+                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+                    end = _end(node.value, node.slice)
+                    yield from [(end, site)] if end is not None else []
+        yield from _cut(inner)
+
+
+def _end(rows: ast.expr, part: ast.Slice) -> ast.expr | None:
+    """How long a slice of rows is, where it begins at their start or is one of equal parts."""
+    if part.upper is None or part.step is not None:
+        return None
+    if part.lower is None:
+        name = rows.slice.value if isinstance(rows, ast.Subscript) and isinstance(rows.slice, ast.Constant) else ""
+        return part.upper if (name or (dotted(rows) or "").rpartition(".")[2]) in _ROWS else None
+    upper = part.upper
+    if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and ast.dump(upper.left) == ast.dump(part.lower):
+        return upper.right
+    return None

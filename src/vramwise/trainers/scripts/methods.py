@@ -1,0 +1,101 @@
+"""What a script calls on a model or on a training's arguments, beside the calls that make them."""
+
+from __future__ import annotations
+
+import ast
+
+from vramwise.documents.python.results import Called
+from vramwise.documents.python.scopes import Site
+from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.chain import Chain, cast_by
+
+
+class Methods(Chain):
+    """Reads methods such as `gradient_checkpointing_enable()`."""
+
+    __slots__ = ()
+
+    def read_set(self, called: Called) -> None:
+        """`args.set_training(batch_size=…)`."""
+        _, named, _ = self.evaluator.arguments(called)
+        for argument, key in calls.SETTERS[called.last].items():
+            if argument in named:
+                self.add(key, named[argument])
+
+    def read_methods(self) -> None:
+        """What is called on the model besides."""
+        for call, site in self.evaluator.found.calls:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if name not in calls.METHODS or self.evaluator.holds(site) is False or self._of_another(call, site):
+                continue
+            called = Called(name=name, node=call, site=site)
+            if name == "gradient_checkpointing_enable":
+                self._checkpointed(called)
+            elif name == "gradient_checkpointing_disable":
+                self._not_checkpointed(called)
+            elif name == "to" or name in calls.CASTS:
+                self._cast_in_place(called)
+            elif name in calls.SETTERS and self.found.site.scope is site.scope:
+                self.read_set(called)
+            elif name == "add_adapter" and "use_peft" not in self.values:
+                positional, named, _ = self.evaluator.arguments(called)
+                config = named.get("adapter_config", positional[0] if positional else None)
+                if isinstance(config, Called) and config.last == "LoraConfig":
+                    self.read_adapter(config)
+            elif name == "empty_cache":
+                self.facts.setdefault("empty_cache", call.lineno)
+
+    def _of_another(self, call: ast.Call, site: Site) -> bool:
+        """Whether a call beside the trainer's belongs to another training of the same code: the one before or after."""
+        if site.scope is not self.found.site.scope:
+            return False
+        home = self.homes.get("model")
+        loaded = home.line if home is not None and home.line < self.found.call.lineno else 0
+        return not loaded <= call.lineno <= self.found.call.lineno
+
+    def _not_checkpointed(self, called: Called) -> None:
+        """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""
+        kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
+        if called.site.order < self.found.site.order:
+            self.facts.pop("prepared with checkpointing", None)
+        if called.site.order < self.found.site.order and len(kept) < len(self.assumed):
+            self.assumed = kept
+            self.values.pop("gradient_checkpointing", None)
+
+    def _cast_in_place(self, called: Called) -> None:
+        """`model.half()`, `model.to(torch.bfloat16)`: the weights change their type where they are."""
+        home, owner = self.homes.get("model"), called.node.func
+        if home is None or called.site.order > self.found.site.order or not isinstance(owner, ast.Attribute):
+            return
+        model = self.evaluator.evaluate(owner.value, called.site) if isinstance(owner.value, ast.Name) else None
+        if not isinstance(model, Called) or model.node.lineno != home.line or model.last != "from_pretrained":
+            return
+        positional, named, _ = self.evaluator.arguments(called)
+        name = cast_by(called.last, positional, named)
+        if name is not None and self.values.get("dtype") != name:
+            self.values["dtype"] = name
+            self.spans.pop(("dtype",), None)
+            self.facts.pop("no dtype", None)
+            self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
+
+    def read_frozen(self) -> None:
+        """Weights that the script freezes itself are counted as trained: say so."""
+        if self.values.get("use_peft") or self.is_open("adapter"):
+            return
+        for scope in (self.evaluator.found.module, self.found.site.scope):
+            for name, bindings in scope.bindings.items():
+                value = bindings[-1].value
+                if name.endswith(".requires_grad") and isinstance(value, ast.Constant) and value.value is False:
+                    self.assumed.append(f"frozen weights: line {value.lineno} freezes some; all count as trained")
+                    return
+
+    def _checkpointed(self, called: Called) -> None:
+        positional, named, _ = self.evaluator.arguments(called)
+        if positional:
+            named.setdefault("gradient_checkpointing_kwargs", positional[0])
+        if not self.values.get("gradient_checkpointing"):
+            self.values["gradient_checkpointing"] = True
+            line = called.node.lineno
+            self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {line})")
+        if "gradient_checkpointing_kwargs" in named and "gradient_checkpointing_kwargs" not in self.values:
+            self.add("gradient_checkpointing_kwargs", named["gradient_checkpointing_kwargs"])

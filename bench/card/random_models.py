@@ -9,12 +9,13 @@ from typing import Any
 _TURN = "{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
 
 
-def make_models(folder: Path, shapes: dict[str, dict[str, Any]], words: str, device: str = "cuda") -> None:
+def make_models(folder: Path, shapes: dict[str, dict[str, Any]], words: str, device: str | None = None) -> None:
     """A folder a shape (transformers' words for it), those that are not there yet; `words` train the tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = _tokenizer(words)
     for name, shape in shapes.items():
         if (folder / name).exists():

@@ -21,6 +21,8 @@ class Action(IntEnum):
     EMPTY_CACHE = 2
     PHASE = 3  # a mark, no memory: the run enters `Timeline.phases[event.tag]`
     RESET_PEAKS = 4  # a mark, no memory: the trainer resets torch's peak figures; the phase's peaks count from here
+    HOLD = 5  # as FREE, but another stream still reads the block: it stays out of use until its COMPLETE
+    COMPLETE = 6
 
 
 class Event(NamedTuple):

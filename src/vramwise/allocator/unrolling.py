@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from vramwise.timeline import Action, Event, Phase, Repeat, Timeline
 
-_ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
+_ALLOC, _PHASE, _HOLD = int(Action.ALLOC), int(Action.PHASE), int(Action.HOLD)
+_LAST = (int(Action.FREE), int(Action.COMPLETE))  # of a tensor
 
 # A picture or a snapshot of more events takes gigabytes, and nobody would look through them.
 MOST_EVENTS = 1_000_000
@@ -73,8 +74,10 @@ class _Unroller:
             self._names[tensor] = self._fresh
             self._fresh += 1
             return event._replace(tensor=self._names[tensor])
-        if action == _FREE and tensor in self._names:
+        if action in _LAST and tensor in self._names:
             return event._replace(tensor=self._names.pop(tensor))
+        if action == _HOLD:
+            return event._replace(tensor=self._names.get(tensor, tensor))
         if action == _PHASE and self._shift:
             name, step = self.timeline.phases[event[4]]
             self.phases.append(Phase(name, step + self._shift))

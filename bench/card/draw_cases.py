@@ -67,7 +67,7 @@ def draw(feature: str, rng: random.Random) -> dict[str, Any]:
         keys.setdefault("lora_dropout", 0.0)
     if feature == "unfrozen":
         first = rng.randint(LAYERS[model] // 2, LAYERS[model] - 2)
-        keys["unfrozen_parameters"] = [f"model.layers.{number}\\." for number in range(first, LAYERS[model])]
+        keys["unfrozen_parameters"] = [f"model.layers.{number}." for number in range(first, LAYERS[model])]
     if feature == "evaluation":
         keys["eval_batch_size"] = rng.choice([1, 2, 4, 8])
     keys.setdefault("gradient_checkpointing", rng.random() < 0.6)

@@ -79,6 +79,7 @@ class Timeline:
     repeats: Sequence[Repeat] = ()
     cuts: Sequence[int] = ()
     alike: Mapping[int, int] = field(default_factory=dict)
+    holds: bool = False  # some blocks are held for other streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def simulate(
     )
     with uncollected():
         player: PlainPlayer | QuickPlayer
-        if allocator.takes_the_first_that_fits and not plainly:
+        if allocator.takes_the_first_that_fits and not (plainly or timeline.holds):
             player = QuickPlayer(timeline, FlatAllocator(allocator), apart, stretches)
         else:
             player = PlainPlayer(timeline, allocator, apart)

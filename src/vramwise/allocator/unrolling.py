@@ -19,7 +19,7 @@ def unroll(timeline: Timeline, most: int | None = None) -> Timeline:
         return timeline
     unroller = _Unroller(timeline, most)
     unroller.write(0, len(timeline.events), timeline.repeats)
-    return Timeline(events=unroller.events, tags=timeline.tags, phases=unroller.phases)
+    return Timeline(events=unroller.events, tags=timeline.tags, phases=unroller.phases, holds=timeline.holds)
 
 
 def unrolled_length(events: int, repeats: Sequence[Repeat]) -> int:

@@ -202,6 +202,7 @@ class Offload:
         event = Action.FREE if self._closed else Action.HOLD
         storage.events.append(Event(event, storage.number, storage.nbytes, 0, 0))
         if not self._closed:
+            self._t.holds = True
             self._held.append((self._launched(), storage.number, storage.nbytes))
 
     def _launched(self) -> float:

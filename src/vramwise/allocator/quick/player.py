@@ -16,9 +16,7 @@ from vramwise.allocator.repeats import State
 from vramwise.allocator.rounding import SMALL
 from vramwise.timeline import Action, Timeline
 
-_ALLOC, _FREE, _HOLD, _COMPLETE = (
-    int(action) for action in (Action.ALLOC, Action.FREE, Action.HOLD, Action.COMPLETE)
-)
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 # Shorter stretches are as fast to play one by one.
 _FEWEST_EVENTS = 24
@@ -200,9 +198,7 @@ class QuickPlayer(Player[FlatAllocator]):
                 if reserved >= most_reserved and (reserved > most_reserved or allocated > most_allocated):
                     most_reserved, most_allocated = reserved, allocated
                     play.peak_index, play.peak_phase = index, self.marks.phase
-            elif action == _HOLD:
-                allocated -= live[tensor] >> BITS
-            elif action in (_FREE, _COMPLETE):
+            elif action == _FREE:
                 size = live[tensor] >> BITS
                 if not size:
                     del live[tensor]
@@ -211,7 +207,7 @@ class QuickPlayer(Player[FlatAllocator]):
                 if elsewhere and tensor in elsewhere:
                     shelf = allocator.shelf(size <= SMALL, elsewhere.pop(tensor))
                 shelf.play(((0, tensor),), live, shelf.grow)
-                allocated -= size if action == _FREE else 0
+                allocated -= size
             else:
                 allocator.allocated_bytes = allocated
                 self._most_reserved, self._most_allocated = most_reserved, most_allocated

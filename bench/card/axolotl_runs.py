@@ -32,6 +32,7 @@ SITES = Path(os.environ.get("SITES", WORK / "sites"))
 SHIM = [os.environ["SHIM"]] if os.environ.get("SHIM") else []
 MODELS = json.loads((HERE / "models.json").read_text())
 LONGEST_RUN_S = 200
+ROOM_FOR_A_MODEL = 20 << 30
 
 
 def data() -> None:
@@ -74,8 +75,11 @@ def _sides(pair: dict[str, str]) -> dict[str, str]:
 
 
 def make(names: list[str]) -> None:
-    """Model folders with random weights."""
-    make_models(WORK / "models", {name: MODELS[name] for name in names}, (WORK / "words.txt").read_text())
+    """Model folders with random weights, one after the other; where the disk is nearly full, others must go first."""
+    for name in names:
+        while shutil.disk_usage(WORK).free < ROOM_FOR_A_MODEL:
+            time.sleep(1)
+        make_models(WORK / "models", {name: MODELS[name]}, (WORK / "words.txt").read_text())
 
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
@@ -274,6 +278,9 @@ def main() -> None:
             del running[name]
             row = row_of(name, cases[name], folder, time.time() - started)
             shutil.rmtree(WORK / "out" / name, ignore_errors=True)  # trained weights would fill the disk
+            model = cases[name]["model"]
+            if all(cases[other]["model"] != model for other in (*todo, *running)):
+                shutil.rmtree(WORK / "models" / model, ignore_errors=True)
             with (arguments.out / "axolotl.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
             if row["rc"]:

@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=560)
-    parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/NAME.trace.json.gz")
+    parser.add_argument("--trace", action="store_true", help="keep every allocator event, in OUT/NAME.trace.json.gz")
     parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
     parser.add_argument("--kernels", action="store_true", help="count the kernels of each run's last step")
     arguments = parser.parse_args()

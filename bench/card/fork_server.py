@@ -32,7 +32,7 @@ OWN = {
 
 
 def warm() -> None:
-    """Import what a run imports. Where an import touches CUDA, which children could not use then, it is left to them."""
+    """Import what a run imports; where that touches CUDA, which children could not use then, it is left to them."""
     if os.environ.get("NOT_WARM"):
         return
     import torch

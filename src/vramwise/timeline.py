@@ -21,8 +21,6 @@ class Action(IntEnum):
     EMPTY_CACHE = 2
     PHASE = 3  # a mark, no memory: the run enters `Timeline.phases[event.tag]`
     RESET_PEAKS = 4  # a mark, no memory: the trainer resets torch's peak figures; the phase's peaks count from here
-    HOLD = 5  # as FREE, but another stream still reads the block: it stays out of use until its COMPLETE
-    COMPLETE = 6
 
 
 class Event(NamedTuple):
@@ -79,7 +77,6 @@ class Timeline:
     repeats: Sequence[Repeat] = ()
     cuts: Sequence[int] = ()
     alike: Mapping[int, int] = field(default_factory=dict)
-    holds: bool = False  # some blocks are held for other streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

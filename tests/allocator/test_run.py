@@ -160,25 +160,3 @@ def test_a_tensor_that_a_repeat_carries_keeps_its_stream():
     quick, plain = (simulate(timeline, parse_settings("", (2, 11)), plainly=plainly) for plainly in (False, True))
     assert quick == plain
     assert quick.peak_reserved_bytes == 100 * MIB
-
-
-def test_a_held_block_is_not_allocated_and_not_reused_until_it_is_complete():
-    """Freed while another stream reads it, it counts as free; the next request of its stream gets another block."""
-    hold, complete = Event(Action.HOLD, 1, 30 * MIB, 0, 0), Event(Action.COMPLETE, 1, 30 * MIB, 0, 0)
-    made = [Event(Action.ALLOC, number, 30 * MIB, 1, 0) for number in (1, 2, 3)]
-    late = Timeline(events=[phase(0), made[0], hold, made[1], complete, made[2]], tags=TAGS, phases=PHASES, holds=True)
-    report = simulate(late, parse_settings("", (2, 11)), torch=(2, 11))
-    assert report.peak_allocated_bytes == 60 * MIB
-    assert report.peak_reserved_bytes == 60 * MIB
-    assert sum(report.breakdown_bytes.values()) == 60 * MIB
-    early = Timeline(events=[phase(0), made[0], hold, complete, made[1]], tags=TAGS, phases=PHASES, holds=True)
-    assert simulate(early, parse_settings("", (2, 11)), torch=(2, 11)).peak_reserved_bytes == 30 * MIB
-
-
-def test_a_held_block_is_waited_for_where_memory_runs_out():
-    hold = Event(Action.HOLD, 1, 30 * MIB, 0, 0)
-    made = [Event(Action.ALLOC, number, 30 * MIB, 1, 0) for number in (1, 2)]
-    timeline = Timeline(events=[phase(0), made[0], hold, made[1]], tags=TAGS, phases=PHASES, holds=True)
-    report = simulate(timeline, parse_settings("", (2, 11)), torch=(2, 11), total_bytes=40 * MIB)
-    assert report.out_of_memory is None
-    assert report.retries == 1

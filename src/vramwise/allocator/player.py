@@ -21,7 +21,9 @@ EVENT_BY_EVENT = 2
 _PATIENCE = 2_000_000
 
 # The loop compares plain integers: an IntEnum comparison would cost as much as a free.
-_ALLOC, _FREE, _EMPTY_CACHE, _PHASE, _RESET_PEAKS, _HOLD, _COMPLETE = map(int, Action)
+_ALLOC, _FREE, _EMPTY_CACHE, _PHASE, _RESET_PEAKS = (
+    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE, Action.RESET_PEAKS)
+)
 
 
 class _Marks(NamedTuple):
@@ -209,13 +211,6 @@ class PlainPlayer(Player[CachingAllocator]):
                 block = live.pop(tensor)
                 if block is not None:
                     free(block)
-            elif action == _HOLD:
-                if live[tensor] is not None:
-                    allocator.hold(live[tensor])
-            elif action == _COMPLETE:
-                block = live.pop(tensor)
-                if block is not None:
-                    allocator.complete(block)
             else:
                 self._most_reserved, self._most_allocated = most_reserved, most_allocated
                 self.mark(action, tag)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import NamedTuple
 
-from vramwise.allocator.blocks import WAITING, AllocationError, Block
+from vramwise.allocator.blocks import AllocationError, Block
 from vramwise.allocator.caching import NEWEST, UNLIMITED, CachingAllocator
 from vramwise.allocator.moments import choose_moments
 from vramwise.allocator.run import BEFORE_ANY_PHASE, play_timeline
@@ -26,7 +26,9 @@ STRETCHES = 3000
 # How many of the allocations before a moment are named.
 NAMED_ALLOCATIONS = 3
 
-_ALLOC, _FREE, _EMPTY_CACHE, _PHASE, _, _HOLD, _COMPLETE = map(int, Action)
+_ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
+    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE)
+)
 
 
 class Allocation(NamedTuple):
@@ -163,10 +165,6 @@ def _play(timeline: Timeline, allocator: CachingAllocator) -> _Curve:
             block = live.pop(tensor)
             if block is not None:
                 free(block)
-        elif action == _HOLD and live[tensor] is not None:
-            allocator.hold(live[tensor])
-        elif action == _COMPLETE and (block := live.pop(tensor)) is not None:
-            allocator.complete(block)
         elif action == _EMPTY_CACHE:
             allocator.empty_cache()
         note_allocated(allocator.allocated_bytes)
@@ -198,7 +196,7 @@ def _moments(
                 counted = since.setdefault(tag, [0, 0])
                 counted[0] += size
                 counted[1] += 1
-            elif action in (_FREE, _HOLD):
+            elif action == _FREE:
                 category, size = alive.pop(tensor)
                 totals[category] -= size
         allocations = tuple(
@@ -221,7 +219,7 @@ def _state_after(
     tag_of_block: dict[Block, Tag] = {}
     held: dict[Tag, list[int]] = {}
     for tensor, block in play.live.items():
-        if block is not None and block.state != WAITING:
+        if block is not None:
             tag = tag_of_block[block] = timeline.tags[tag_of_tensor[tensor]]
             counted = held.setdefault(tag, [0, 0])
             counted[0] += block.size

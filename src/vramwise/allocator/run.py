@@ -18,7 +18,7 @@ from vramwise.timeline import Action, MemoryReport, Timeline
 
 __all__ = ["BEFORE_ANY_PHASE", "Play", "play_timeline", "simulate"]
 
-_ALLOC, _FREE, _HOLD = int(Action.ALLOC), int(Action.FREE), int(Action.HOLD)
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
 def simulate(
@@ -46,7 +46,7 @@ def simulate(
     )
     with uncollected():
         player: PlainPlayer | QuickPlayer
-        if allocator.takes_the_first_that_fits and not (plainly or timeline.holds):
+        if allocator.takes_the_first_that_fits and not plainly:
             player = QuickPlayer(timeline, FlatAllocator(allocator), apart, stretches)
         else:
             player = PlainPlayer(timeline, allocator, apart)
@@ -94,7 +94,7 @@ def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
         part = events[start : min(begin, end)]
         alive.update([(event[1], index) for index, event in enumerate(part, start) if event[0] == _ALLOC])
-        for tensor in [event[1] for event in part if event[0] in (_FREE, _HOLD)]:
+        for tensor in [event[1] for event in part if event[0] == _FREE]:
             del alive[tensor]
         start = min(begin, end)
         if stretch is None or begin + stretch.length > end:

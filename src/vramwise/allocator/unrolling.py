@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from vramwise.timeline import Action, Event, Phase, Repeat, Timeline
 
-_ALLOC, _PHASE, _HOLD = int(Action.ALLOC), int(Action.PHASE), int(Action.HOLD)
-_LAST = (int(Action.FREE), int(Action.COMPLETE))  # of a tensor
+_ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
 # A picture or a snapshot of more events takes gigabytes, and nobody would look through them.
 MOST_EVENTS = 1_000_000
@@ -19,7 +18,7 @@ def unroll(timeline: Timeline, most: int | None = None) -> Timeline:
         return timeline
     unroller = _Unroller(timeline, most)
     unroller.write(0, len(timeline.events), timeline.repeats)
-    return Timeline(events=unroller.events, tags=timeline.tags, phases=unroller.phases, holds=timeline.holds)
+    return Timeline(events=unroller.events, tags=timeline.tags, phases=unroller.phases)
 
 
 def unrolled_length(events: int, repeats: Sequence[Repeat]) -> int:
@@ -74,10 +73,8 @@ class _Unroller:
             self._names[tensor] = self._fresh
             self._fresh += 1
             return event._replace(tensor=self._names[tensor])
-        if action in _LAST and tensor in self._names:
+        if action == _FREE and tensor in self._names:
             return event._replace(tensor=self._names.pop(tensor))
-        if action == _HOLD:
-            return event._replace(tensor=self._names.get(tensor, tensor))
         if action == _PHASE and self._shift:
             name, step = self.timeline.phases[event[4]]
             self.phases.append(Phase(name, step + self._shift))

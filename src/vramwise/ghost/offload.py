@@ -6,17 +6,15 @@ After TRL's OffloadActivations (1.9 to 1.14), torchtune's before it. Host memory
   time, it stays for good;
 - what comes back lies in the second stream's own pool, and goes when the step after the one that needed it is done.
   Inside a reentrant checkpoint nobody counts steps: it stays until the checkpoint before has been run through;
-- the input of a block that is run again is marked as used by the compute stream (`record_stream`), because the second
-  run keeps views of it. Its block is of use again when the card has done what was launched before it was freed. The
-  host launches ahead of the card, as far as the driver's queue goes, so several such blocks are held at once.
+- the input of a block that runs again without reentry goes with what the second run keeps of it. It is marked as used
+  by the compute stream (`record_stream`), so its memory is of use again when the card has caught up with the host: up
+  to 1,024 launches later. This is not modelled: where memory is short, the allocator waits for it.
 
 Without one (`legacy`) all goes at once, and comes back in the compute stream's pool.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import inf, prod
 from typing import Any, NamedTuple
 
 from vramwise.ghost.checkpointing import reruns
@@ -24,15 +22,12 @@ from vramwise.ghost.dtypes import DType
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.flash import takes_tokens_first
 from vramwise.ghost.ops.matmul import saves_transposed
-from vramwise.ghost.tape import Backward, Node, Parameter, Storage, Tape, Tensor
-from vramwise.timeline import Action, Event
+from vramwise.ghost.tape import Backward, Node, Parameter, Tape, Tensor
 from vramwise.types import RunSpec
 
 _MIN_BYTES = 1024
 _IN_FLIGHT, _INPUTS_IN_FLIGHT = 5, 2
 _SIDE_STREAM = 1
-# So many kernels the host launches before it has to wait for the card: the driver's queue.
-_LAUNCHED_AHEAD = 1024
 
 _Key = tuple[int, DType]
 
@@ -44,7 +39,7 @@ class _OnHost(NamedTuple):
     shape: tuple[int, ...]
     dtype: DType
     heads_first: bool
-    recorded: bool  # it is marked as used by the compute stream when it comes back
+    lingers: bool  # when it comes back
 
 
 class _Kept(NamedTuple):
@@ -54,25 +49,12 @@ class _Kept(NamedTuple):
     tensor: Tensor
 
 
-class _Held(Storage):
-    """A block that is still used by another stream when it is freed: `owner` says when it no longer is."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, tape: Tape, nbytes: int, owner: Offload) -> None:
-        super().__init__(tape, nbytes)
-        self.owner = owner
-
-    def __del__(self) -> None:
-        self.owner.hold(self)
-
-
 class Offload:
     """Packs saved tensors by sending them to the host, unpacks them into new ones.
 
     `weights_stay`: views of weights are told from activations; without that, the transposed view that a matrix product
-    saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes. `recorded`: inputs
-    of blocks that run again are marked as used by the compute stream; what else is brought back is kept for a while.
+    saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes. `lingers`: what
+    was brought back is kept for a while. `inputs_linger`: so are inputs of blocks that run again.
     """
 
     def __init__(
@@ -82,14 +64,14 @@ class Offload:
         streams: bool = True,
         weights_stay: bool = False,
         in_flight: int = _IN_FLIGHT,
-        recorded: bool = False,
+        lingers: bool = True,
+        inputs_linger: bool = True,
     ) -> None:
         self._t = t
         self._streams = streams
         self._in_flight = in_flight
-        self._recorded = recorded
-        self._held: deque[tuple[float, int, int]] = deque()  # (kernels launched before it, number, bytes)
-        self._closed = False
+        self._lingers = lingers
+        self._inputs_linger = inputs_linger
         self._weights_stay = weights_stay
         self._number = 0
         self._sent: dict[int, Tensor] = {}
@@ -125,8 +107,8 @@ class Offload:
             self._let_go(self._number - self._in_flight)
             self._sent[self._number] = without_node(tensor)
             self._track(key, self._number)
-        recorded = self._recorded and self._streams and reruns(backward)
-        return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first, recorded)
+        lingers = self._lingers and (self._inputs_linger or not reruns(backward))
+        return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first, lingers)
 
     def _made_contiguous(self, tensor: Tensor, backward: Backward) -> Tensor:
         """A copy of what is not one piece of memory: transposed views, slices."""
@@ -178,41 +160,19 @@ class Offload:
         self._used = True
         self._untrack(item.number)
         if item.number in self._sent:
-            return self._sent[item.number]
-        out = self._new(t, item)
+            sent = self._sent[item.number]
+            sent.view = True  # it is held here too: if it is a gradient, another cannot be added to it in place
+            return sent
+        out = t.new(item.shape, item.dtype)
         out.heads_first = item.heads_first
         if t.work is not None:
             t.work.no_kernel(out)
             t.work.copy(out.numel * out.dtype.size, to_host=False)
         if self._streams:
             t.on_stream(out, _SIDE_STREAM)
-            if not item.recorded:
+            if item.lingers:
                 self._back[item.number] = without_node(out)
         return out
-
-    def _new(self, t: Tape, item: _OnHost) -> Tensor:
-        if not item.recorded:
-            return t.new(item.shape, item.dtype)
-        self._complete(self._launched() - _LAUNCHED_AHEAD)
-        numel = prod(item.shape)
-        return Tensor(_Held(t, numel * item.dtype.size, self), item.shape, numel, item.dtype)
-
-    def hold(self, storage: Storage) -> None:
-        """Nothing refers to the storage any longer; after the end of backward all streams have been waited for."""
-        event = Action.FREE if self._closed else Action.HOLD
-        storage.events.append(Event(event, storage.number, storage.nbytes, 0, 0))
-        if not self._closed:
-            self._t.holds = True
-            self._held.append((self._launched(), storage.number, storage.nbytes))
-
-    def _launched(self) -> float:
-        return 0.0 if self._t.work is None else self._t.work.launched()
-
-    def _complete(self, launched: float) -> None:
-        """The card has done what was launched up to here."""
-        while self._held and self._held[0][0] <= launched:
-            _, number, nbytes = self._held.popleft()
-            self._t.events.append(Event(Action.COMPLETE, number, nbytes, 0, 0))
 
     def finished(self) -> None:
         """The node that unpacked last is done."""
@@ -224,22 +184,10 @@ class Offload:
             self._back.pop(number, None)
 
     def close(self) -> None:
-        """The end of backward: both streams are waited for."""
+        """The end of backward."""
         self._back.clear()
         self._sent.clear()
         self._number_of.clear()
-        self._complete(inf)
-        self._closed = True
-
-
-def counts_launches(run: RunSpec) -> bool:
-    """Whether blocks are held until the card has caught up with the host: the tape must count kernels then."""
-    away = run.savings.activation_offloading
-    return away == "hidden_states" or (away == "stream" and _recorded(run))
-
-
-def _recorded(run: RunSpec) -> bool:
-    return run.savings.recompute and not run.savings.checkpointing_reentrant
 
 
 def offload_of(t: Tape, run: RunSpec) -> Offload | None:
@@ -250,7 +198,7 @@ def offload_of(t: Tape, run: RunSpec) -> Offload | None:
         t,
         streams=run.savings.activation_offloading == "stream",
         weights_stay=run.adapter.kind is None,
-        recorded=_recorded(run),
+        inputs_linger=run.savings.checkpointing_reentrant,
     )
 
 
@@ -258,4 +206,4 @@ def inputs_offload_of(t: Tape, run: RunSpec) -> Offload | None:
     """What takes the inputs of checkpointed blocks alone, if the run has it."""
     if run.savings.activation_offloading != "hidden_states":
         return None
-    return Offload(t, in_flight=_INPUTS_IN_FLIGHT, recorded=True)
+    return Offload(t, in_flight=_INPUTS_IN_FLIGHT, lingers=False)

@@ -235,7 +235,6 @@ class Tape:
         self.without_dropout = False  # the trainer has set the rate of every dropout to zero
         self.labelled: int | None = None  # places of the batch with a label; None: all
         self.samples: int | None = None  # of the packed batch under way, where that is known
-        self.holds = False  # a block was freed that another stream still uses
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         # lists the kernels too, where somebody asks for them (`work`)

@@ -32,9 +32,6 @@ class Work:
         # where each phase begins: (position, name, step)
         self.phases: list[tuple[int, str, int]] = []
         self._made: dict[int, Kernel] = {}
-        self.keeps = True  # the list; else kernels are counted alone
-        self._counted = 0.0
-        self._position = 0  # of the first that is not counted
         self._ops = 0
         self._calls = 0
         self._functions = 0
@@ -73,18 +70,6 @@ class Work:
     def begun(self, phase: str) -> None:
         """A phase begins."""
         self._begun += phase == "forward"
-        if not self.keeps:
-            self.launched()
-
-    def launched(self) -> float:
-        """How many kernels were launched so far."""
-        self._counted += sum([kernel.count for kernel in self.kernels[self._position :]])
-        self._position = len(self.kernels)
-        if not self.keeps:
-            self.kernels.clear()
-            self._made.clear()
-            self._position = 0
-        return self._counted
 
     def op(self) -> None:
         """The host does something that launches nothing."""

@@ -78,10 +78,3 @@ class WorkTape(Tape):
             return -1
         part = label.partition(":")[0]
         return whole_number(part.rpartition(".")[2]) if part != label else None
-
-
-def counting_tape(hardware: Hardware) -> Tape:
-    """A tape that counts kernels and keeps no list of them."""
-    tape = WorkTape(hardware)
-    tape.work.keeps = False
-    return tape

@@ -77,18 +77,8 @@ class _SnapshotWriter:
             elif event.action == Action.FREE:
                 block = live.pop(event.tensor)
                 if block is not None:
-                    self._freed(block, "free_requested", "free_completed")
+                    self._freed(block)
                     allocator.free(block)
-            elif event.action == Action.HOLD:
-                block = live[event.tensor]
-                if block is not None:
-                    self._freed(block, "free_requested")
-                    allocator.hold(block)
-            elif event.action == Action.COMPLETE:
-                block = live.pop(event.tensor)
-                if block is not None:
-                    self._freed(block, "free_completed")
-                    allocator.complete(block)
             elif event.action == Action.PHASE:
                 self.phase = self.timeline.phases[event.tag]
             elif event.action == Action.EMPTY_CACHE:
@@ -104,13 +94,11 @@ class _SnapshotWriter:
         category = self.timeline.tags[event.tag].category
         self._add("alloc", block.address, event.size_bytes, event.stream, frames, category)
 
-    def _freed(self, block: Block, *actions: str) -> None:
-        event, frames = self.owners[block], self._frames_of[block]
+    def _freed(self, block: Block) -> None:
+        event, frames = self.owners.pop(block), self._frames_of.pop(block)
         category = self.timeline.tags[event.tag].category
-        for action in actions:
+        for action in ("free_requested", "free_completed"):
             self._add(action, block.address, event.size_bytes, event.stream, frames, category)
-        if "free_completed" in actions:
-            del self.owners[block], self._frames_of[block]
 
     def _out_of_memory(self, event: Event, allocator: CachingAllocator) -> None:
         bound = min(allocator.limit_bytes, allocator.capacity_bytes)

@@ -29,7 +29,7 @@ from vramwise.ghost.loops.steps import MicroStep, Plan, Step
 from vramwise.ghost.loops.written_out import timeline_of
 from vramwise.ghost.losses import Loss, make_loss
 from vramwise.ghost.model.causal_lm import Body
-from vramwise.ghost.offload import counts_launches, inputs_offload_of, offload_of
+from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
@@ -40,7 +40,6 @@ from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
-from vramwise.ghost.work_tape import counting_tape
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -70,7 +69,7 @@ def ghost_run(
     with uncollected():
         from vramwise.ghost.loops.kinds import begin  # the kinds of loops build on this one
 
-        t = (counting_tape if counts_launches(run) else Tape)(hardware or hardware_of(gpu, run.target.torch))
+        t = Tape(hardware or hardware_of(gpu, run.target.torch))
         under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
@@ -252,8 +251,7 @@ class Run:
         t = self.t
         self.step = step
         t.phase("forward", step)
-        inputs = inputs_offload_of(t, self.run)
-        t.checkpoint_frame = inputs or staging_of(t, self.run, first=self.first_pass)
+        t.checkpoint_frame = inputs_offload_of(t, self.run) or staging_of(t, self.run, first=self.first_pass)
         t.frame = offload = offload_of(t, self.run)
         if offload is not None:
             t.empty_cache()  # entering it does
@@ -273,9 +271,8 @@ class Run:
         backward(t, scaled.node, root)
         if self.units is not None:
             self.units.end_backward(t)
-        for away in (offload, inputs):
-            if away is not None:
-                away.close()
+        if offload is not None:
+            offload.close()
         t.frame = t.checkpoint_frame = None
         t.grad_enabled = True
         t.in_backward = False

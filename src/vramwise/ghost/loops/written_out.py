@@ -12,15 +12,7 @@ def timeline_of(t: Tape) -> Timeline:
     events = t.events[:]
     copies = [place for place, event in enumerate(events) if event[0] == COPY]
     if not copies:
-        return Timeline(
-            events=events,
-            tags=t.tags,
-            phases=t.phases,
-            repeats=t.repeats,
-            cuts=t.cuts,
-            alike=t.alike,
-            holds=t.holds,
-        )
+        return Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts, alike=t.alike)
     at = places_written_out(events, copies)
     first_of: dict[int, int] = {}  # of each pattern a copy
     for place in copies:

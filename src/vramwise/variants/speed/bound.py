@@ -23,8 +23,7 @@ from vramwise.variants.speed.depth import two_depths
 _ROUNDED = 512
 # Up to so many layers a model is its own small one: where neighbours have a say, six are needed to draw a line.
 _FEW_LAYERS = 8
-_ALLOC, _PHASE = int(Action.ALLOC), int(Action.PHASE)
-_FREES = (int(Action.FREE), int(Action.HOLD))
+_ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
 
 def lower_bound_bytes(
@@ -79,7 +78,7 @@ def _highest(timeline: Timeline) -> list[int]:
             live += -(-size // _ROUNDED) * _ROUNDED
             if live > most:
                 most = live
-        elif action in _FREES:
+        elif action == _FREE:
             live -= -(-size // _ROUNDED) * _ROUNDED
         elif action == _PHASE:
             found.append(most)

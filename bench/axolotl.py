@@ -61,7 +61,9 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     """The run as a user would hand it in: a file beside its model."""
     model = folder / "MODEL"
     model.mkdir(exist_ok=True)
-    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16", "random_weights": True}))
+    shape = {key: value for key, value in row["model"].items() if key != "outlier_columns"}
+    made_up = "outlier_columns" not in row["model"]  # else its outliers are as few as those of trained weights
+    (model / "config.json").write_text(json.dumps({**shape, "dtype": "bfloat16", "random_weights": made_up}))
     config = {**row["config"], "base_model": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     versions = (f"axolotl=={row['axolotl']}", f"torch=={row['torch'].split('+')[0]}")

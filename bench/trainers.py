@@ -31,9 +31,18 @@ from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 _OLDER = ("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0")
+_WITH_TRL = ("peft==0.21.2", "accelerate==1.15.0")
+# by the first folder of a run's site
 VERSIONS = {
-    "trl": ("trl==1.16.0", "transformers==5.22.2", "peft==0.21.2", "accelerate==1.15.0"),
-    "trl-1.14": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"),
+    "trl": ("trl==1.16.0", "transformers==5.22.2", *_WITH_TRL),
+    **{
+        f"trl-{release.rpartition('.')[0]}": (f"trl=={release}", f"transformers=={beside}", *_WITH_TRL)
+        for beside, releases in (
+            ("5.16.1", ("1.9.0", "1.10.0", "1.11.0", "1.12.0")),
+            ("5.20.1", ("1.13.0", "1.14.1", "1.15.0", "1.16.0")),
+        )
+        for release in releases
+    },
     "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", *_OLDER),
     "llamafactory457": ("llamafactory==0.9.5", "transformers==4.57.6", *_OLDER),
 }
@@ -48,7 +57,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     config = {**row["config"], "model_name_or_path": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     trainer = row["trainer"] if row["trainer"] != "trl" else f"trl:{row['method']}"
-    versions = (*VERSIONS[row.get("site", row["trainer"])], f"torch=={row['torch'].split('+')[0]}")
+    versions = (*VERSIONS[row.get("site", row["trainer"]).partition(":")[0]], f"torch=={row['torch'].split('+')[0]}")
     options = Options(gpu="h200", trainer=trainer, versions=versions, alloc_conf=row["alloc_conf"])
     return open_subject(folder / "config.yml", options)
 

@@ -3,10 +3,11 @@
     python axolotl_runs.py OUT_DIR --cases cases.json [--jobs 5] [--trace] [--seconds 560]
 
 Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc": "..."}`; models are random weights of
-real shapes (`models.json`), data is made up. Environment: SITES names a folder with one site-packages folder a version
-(`0.19.0`, `0.21.0`), SHIM stand-ins for what is not there. A server per version and allocator setting imports
-everything once and forks a child for each run, before CUDA is touched: a run costs what it trains. A case with a
-`trainer` is another one's: see `trainer_configs.py`; its site has the trainer's name.
+real shapes (`models.json`), data is made up. Environment: SITES names a folder with site-packages folders; a case's
+`site` lists those it uses, joined by `:` (default: its version, or its trainer's name). SHIM: a folder with stand-ins
+for what is not there. A server per site and allocator setting imports everything once and forks a child for each run,
+before CUDA is touched: a run costs what it trains. A case with a `trainer` is another one's: see `trainer_configs.py`.
+A case starts as soon as its model is made; a recorded trace is packed when its run ends.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from random_models import make_models
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
 SITES = Path(os.environ.get("SITES", WORK / "sites"))
+SHIM = [os.environ["SHIM"]] if os.environ.get("SHIM") else []
 MODELS = json.loads((HERE / "models.json").read_text())
 LONGEST_RUN_S = 200
+ROOM_FOR_A_MODEL = 20 << 30
 
 
 def data() -> None:
@@ -72,8 +75,11 @@ def _sides(pair: dict[str, str]) -> dict[str, str]:
 
 
 def make(names: list[str]) -> None:
-    """Model folders with random weights."""
-    make_models(WORK / "models", {name: MODELS[name] for name in names}, (WORK / "words.txt").read_text())
+    """Model folders with random weights, one after the other; where the disk is nearly full, others must go first."""
+    for name in names:
+        while shutil.disk_usage(WORK).free < ROOM_FOR_A_MODEL:
+            time.sleep(1)
+        make_models(WORK / "models", {name: MODELS[name]}, (WORK / "words.txt").read_text())
 
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
@@ -126,7 +132,7 @@ def environment(version: str, alloc: str, trainer: str = "axolotl") -> dict[str,
     """What a run of this version sees."""
     return {
         **os.environ,
-        "PYTHONPATH": f"{SITES / version}:{HERE}",
+        "PYTHONPATH": ":".join([*[str(SITES / part) for part in version.split(":")], *SHIM, str(HERE)]),
         "TRAINER": trainer,
         "AXOLOTL_DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
@@ -174,6 +180,7 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
         "config": _without_places(config_of(name, case)),
         "alloc_conf": case.get("alloc", "expandable_segments:True"),
         "model": MODELS[str(case["model"])],
+        "model_name": case["model"],
         "rc": int(done.read_text()) if done.exists() else -9,
         "seconds": round(seconds, 1),
     }
@@ -220,7 +227,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=560)
-    parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/traces.tar.xz")
+    parser.add_argument("--trace", action="store_true", help="keep every allocator event, in OUT/NAME.trace.json.gz")
     parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
     parser.add_argument("--kernels", action="store_true", help="count the kernels of each run's last step")
     arguments = parser.parse_args()
@@ -228,19 +235,20 @@ def main() -> None:
     cases = json.loads(arguments.cases.read_text())
     WORK.mkdir(exist_ok=True)
     data()
-    needed = sorted({case["model"] for case in cases.values()})
-    newest = next(case for case in cases.values() if "site" not in case)
-    some_site = environment(_site(newest), "")
+    needed = list(dict.fromkeys(case["model"] for case in cases.values()))
+    some_site = environment(_site(next(iter(cases.values()))), "")
     import_code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
     making = subprocess.Popen([sys.executable, "-c", import_code], env=some_site, cwd=HERE)
     servers = {key: Server(*key) for key in sorted({_server(case) for case in cases.values()})}
-    if making.wait():
-        sys.exit("the models could not be made")
-    print(f"set up in {time.time() - began:.0f} s", flush=True)
-    todo, running = list(cases), {}
+    todo, running, packing = list(cases), {}, []
     while todo or running:
-        while todo and len(running) < arguments.jobs and time.time() - began < arguments.seconds - 60:
-            name = todo.pop(0)
+        while len(running) < arguments.jobs and time.time() - began < arguments.seconds - 60:
+            if making.poll():
+                sys.exit("the models could not be made")
+            name = next((name for name in todo if (WORK / "models" / cases[name]["model"]).exists()), None)
+            if name is None:
+                break
+            todo.remove(name)
             case = cases[name]
             folder = WORK / "runs" / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -257,7 +265,7 @@ def main() -> None:
             seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
             (folder / "environment").write_text(json.dumps(seen))
             running[name] = (servers[_server(case)].start(folder), time.time())
-        if not running:
+        if not running and time.time() - began > arguments.seconds - 60:
             break
         time.sleep(0.3)
         for name, (pid, started) in list(running.items()):
@@ -270,23 +278,23 @@ def main() -> None:
             del running[name]
             row = row_of(name, cases[name], folder, time.time() - started)
             shutil.rmtree(WORK / "out" / name, ignore_errors=True)  # trained weights would fill the disk
+            model = cases[name]["model"]
+            if all(cases[other]["model"] != model for other in (*todo, *running)):
+                shutil.rmtree(WORK / "models" / model, ignore_errors=True)
             with (arguments.out / "axolotl.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
             if row["rc"]:
                 with (arguments.out / "failed.log").open("a") as file:
                     file.write(f"=== {name}\n{(folder / 'log').read_text(errors='replace')[-6000:]}\n")
+            if (folder / "trace.json").exists():
+                packed = arguments.out / f"{name}.trace.json.gz"
+                packing.append(subprocess.Popen(f"gzip -c '{folder}/trace.json' > '{packed}'", shell=True))
             print(name, "rc", row["rc"], row.get("overall_reserved_mib"), f"{row['seconds']} s", flush=True)
+    for packer in packing:
+        packer.wait()
     print("not run:", todo, f"{time.time() - began:.0f} s", flush=True)
     for server in servers.values():
         server.process.kill()
-    if list(WORK.glob("runs/*/trace.json")):
-        folders = [path.relative_to(WORK) for path in WORK.glob("runs/*/trace.json")]
-        for first in range(0, len(folders), 12):
-            archive = arguments.out / f"traces-{first // 12}.tar.xz"
-            chosen = [str(path) for path in folders[first : first + 12]]
-            subprocess.run(
-                ["tar", "-cJf", str(archive), *chosen], cwd=WORK, env={**os.environ, "XZ_OPT": "-2 -T4"}, check=False
-            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Draws cases for `axolotl_runs.py` by chance: models, methods, kernels, losses, checkpointing, evaluation, pairs.
 
-    python draw_cases.py SEED COUNT > cases.json
+    python draw_cases.py SEED COUNT [VERSION ...] > cases.json
 
-Every feature is drawn at least three times where COUNT allows; half of the cases are for each version. Nobody chooses a
-case because of what it would show.
+Every feature is drawn at least three times where COUNT allows; each version gets its share of the cases. Nobody chooses
+a case because of what it would show.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def draw(feature: str, rng: random.Random) -> dict[str, Any]:
         keys.setdefault("lora_dropout", 0.0)
     if feature == "unfrozen":
         first = rng.randint(LAYERS[model] // 2, LAYERS[model] - 2)
-        keys["unfrozen_parameters"] = [f"model.layers.{number}\\." for number in range(first, LAYERS[model])]
+        keys["unfrozen_parameters"] = [f"model.layers.{number}." for number in range(first, LAYERS[model])]
     if feature == "evaluation":
         keys["eval_batch_size"] = rng.choice([1, 2, 4, 8])
     keys.setdefault("gradient_checkpointing", rng.random() < 0.6)
@@ -108,13 +108,13 @@ def _draw_preference(feature: str, keys: dict[str, Any], rng: random.Random) -> 
 
 def main() -> None:
     """Print the cases."""
-    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    seed, count, versions = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or VERSIONS
     rng = random.Random(seed)
     cases: dict[str, Any] = {}
     for number in range(count):
         feature = list(FEATURES)[number % len(FEATURES)]
-        # the second round takes the versions the other way round, so that each feature meets both
-        version = VERSIONS[(number + number // len(FEATURES)) % 2]
+        # the second round begins with another version, so that each feature meets both
+        version = versions[(number + number // len(FEATURES)) % len(versions)]
         case = draw(feature, rng)
         name = f"{number:02d}_{feature}_{case['model']}@{version.split('.')[1]}"
         cases[name] = {**case, "axolotl": version}

@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
 import sys
 import traceback
 from pathlib import Path
 
 TRAINER = os.environ.get("TRAINER", "axolotl")
+OUT = os.dup(1)  # answers go here; what else is printed, goes to standard error
+os.set_inheritable(OUT, True)
 COMMON = (
     *("torch", "transformers", "datasets", "peft", "accelerate", "transformers.trainer", "trl"),
     *("transformers.models.llama.modeling_llama", "bitsandbytes"),
@@ -29,26 +32,39 @@ OWN = {
 
 
 def warm() -> None:
-    """Import what a run imports, as far as CUDA is left alone: a child of a process that touched it cannot use it."""
-    for name in (*COMMON, *OWN[TRAINER]):
-        if spoils(name):
-            print(f"{name} touches CUDA when imported: left to the runs", file=sys.stderr, flush=True)
-        else:
-            importlib.import_module(name)
-
-
-def spoils(name: str) -> bool:
-    """Whether importing this would keep children from using CUDA, tried in a child."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1] != 0
-    importlib.import_module(name)
+    """Import what a run imports; where that touches CUDA, which children could not use then, it is left to them."""
+    if os.environ.get("NOT_WARM"):
+        return
     import torch
 
-    grandchild = os.fork()
-    if grandchild == 0:
+    ask, found = torch.cuda.get_device_capability, _capability()
+    if found is not None:
+        torch.cuda.get_device_capability = lambda *_: found  # bitsandbytes asks when it is imported
+    for name in (*COMMON, *OWN[TRAINER]):
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # a run may do without it
+            print(f"{name} cannot be imported: {error}", file=sys.stderr, flush=True)
+    torch.cuda.get_device_capability = ask
+    child = os.fork()
+    if child == 0:
         os._exit(int(torch.cuda._is_in_bad_fork()))
-    os._exit(int(os.waitpid(grandchild, 0)[1] != 0))
+    if os.waitpid(child, 0)[1]:
+        print("an import touched CUDA: left to the runs", file=sys.stderr, flush=True)
+        os.environ["NOT_WARM"] = "1"
+        os.dup2(OUT, 1)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def _capability() -> tuple[int, int] | None:
+    """The card's compute capability, asked of the driver's tool."""
+    try:
+        asked = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+        text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+    major, minor = text.split(".")
+    return int(major), int(minor)
 
 
 def run(folder: Path) -> None:
@@ -113,7 +129,6 @@ def train(config: str) -> None:
 
 def main() -> None:
     """Serve folders until standard input ends."""
-    out = os.dup(1)
     os.dup2(2, 1)  # imports may print
     warm()
     for line in sys.stdin:
@@ -126,7 +141,7 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             run(Path(line.strip()))
-        os.write(out, f"{pid}\n".encode())
+        os.write(OUT, f"{pid}\n".encode())
 
 
 if __name__ == "__main__":

@@ -91,8 +91,9 @@ def finish() -> None:
 
 
 def _write_trace(path: str) -> None:
-    """Allocator events in few letters: [action, address, size, frames, time], frames by number."""
+    """Allocator events in few letters: [action, address, size, frames, time, stream], frames and streams by number."""
     frames: dict[str, int] = {}
+    streams: dict[int, int] = {}
     events = []
     for event in torch.cuda.memory._snapshot()["device_traces"][0]:
         text = ""
@@ -104,7 +105,8 @@ def _write_trace(path: str) -> None:
             ]
             text = " < ".join(places[:9])
         number = frames.setdefault(text, len(frames))
-        events.append([event["action"], event.get("addr", 0), event["size"], number, event["time_us"]])
+        stream = streams.setdefault(event.get("stream", 0), len(streams))
+        events.append([event["action"], event.get("addr", 0), event["size"], number, event["time_us"], stream])
     Path(path).write_text(json.dumps({"marks": MARKS, "frames": list(frames), "events": events}))
 
 

@@ -133,13 +133,19 @@ class TestExperts:
         next(p for p in parameters(MOE) if p.name.endswith(name)) for name in ("gate_up_proj", "down_proj")
     )
 
-    def test_all_matrices_of_a_layer_are_read_before_the_first_are_stacked(self):
+    def test_the_rest_of_a_layer_arrives_while_its_first_matrices_are_stacked(self):
+        """As recorded on an H200: the last expert's gate and up, then attention, lie behind the first stack."""
         t, _weights = loading(model=MOE)
         each = self.DOWN.numel // MOE.num_experts * 2
-        sizes = [size for size, _ in requests(t)]
-        start = sizes.index(each)
-        assert sizes[start : start + 3 * MOE.num_experts] == [each] * (3 * MOE.num_experts)
-        assert sizes[start + 3 * MOE.num_experts] == self.DOWN.numel * 2
+        found = requests(t)
+        start = [size for size, _ in found].index(each)
+        first = start + 3 * MOE.num_experts - 2
+        assert [size for size, _ in found[start:first]] == [each] * (first - start)
+        assert [size for size, _ in found[first : first + 3]] == [self.DOWN.numel * 2, each, each]
+        stacks = [at for at, (size, _) in enumerate(found) if size == self.GATE_UP.numel]
+        rest = [label for _, label in found[first + 3 : next(at for at in stacks if at > first)]]
+        assert any("q_proj" in label for label in rest)
+        assert all(".layers.0." in label for label in rest)
 
     def test_with_quantisation_one_weights_matrices_at_a_time(self):
         t, _weights = loading(QLORA, MOE)

@@ -6,6 +6,7 @@ import pytest
 
 from truth import BUNDLED, H200, cases
 from vramwise.allocator.unrolling import unroll
+from vramwise.ghost import checkpointing
 from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.sft import ghost_run
@@ -92,6 +93,30 @@ def test_what_came_back_goes_when_the_next_step_is_done(nested, held):
     assert [event.stream for event in t.events if event.action == Action.ALLOC][-1] == 1
     offload.close()
     assert live(t) == 0
+
+
+@pytest.mark.parametrize(("linger", "held"), [(True, 1), (False, 0)])
+def test_the_input_of_a_block_that_runs_again_goes_with_the_second_run(linger, held):
+    """Without reentry its second run alone keeps it; within reentry it lingers like everything else."""
+    t = Tape(Hardware())
+    offload = Offload(t, inputs_linger=linger)
+    node = Node(0, nothing)
+    node.saved = offload.pack(tuple(tensors(t, 1)), checkpointing._recompute)
+    node_of(offload, *tensors(t, 6))
+    back = offload.unpack(t, node)
+    offload.finished()  # nothing is on its way any longer
+    assert live(t) == 2 * KIB
+    del back
+    assert live(t) == held * 2 * KIB
+
+
+def test_what_is_still_on_its_way_is_no_sole_owner_of_its_memory():
+    """A gradient that a fused loss saved: another is added to it in a new block."""
+    t = Tape(Hardware())
+    offload = Offload(t)
+    first = node_of(offload, *tensors(t, 1))
+    (gone,) = offload.unpack(t, first)
+    assert gone.view
 
 
 def peak(layers=6, **changes) -> int:

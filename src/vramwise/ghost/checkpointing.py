@@ -62,6 +62,11 @@ def _saving_input(t: Tape, edges: tuple[Tensor, ...], x: Tensor) -> Node:
     return node
 
 
+def reruns(backward: Backward) -> bool:
+    """Whether this is the backward step of a whole block, which runs it again."""
+    return backward is _recompute
+
+
 class _Enough(Exception):  # noqa: N818 - not an error: recomputation has everything it needs
     """Everything that the first run saved has been made again."""
 

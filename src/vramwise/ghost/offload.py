@@ -5,7 +5,10 @@ After TRL's OffloadActivations (1.9 to 1.14), torchtune's before it. Host memory
 - copies take their time, so what is sent stays on the device until five more have been saved; saved once more in that
   time, it stays for good;
 - what comes back lies in the second stream's own pool, and goes when the step after the one that needed it is done.
-  Inside a reentrant checkpoint nobody counts steps: it stays until the checkpoint before has been run through.
+  Inside a reentrant checkpoint nobody counts steps: it stays until the checkpoint before has been run through;
+- the input of a block that runs again without reentry goes with what the second run keeps of it. It is marked as used
+  by the compute stream (`record_stream`), so its memory is of use again when the card has caught up with the host: up
+  to 1,024 launches later. This is not modelled: where memory is short, the allocator waits for it.
 
 Without one (`legacy`) all goes at once, and comes back in the compute stream's pool.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from vramwise.ghost.checkpointing import reruns
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.flash import takes_tokens_first
@@ -35,6 +39,7 @@ class _OnHost(NamedTuple):
     shape: tuple[int, ...]
     dtype: DType
     heads_first: bool
+    lingers: bool  # when it comes back
 
 
 class _Kept(NamedTuple):
@@ -49,7 +54,7 @@ class Offload:
 
     `weights_stay`: views of weights are kept apart from activations; otherwise the transposed view that a matrix
     product saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes.
-    `lingers`: what was brought back is kept for a while.
+    `lingers`: what was brought back is kept for a while. `inputs_linger`: so are inputs of blocks that run again.
     """
 
     def __init__(
@@ -60,11 +65,13 @@ class Offload:
         weights_stay: bool = False,
         in_flight: int = _IN_FLIGHT,
         lingers: bool = True,
+        inputs_linger: bool = True,
     ) -> None:
         self._t = t
         self._streams = streams
         self._in_flight = in_flight
         self._lingers = lingers
+        self._inputs_linger = inputs_linger
         self._weights_stay = weights_stay
         self._number = 0
         self._sent: dict[int, Tensor] = {}
@@ -100,7 +107,8 @@ class Offload:
             self._let_go(self._number - self._in_flight)
             self._sent[self._number] = without_node(tensor)
             self._track(key, self._number)
-        return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first)
+        lingers = self._lingers and (self._inputs_linger or not reruns(backward))
+        return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first, lingers)
 
     def _made_contiguous(self, tensor: Tensor, backward: Backward) -> Tensor:
         """A copy of what is not one piece of memory: transposed views, slices."""
@@ -152,7 +160,9 @@ class Offload:
         self._used = True
         self._untrack(item.number)
         if item.number in self._sent:
-            return self._sent[item.number]
+            sent = self._sent[item.number]
+            sent.view = True  # it is held here too: if it is a gradient, another cannot be added to it in place
+            return sent
         out = t.new(item.shape, item.dtype)
         out.heads_first = item.heads_first
         if t.work is not None:
@@ -160,7 +170,7 @@ class Offload:
             t.work.copy(out.numel * out.dtype.size, to_host=False)
         if self._streams:
             t.on_stream(out, _SIDE_STREAM)
-            if self._lingers:
+            if item.lingers:
                 self._back[item.number] = without_node(out)
         return out
 
@@ -184,7 +194,12 @@ def offload_of(t: Tape, run: RunSpec) -> Offload | None:
     """What takes everything that a micro-step saves, if the run has it; a full fine-tune tells weights apart."""
     if run.savings.activation_offloading not in ("stream", "legacy"):
         return None
-    return Offload(t, streams=run.savings.activation_offloading == "stream", weights_stay=run.adapter.kind is None)
+    return Offload(
+        t,
+        streams=run.savings.activation_offloading == "stream",
+        weights_stay=run.adapter.kind is None,
+        inputs_linger=run.savings.checkpointing_reentrant,
+    )
 
 
 def inputs_offload_of(t: Tape, run: RunSpec) -> Offload | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from vramwise.families.parts import Parameter as Described
@@ -21,28 +21,47 @@ def read_experts(t: Tape, weight: Described, dtype: DType) -> Matrices:
 
 
 def read_layer(t: Tape, weights: Sequence[Described], dtype: DType) -> Matrices:
-    """Read the matrices of all weights of a layer as they lie in the checkpoint: expert by expert."""
+    """Read the matrices of all weights of a layer as they lie in the checkpoint: expert by expert.
+
+    The last expert's are left to `read_last`, but for the first weight: it is merged as soon as its own are there.
+    """
     found: Matrices = {weight.name: [[] for _ in range(_sources(weight))] for weight in weights}
-    for _expert in range(weights[0].shape[0]):
-        for weight in weights:
-            for matrices in found[weight.name]:
-                matrices.append(Storage(t, _bytes(weight, dtype) // _sources(weight) // weight.shape[0]))
+    for _expert in range(weights[0].shape[0] - 1):
+        _read_expert(t, weights, found, dtype)
+    _read_expert(t, weights[:1], found, dtype)
     return found
 
 
-def merge_experts(t: Tape, weight: Described, lists: list[list[Storage]], dtype: DType) -> Storage:
+def read_last(t: Tape, weights: Sequence[Described], found: Matrices, dtype: DType) -> None:
+    """Read what `read_layer` left."""
+    _read_expert(t, weights[1:], found, dtype)
+
+
+def _read_expert(t: Tape, weights: Sequence[Described], found: Matrices, dtype: DType) -> None:
+    for weight in weights:
+        for matrices in found[weight.name]:
+            matrices.append(Storage(t, _bytes(weight, dtype) // _sources(weight) // weight.shape[0]))
+
+
+def merge_experts(
+    t: Tape, weight: Described, lists: list[list[Storage]], dtype: DType, meanwhile: Callable[[], None] | None = None
+) -> Storage:
     """Stack the matrices; gate and up are stacked apart and then laid side by side.
 
-    Each list of matrices goes when the next one is taken up, both stacks when their union is there.
+    Each list of matrices goes when the next one is taken up, from its last to its first, both stacks when their union
+    is there. `meanwhile`: brings what is read while the first list is stacked.
     """
     nbytes = _bytes(weight, dtype)
     sources = len(lists)
     stacks: list[Storage] = []
-    matrices: list[Storage] = []
     while lists:
         matrices = lists.pop(0)
         stacks.append(Storage(t, nbytes // sources))
-    del matrices
+        if meanwhile is not None:
+            meanwhile()
+            meanwhile = None
+        while matrices:
+            matrices.pop()
     return stacks.pop() if sources == 1 else Storage(t, nbytes)
 
 

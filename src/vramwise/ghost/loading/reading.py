@@ -8,12 +8,14 @@ beside their modules. Made: as a model built from its config does it.
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.facts.parameters import parameters
 from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
-from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_layer
+from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_last, read_layer
 from vramwise.ghost.loading.order import checkpoint_order, is_merged
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.rotary import rotary_buffers
@@ -51,22 +53,9 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     base = BY_NAME[run.precision.weights_dtype]
     if run.loading.expert_quantization is None and run.loading.warms_up:
         warm_up(t, weights, _bytes_on_card(weights, base))
-    experts: Matrices = {}
+    reader = _Reader(t, weights, trainable=trainable)
     for parameter in checkpoint_order(model):
-        t.mark("weights", parameter.name)
-        bits = bits_of(run, parameter)
-        arrived = _arrive(t, weights, parameter, base, experts)
-        if bits is None:
-            made = new_parameter(
-                t, weights, parameter.name, parameter.shape, base, trainable=trainable, arrived=arrived
-            )
-            weights.by_name[parameter.name] = made
-            del made
-        else:
-            _quantise(t, weights, parameter, base, bits, arrived)
-        del arrived
-        if bits is not None and parameter.kind == "experts":
-            t.empty_cache()
+        reader.take(parameter)
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
     if weights.block.scaled_embeddings == "inside":
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
@@ -74,22 +63,65 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
         t.empty_cache()
 
 
-def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, experts: Matrices) -> Storage | None:
-    """A weight that is on the card before it becomes a parameter: to be quantised, or put together of experts.
+class _Reader:
+    """Takes the weights as their tensors arrive.
 
-    Experts' matrices of a layer are read ahead, all of them; what is quantised while it is read is read one by one.
+    Four threads of transformers read ahead. Experts' matrices of a layer arrive one after the other; while those of its
+    first weight are stacked, the rest of the layer arrives, and lies between the stacks. What is quantised is read one
+    by one.
     """
-    model = weights.model
-    if is_merged(model, parameter):
-        if parameter.name not in experts:
-            ahead = [other for other in checkpoint_order(model) if other.layer == parameter.layer]
-            together = [other for other in ahead if is_merged(model, other)]
-            one_by_one = weights.run.loading.quantization is not None
-            experts |= read_experts(t, parameter, base) if one_by_one else read_layer(t, together, base)
-        return merge_experts(t, parameter, experts.pop(parameter.name), base)
-    if bits_of(weights.run, parameter) is not None and not _packed_in_checkpoint(weights):
-        return Storage(t, parameter.numel * base.size)
-    return None
+
+    def __init__(self, t: Tape, weights: Weights, *, trainable: bool) -> None:
+        self._t = t
+        self._weights = weights
+        self._base = BY_NAME[weights.run.precision.weights_dtype]
+        self._trainable = trainable
+        self._experts: Matrices = {}
+
+    def take(self, parameter: Described) -> None:
+        """Make a parameter, if it is not there yet."""
+        t, weights, name = self._t, self._weights, parameter.name
+        if name in weights.by_name or name in weights.quantised:
+            return
+        t.mark("weights", name)
+        bits = bits_of(weights.run, parameter)
+        arrived = self._arrive(parameter, quantised=bits is not None)
+        if bits is None:
+            weights.by_name[name] = new_parameter(
+                t, weights, name, parameter.shape, self._base, trainable=self._trainable, arrived=arrived
+            )
+            return
+        _quantise(t, weights, parameter, self._base, bits, arrived)
+        del arrived
+        if parameter.kind == "experts":
+            t.empty_cache()
+
+    def _arrive(self, parameter: Described, *, quantised: bool) -> Storage | None:
+        """A weight that is on the card before it becomes a parameter: to be quantised, or put together of experts."""
+        t, weights, base = self._t, self._weights, self._base
+        if is_merged(weights.model, parameter):
+            return self._merge(parameter)
+        if quantised and not _packed_in_checkpoint(weights):
+            return Storage(t, parameter.numel * base.size)
+        return None
+
+    def _merge(self, parameter: Described) -> Storage:
+        t, base, meanwhile = self._t, self._base, None
+        if self._weights.run.loading.quantization is not None:
+            self._experts = read_experts(t, parameter, base)
+        elif parameter.name not in self._experts:
+            layer = [other for other in checkpoint_order(self._weights.model) if other.layer == parameter.layer]
+            together = [other for other in layer if is_merged(self._weights.model, other)]
+            self._experts = read_layer(t, together, base)
+            meanwhile = partial(self._read_on, layer, together)
+        return merge_experts(t, parameter, self._experts.pop(parameter.name), base, meanwhile)
+
+    def _read_on(self, layer: list[Described], together: list[Described]) -> None:
+        """The rest of a layer."""
+        read_last(self._t, together, self._experts, self._base)
+        for other in layer:
+            if other not in together:
+                self.take(other)
 
 
 def _packed_in_checkpoint(weights: Weights) -> bool:

@@ -44,7 +44,7 @@ IMPORTED = (
 )
 RISKY = ("liger_kernel.transformers", "bitsandbytes")
 MARKED, PROFILED = 6, 7
-LONGEST_S, LAST_CASE_S = 45, 14
+LONGEST_S, LAST_CASE_S = 70, 14
 SMALL_TOKENS, SMALL_TURNS = 16, 6
 # Sizes of a rehearsal on a processor.
 REHEARSED = {"num_hidden_layers": 2, "vocab_size": 6400, "hidden_size": 64, "intermediate_size": 128}
@@ -212,13 +212,13 @@ def _on_card(row: Any) -> bool:
 
 def child(name: str, case: dict[str, Any], folder: Path, turn: str, detailed: bool) -> None:
     """One script, in this process."""
-    import torch
-    from transformers import Trainer
-
     os.setsid()
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    import torch
+    from transformers import Trainer
+
     os.chdir(WORK / "models")
     began = time.perf_counter()
     row: dict[str, Any] = {"name": name, "torch": torch.__version__, **case}

@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from math import exp
 from pathlib import Path
@@ -37,6 +37,9 @@ from vramwise.variants.speed.timed_step import StepWork, list_step  # noqa: E402
 RUNS = HERE.parent / "tests" / "data" / "truth"
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "speed_accuracy.json"
 CALIBRATION = "calibration"
+HOST_COSTS = tuple(
+    field.name for field in fields(Efficiency) if field.name.startswith("host_") and field.name != "host_update"
+)
 # Attention goes by the sample of an average token, not by the average sample: lengths of the made-up data are
 # log-normal with a deviation of 0.9.
 _LONGER = exp(0.9**2)
@@ -54,9 +57,13 @@ class Case:
     seconds: float
     kernels: tuple[tuple[str, int, float], ...]  # of one step: name, launches, microseconds
     foretold: float | None = None  # seconds that were said before anything of the kind had been measured
+    host: float = 1.0  # so many times what a host takes that has nothing else to do
 
     def predicted(self, costs: Efficiency) -> float:
         """Seconds of a step."""
+        if self.host != 1.0:
+            slower = {name: getattr(costs, name) * self.host for name in HOST_COSTS}
+            costs = replace(costs, **slower)
         total = sum(count for _, count in self.work)
         found = [(priced(work, self.micro_steps, self.rates, costs).seconds, count) for work, count in self.work]
         return sum(seconds * count for seconds, count in found) / total

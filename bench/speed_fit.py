@@ -35,7 +35,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "attention_backward": (0.1, 0.9),
     "cudnn": (0.8, 2.5),
     "cut_loss": (0.05, 0.9),
-    "stream": (0.2, 1.3),
+    "stream": (0.2, 0.95),
     "strided": (0.1, 1.0),
     "triton": (0.2, 1.0),
     "dequantise": (0.1, 1.0),
@@ -54,8 +54,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "host_function": (5e-6, 300e-6),
     "host_line": (20e-6, 800e-6),
     "host_sync": (5e-6, 500e-6),
-    "host_micro_step": (0.2e-3, 30e-3),
+    "host_micro_step": (0.2e-3, 10e-3),
     "host_step": (0.2e-3, 60e-3),
+    "host_tensor": (2e-6, 30e-6),
 }
 # What was measured of the same things by themselves, or is usual: constants stay near it unless the runs say otherwise.
 ALONE: Mapping[str, float] = {
@@ -70,8 +71,9 @@ ALONE: Mapping[str, float] = {
     "host_function": 40e-6,
     "host_line": 120e-6,
     "host_sync": 30e-6,
-    "host_micro_step": 3e-3,
+    "host_micro_step": 1e-3,
     "host_step": 5e-3,
+    "host_tensor": 10e-6,
 }
 _NEAR = 0.03  # how much a constant that is e times another counts, beside runs that are e times off
 ON_CARD = (
@@ -80,6 +82,7 @@ ON_CARD = (
 )
 ON_HOST = tuple(ALONE)
 _FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}
+_FAMILY |= {"blockwise": "optimizer"}
 _FAMILY |= {"from host": "copies"}
 # Words in the names of kernels that say which family they are of; the first that fits.
 _WORDS = (

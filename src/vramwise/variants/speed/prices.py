@@ -57,11 +57,13 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
     elif family in _COMPUTING:
         share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
         computed = kernel.flops / (rates.flops(kernel.dtype) * share)
+    elif family == "blockwise":
+        computed = kernel.flops / (rates.multiprocessors * costs.blockwise)
     return kernel.count * costs.kernel + max(streamed, computed)
 
 
 def _share_of_memory(family: str, costs: Efficiency) -> float:
-    return float(getattr(costs, family, costs.stream))
+    return float(costs.optimizer if family == "blockwise" else getattr(costs, family, costs.stream))
 
 
 def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:

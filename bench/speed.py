@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from math import exp
 from pathlib import Path
@@ -36,7 +36,13 @@ from vramwise.variants.speed.timed_step import StepWork, list_step  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "speed_accuracy.json"
+EFFICIENCY = RECORD.with_name("efficiency.json")
 CALIBRATION = "calibration"
+HOST_COSTS = tuple(
+    field.name for field in fields(Efficiency) if field.name.startswith("host_") and field.name != "host_update"
+)
+# Runs that trained one at a time while others loaded beside them, which slowed their host.
+SHARED_HOST = ("speed-calibration.jsonl", "speed-contact.jsonl")
 # Attention goes by the sample of an average token, not by the average sample: lengths of the made-up data are
 # log-normal with a deviation of 0.9.
 _LONGER = exp(0.9**2)
@@ -54,9 +60,13 @@ class Case:
     seconds: float
     kernels: tuple[tuple[str, int, float], ...]  # of one step: name, launches, microseconds
     foretold: float | None = None  # seconds that were said before anything of the kind had been measured
+    host: float = 1.0  # so many times what a host takes that has nothing else to do
 
     def predicted(self, costs: Efficiency) -> float:
         """Seconds of a step."""
+        if self.host != 1.0:
+            slower = {name: getattr(costs, name) * self.host for name in HOST_COSTS}
+            costs = replace(costs, **slower)
         total = sum(count for _, count in self.work)
         found = [(priced(work, self.micro_steps, self.rates, costs).seconds, count) for work, count in self.work]
         return sum(seconds * count for seconds, count in found) / total
@@ -95,16 +105,30 @@ def case_of(row: dict[str, Any], sample: int | None) -> Case:
     return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold)
 
 
+def slowed_host() -> float:
+    """How many times longer the host took in those runs."""
+    return float(json.loads(EFFICIENCY.read_text())["slowed_host"])
+
+
+def _case(row: dict[str, Any], sample: int | None) -> Case:
+    if "script" not in row:
+        return case_of(row, sample)
+    from script_speed import case_of as of_script  # it builds on this module
+
+    return of_script(row["name"], row)
+
+
 def cases(files: Sequence[Path], only: str = "") -> list[Case]:
     """The runs that were timed."""
     found: list[Case] = []
     for file in files or sorted(RUNS.glob("speed-*.jsonl")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         sample = tokens_a_sample(rows)
+        host = slowed_host() if file.name in SHARED_HOST else 1.0
         for row in rows:
             if row.get("step_seconds") and only in row["name"]:
                 try:
-                    found.append(case_of(row, sample))
+                    found.append(replace(_case(row, sample), host=host))
                 except VramwiseError as error:
                     print(f"{row['name']}: not predicted: {error}")
     return found
@@ -155,7 +179,7 @@ def left_out(found: Sequence[Case], costs: Efficiency) -> None:
     costs = replace(costs, **ALONE)  # nothing of what the runs left out have taught
     for workload in sorted({case.workload for case in found} - {CALIBRATION}):
         others = [case for case in found if case.workload != workload]
-        report([case for case in found if case.workload == workload], fit(others, costs))
+        report([case for case in found if case.workload == workload], fit(others, costs, (slowed_host(),))[0])
 
 
 def record(found: Sequence[Case]) -> None:
@@ -183,8 +207,9 @@ def main() -> None:
     if arguments.fit:
         from speed_fit import fit, write
 
-        costs = fit(found, costs)
-        write(costs, len(found))
+        costs, host = fit(found, costs)
+        write(costs, len(found), host)
+        found = [replace(case, host=host if case.host != 1.0 else 1.0) for case in found]
     report(found, costs)
     if arguments.record:
         record(found)

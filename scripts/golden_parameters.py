@@ -2,7 +2,8 @@
 
 Needs torch and transformers; the tests that read the file do not. Models are built on the meta device, without weights.
 
-    python scripts/golden_parameters.py
+    python scripts/golden_parameters.py          # everything
+    python scripts/golden_parameters.py --new    # adds the lines that are missing
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _WRITTEN_OUT = (
     "glm4v_text", "mllama_text_model", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "deepseek_v2", "deepseek_v3",
     "glm4_moe_lite", "glm_moe_dsa", "mistral4", "falcon_h1", "granitemoehybrid", "nemotron_h", "jamba", "lfm2",
     "lfm2_moe", "llama4_text", "gemma4_text", "gemma4_unified_text", "gemma3n_text", "afmoe", "kimi_linear", "dbrx",
-    "mpt",
+    "mpt", "gptj", "minimax_m2", "paddleocr_vl_text", "paddleocr_vl",
     # no class in transformers: their code is on the hub
-    "kimi_k2", "mimo",
+    "kimi_k2", "mimo", "bailing_moe", "bailing_moe_v2",
 )  # fmt: skip
 # What cannot be built here: its vision tower needs timm.
 NOT_BUILT = ("gemma3n",)
@@ -194,6 +195,10 @@ def _other_cases() -> Iterable[dict[str, Any]]:
     yield {"model_type": "afmoe", **_SIX, **_EXPERTS, "num_dense_layers": 2}
     mpt = {"d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "vocab_size": 100}
     yield {"model_type": "mpt", **mpt}
+    gptj = {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 100, "n_positions": 128, "rotary_dim": 8}
+    yield {"model_type": "gptj", **gptj}
+    yield {"model_type": "minimax_m2", **_FIVE, "num_local_experts": 4, "num_experts_per_tok": 2}
+    yield {"model_type": "nemotron", **_SMALL, "attention_bias": True, "mlp_bias": True}
     attention = {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 500000.0}
     mixture = {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2}
     yield {"model_type": "dbrx", **mpt, "attn_config": attention, "ffn_config": mixture}
@@ -221,6 +226,8 @@ def _more_multimodal_cases() -> Iterable[dict[str, Any]]:
     yield model("glm46v", text("glm4v_text"), vision_config={"model_type": "glm4v_vision", **newer, "image_size": 56})
     sides = {"image_size": [56, 56], "patch_size": [14, 14]}
     yield model("internvl", text("qwen3"), vision_config={"model_type": "internvl_vision", **tower, **sides})
+    paddle = {"model_type": "paddleocr_vl_vision", **tower, **square}
+    yield model("paddleocr_vl", text("paddleocr_vl_text", tie_word_embeddings=False), vision_config=paddle)
     smol = {"model_type": "smolvlm_vision", **tower, **square}
     yield model("smolvlm", text("llama"), vision_config=smol, scale_factor=2)
     siglip = {"model_type": "siglip2_vision_model", **tower, "num_patches": 64, "patch_size": 14}
@@ -309,20 +316,35 @@ def _entry(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"count": sum(prod(shape) for _, shape in shapes), "tensors": len(shapes), "digest": digest(shapes)}
 
 
+def _known_lines() -> tuple[str, dict[str, str]]:
+    """The release that the file was made with, and its lines by their config or id."""
+    stored = json.loads(GOLDEN.read_text())
+    rows = [*stored["small"], *stored["real"]]
+    return stored["transformers"], {json.dumps(row.get("config", row.get("id"))): json.dumps(row) for row in rows}
+
+
 def main() -> None:
-    """Build every case and write the file."""
+    """Build every case and write the file; with --new only cases that it does not have."""
     import transformers
 
     from vramwise.facts.models import catalogue_shapes
     from vramwise.files import write_new
 
     transformers.utils.logging.set_verbosity_error()
+    made_with, known = transformers.__version__, dict[str, str]()
+    if "--new" in sys.argv:
+        before, known = _known_lines()
+        made_with = before if made_with in before else f"{before}, new lines {made_with}"
+
+    def line(key: str, value: Any, config: Mapping[str, Any]) -> str:
+        return known.get(json.dumps(value)) or json.dumps({key: value, **_entry(config)})
+
     small = [config if "text_config" in config else {**config, **_TOKENS} for config in small_cases()]
-    lines = [json.dumps({"config": config, **_entry(config)}) for config in small]
+    lines = [line("config", config, config) for config in small]
     shapes = [shape for shape in catalogue_shapes() if can_be_built(shape["config"])]
-    real = [json.dumps({"id": shape["ids"][0], **_entry(shape["config"])}) for shape in shapes]
+    real = [line("id", shape["ids"][0], shape["config"]) for shape in shapes]
     text = (
-        f'{{\n"transformers": "{transformers.__version__}",\n"small": [\n'
+        f'{{\n"transformers": "{made_with}",\n"small": [\n'
         + ",\n".join(lines)
         + '\n],\n"real": [\n'
         + ",\n".join(real)

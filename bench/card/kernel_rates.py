@@ -1,6 +1,6 @@
 """Rates of single kernels on a card: products, attention, streams, dequantising, optimizers, copies, launches.
 
-python kernel_rates.py OUT.json          (needs torch with CUDA; bitsandbytes where it is there)
+python kernel_rates.py OUT.json [PART ...]     (needs torch with CUDA; bitsandbytes where it is there)
 """
 
 from __future__ import annotations
@@ -213,6 +213,8 @@ def launches() -> None:
 
 if __name__ == "__main__":
     for part in (launches, products, attention, streams, dequantise, optimizers, copies):
+        if sys.argv[2:] and part.__name__ not in sys.argv[2:]:
+            continue
         try:
             part()
         except Exception as error:

@@ -20,6 +20,9 @@ from vramwise.facts.models import by_name, find_model
         ("me/DeepSeek-R1-Distill-Qwen-7B-tuned", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"),
         ("me/qwen2.5-coder-7b-lora", "Qwen/Qwen2.5-Coder-7B"),
         ("C:\\models\\Llama-2-7b-mine", "meta-llama/Llama-2-7b-hf"),
+        ("me/phi-4-bnb-nf4", "microsoft/phi-4"),
+        ("deepseek-ai/DeepSeek-V3-0324-BF16", "deepseek-ai/DeepSeek-V3-0324"),
+        ("alignment-handbook/zephyr-7b-sft-full", "HuggingFaceH4/zephyr-7b-beta"),
     ],
 )
 def test_a_name_is_taken_for_what_it_says(name, known):
@@ -38,6 +41,8 @@ def test_how_the_checkpoint_is_stored_is_in_the_name():
     assert find_model("x/Meta-Llama-3.1-8B-Instruct-AWQ").checkpoint_quantization == "awq"
     assert find_model("x/Mistral-7B-mine-GPTQ").checkpoint_quantization == "gptq"
     assert find_model("x/Qwen3-8B-mine-bnb-4bit").checkpoint_quantization == "bitsandbytes_4bit"
+    assert find_model("x/phi-4-bnb-nf4").checkpoint_quantization == "bitsandbytes_4bit"
+    assert find_model("x/phi-4-bf16").checkpoint_quantization is None
 
 
 def test_different_shapes_are_refused_with_the_candidates():

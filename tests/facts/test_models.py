@@ -202,7 +202,7 @@ class TestUnknown:
         [
             ("meta-llama/Lama-3.2-1B", "meta-llama/Llama-3.2-1B"),
             ("mistralai/Mistra-7b-v01", "mistralai/Mistral-7B-v0.1"),
-            ("someone/phi-4", "microsoft/phi-4"),
+            ("someone/phi-4x", "microsoft/phi-4"),
         ],
     )
     def test_suggests_near_ids(self, written, meant):

@@ -8,7 +8,7 @@ import pytest
 from vramwise.errors import VramwiseError
 from vramwise.facts.lora_targets import ALL_LINEAR, linear_leaf_names, lora_targets
 from vramwise.facts.model_config import model_from_config
-from vramwise.facts.models import catalogue_shapes, from_catalogue
+from vramwise.facts.models import catalogue_shapes, find_model, from_catalogue
 from vramwise.facts.parameters import linear_modules, parameter_count, parameters
 from vramwise.families import all_families
 
@@ -51,7 +51,7 @@ def test_real_models_equal_transformers(case):
 
 
 # timm is needed for the one's vision tower, code on the hub for the other
-NOT_BUILT = ("gemma3n", "mimo")
+NOT_BUILT = ("gemma3n", "mimo", "bailing_moe")
 
 
 def test_every_catalogue_shape_is_in_the_golden_file():
@@ -64,8 +64,15 @@ def test_every_family_is_checked():
         return model_from_config(config, name="", source="").family
 
     every = {family.name for family in all_families()}
-    assert every == {family(case["config"]) for case in GOLDEN["small"]}
+    assert every - {"bailing"} == {family(case["config"]) for case in GOLDEN["small"]}
     assert every >= {family(shape["config"]) for shape in catalogue_shapes()}
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"), [("inclusionAI/Ling-lite-1.5", 16.8), ("inclusionAI/Ling-mini-2.0", 16.3)]
+)
+def test_a_family_whose_code_is_on_the_hub_has_as_many_parameters_as_its_card_says(name, billions):
+    assert parameter_count(find_model(name)) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
 def test_tied_embeddings_appear_once():

@@ -235,6 +235,13 @@ def test_every_card_with_rates_is_a_card():
         assert found.multiprocessors is None or rates_of(found) is not None
 
 
+def test_every_line_of_rates_names_its_source():
+    from vramwise.bundled import bundled_json
+
+    stored = bundled_json("facts/rates.json")
+    assert {row[-1] for row in stored["cards"].values()} == set(stored["sources"])
+
+
 FSDP = "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
 
 

@@ -79,3 +79,35 @@ def test_products_one_after_the_other_are_slower_than_on_a_rested_card():
     product.dims, product.dtype, product.flops = (1, 8192, 8192, 8192), "bf16", 2.0 * 8192**3
     rested = on_card(product, rates, replace(costs, sustained=1.0)) - costs.kernel
     assert rested / (on_card(product, rates, costs) - costs.kernel) == pytest.approx(costs.sustained)
+
+
+def step_work(extra):
+    opened = subject_of_text(BASE + extra, make_target(gpu="h200"))
+    return list_step(opened.run, opened.model, BatchShape(1, 512, padded=False))
+
+
+def test_bitsandbytes_waits_for_the_card_after_every_parameter():
+    opened = subject_of_text(BASE.replace("adamw_torch_fused", "adamw_8bit") + "bf16: true\n", make_target(gpu="h200"))
+    update = list_step(opened.run, opened.model, BatchShape(1, 512, padded=False)).update
+    syncs = sum((kernel.family == "sync") * stretch.times for stretch in update for kernel in stretch.kernels)
+    assert syncs == 2 * LAYERS * LINEAR
+
+
+def test_8_bit_states_cost_by_element_and_not_by_byte():
+    costs, rates = efficiency(), rates_of(find_gpu("h200"))
+    kernel = Kernel("blockwise", 6e9, 4e9, "library", 0)
+    kernel.flops = 1e9
+    assert on_card(kernel, rates, costs) == pytest.approx(1e9 / (132 * costs.blockwise), rel=0.01)
+    assert on_card(kernel, rates, costs) > 4 * 10e9 / rates.memory
+
+
+def test_a_kernel_with_few_blocks_does_not_get_the_whole_memory_rate():
+    costs, rates = efficiency(), rates_of(find_gpu("h200"))
+    many, few = (Kernel("triton", 1e9, 1e9, "triton", 0) for _ in range(2))
+    few.blocks = 16
+    assert on_card(few, rates, costs) > 1.5 * on_card(many, rates, costs)
+
+
+def test_the_trainer_goes_through_every_tensor_adapters_included():
+    base = 2 + LAYERS * (LINEAR + 2)  # the embedding, which is tied, the last norm; norms of each layer
+    assert step_work("bf16: true\n").tensors == base + 2 * LAYERS * LINEAR

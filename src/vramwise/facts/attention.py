@@ -49,7 +49,9 @@ def uses_flash_library(implementation: str) -> bool:
 
 
 # Attention sinks and the like, which torch's kernel has no word for.
-_NO_SDPA = frozenset({"gpt_oss", "deepseek_v4", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "hy_v4", "mpt"})
+_NO_SDPA = frozenset(
+    {"gpt_oss", "deepseek_v4", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "hy_v4", "mpt", "gptj"}
+)
 # sdpa has no soft cap of the scores and drops it without warning: not the function of eager or FlashAttention
 _CAPPED = frozenset({"gemma2", "vaultgemma"})
 _NO_FLASH = frozenset(

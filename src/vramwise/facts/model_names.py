@@ -20,7 +20,23 @@ _DATE = re.compile(r"\d{4,}")
 _SILENT = frozenset(
     (
         *("meta", "hf", "instruct", "chat", "base", "it", "pt", "sft", "dpo", "orpo", "kto", "reasoning", "thinking"),
-        *("bnb", "awq", "gptq", "gguf", "fp", "bf", "int", "nf", "quant", "quantized", "think", "preview", "final"),
+        *(
+            "bnb",
+            "awq",
+            "gptq",
+            "gguf",
+            "fp",
+            "bf",
+            "int",
+            "nf",
+            "quant",
+            "quantized",
+            "think",
+            "preview",
+            "final",
+            "beta",
+            "full",
+        ),
         *("merged", "lora", "qlora", "finetune", "finetuned", "tuned", "ft", "model", "checkpoint", "latest", "hub"),
     )
 )
@@ -29,6 +45,15 @@ _SIZES = frozenset(("mini", "medium", "nemo"))
 _QUANTISED = {"awq": "awq", "gptq": "gptq"} | dict.fromkeys(("bnb", "4bit", "nf4"), "bitsandbytes_4bit")
 # Folders that a training run makes: their own name says nothing, the one above may.
 _LOOK_UP = 3
+
+
+# How names of copies end, and how those are stored; None: as the original.
+_ENDINGS = {
+    **dict.fromkeys(("-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-nf4", "-bnb-nf4-bf16", "-4bit"), "bitsandbytes_4bit"),
+    **dict.fromkeys(("-bf16", "-fp16", "-dequantized"), None),
+    "-awq": "awq",
+    "-gptq": "gptq",
+}
 
 
 class Taken(NamedTuple):
@@ -42,6 +67,12 @@ class Unclear(NamedTuple):
     """Known models of different shapes that the name could mean."""
 
     candidates: tuple[str, ...]
+
+
+def stored_as(name: str) -> tuple[str, str | None]:
+    """The name without the longest ending that says how a copy is stored, and what that says."""
+    ending = max((ending for ending in _ENDINGS if name.endswith(ending)), key=len, default="")
+    return name.removesuffix(ending), _ENDINGS.get(ending)
 
 
 def words(name: str) -> tuple[str, ...]:

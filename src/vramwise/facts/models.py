@@ -22,7 +22,7 @@ from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import describes, model_from_config
-from vramwise.facts.model_names import Unclear, carried
+from vramwise.facts.model_names import Taken, Unclear, carried, stored_as
 from vramwise.types import ModelSpec
 
 _LONGEST_REVISION = 4096
@@ -66,7 +66,9 @@ def _ours(path: Path) -> bool:
 
 def by_name(name: str) -> ModelSpec | None:
     """The known model whose shape this name carries; None where it carries none. Refused where it could be several."""
-    found = carried(name, ((known, _dimensions(shape)) for shape in catalogue_shapes() for known in shape["ids"]))
+    found = _copied(name) or carried(
+        name, ((known, _dimensions(shape)) for shape in catalogue_shapes() for known in shape["ids"])
+    )
     if found is None:
         return None
     if isinstance(found, Unclear):
@@ -176,6 +178,19 @@ def _mirrored(name: str) -> tuple[Mapping[str, Any], str | None] | None:
     ending = next((ending for ending in _IN_4_BITS if plain.endswith(ending)), "")
     found = _by_last_part().get(plain.removesuffix(ending))
     return None if found is None else (found, "bitsandbytes_4bit" if ending else None)
+
+
+def _copied(name: str) -> Taken | None:
+    """A known model under another owner, whose name says at its end how the copy is stored."""
+    plain, method = stored_as(name.strip().rstrip("/").rpartition("/")[2].lower())
+    found = [known for known in _originals() if known.rpartition("/")[2].lower() == plain]
+    return Taken(found[0], method) if len({id(_catalogue()[known.lower()][0]) for known in found}) == 1 else None
+
+
+@cache
+def _originals() -> tuple[str, ...]:
+    """Ids that are no copies."""
+    return tuple(known for shape in catalogue_shapes() for known in shape["ids"] if not known.startswith(_MIRROR))
 
 
 @cache

@@ -45,14 +45,15 @@ class Efficiency:
     Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
     (the others). `sustained`: what is left of a rested card's rate when large products follow one another, which power
     limits. `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
-    transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
-    kernel takes on the card besides its work.
+    transpose or widen. `blockwise`: elements a second that one multiprocessor updates with 8-bit states. `cached`: how
+    much faster kernels stream what the last-level cache holds. `kernel`: what every kernel takes on the card besides
+    its work.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
     an autograd function written in Python; `host_line`: a line of a log, written and flushed; `host_sync`: asking the
-    card for a number, besides the wait;
-    `host_micro_step`, `host_step`: for each of those.
+    card for a number, besides the wait; `host_micro_step`, `host_step`: for each of those; `host_tensor`: for each
+    parameter in every micro-step, after which the Trainer goes through all of them to count operations.
     """
 
     product: float
@@ -66,6 +67,7 @@ class Efficiency:
     triton: float
     dequantise: float
     optimizer: float
+    blockwise: float
     scatter: float
     cached: float
     pcie: float
@@ -84,6 +86,7 @@ class Efficiency:
     host_sync: float
     host_micro_step: float
     host_step: float
+    host_tensor: float
     host_update: float  # parameters a second that the host's processors step
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.families.base import Block
+from vramwise.families.mixtures import shared_experts
 from vramwise.families.parts import (
     Parameter,
     Parts,
@@ -27,6 +28,18 @@ def apertus(model: ModelSpec, block: Block, sparse: bool) -> Parts:
     yield from mlp(model)
     yield Parameter("mlp.act_fn.alpha_p", (1,), "other")
     yield Parameter("mlp.act_fn.alpha_n", (1,), "other")
+    yield from norms(model, block)
+
+
+def bailing(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+    """Fused q, k and v; experts beside shared ones."""
+    qkv, out = block.attention
+    yield from linear(qkv, model.hidden_size, query_size(model) + 2 * key_size(model), model.qkv_bias)
+    if model.qk_norm != "none":
+        for name in block.head_norms:
+            yield from norm(f"attention.{name}", model, block, model.head_dim)
+    yield from linear(out, query_size(model), model.hidden_size, model.attention_out_bias)
+    yield from shared_experts(model) if sparse else mlp(model)
     yield from norms(model, block)
 
 
@@ -58,6 +71,15 @@ def gpt2(model: ModelSpec, block: Block, sparse: bool) -> Parts:
     yield from norms(model, block, second)
     yield from conv1d(f"mlp.{up}", hidden, inner)
     yield from conv1d(f"mlp.{down}", inner, hidden)
+
+
+def gptj(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+    """One norm, keys and values before queries."""
+    query, key, value, out = block.attention
+    yield from norms(model, block)
+    for name in (key, value, query, out):
+        yield from linear(name, model.hidden_size, model.hidden_size, False)
+    yield from two_matrices(model, block)
 
 
 def gpt_neox(model: ModelSpec, block: Block, sparse: bool) -> Parts:

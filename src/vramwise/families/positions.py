@@ -1,4 +1,4 @@
-"""Layers that are not turned by rotary positions, as several families settle them."""
+"""What rotary positions turn: which layers and how much of a head, as several families settle it."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def as_listed(fields: Fields, found: Found) -> Found:
         return {"nope_layers": tuple(layer for layer, has in enumerate(rotary[:layers]) if not has)}
     every = fields.integer("no_rope_layer_interval")
     return {"nope_layers": tuple(layer for layer in range(layers) if (layer + 1) % every == 0)}
+
+
+def by_rotary_dim(fields: Fields, found: Found) -> Found:
+    """The file says how many dimensions of a head are turned, not which part of it."""
+    turned = fields.optional_integer("rotary_dim")
+    return {} if turned is None else {"rotary_fraction": min(1.0, turned / found["head_dim"])}

@@ -12,10 +12,12 @@ class Kernel:
     autograd's nodes; `calls`, modules and hooks; `functions`, autograd's functions that are written in Python;
     `lines`, lines of its log.
     `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
+    `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough.
     """
 
     __slots__ = (
         "about",
+        "blocks",
         "by",
         "calls",
         "count",
@@ -43,6 +45,7 @@ class Kernel:
         self.flops = 0.0
         self.count = 1.0
         self.about = ""
+        self.blocks = 0
         self.cudnn = False
         self.ops = 0
         self.calls = 0

@@ -19,6 +19,8 @@ from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
 _TOKENS = 256
 # What the entropy of a slice saves: the exponentials, both factors of their product, the mask.
 _SAVED_BY_ENTROPY = 4
+# Kernels on a number or a label for each token: which are valid, which of the likeliest are right, and their sums.
+_SMALL_OF_ACCURACY = 8
 
 
 def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
@@ -69,10 +71,18 @@ def _logits(t: Tape, rows: Tensor, weight: Parameter, *, in_fp32: bool) -> Tenso
 
 
 def _entropy(t: Tape, log_probs: Tensor) -> None:
-    """Only for the log: its graph is gone before backward, but recomputation runs up to what it saved last."""
+    """Only for the log: its graph is gone before backward, but recomputation runs up to what it saved last.
+
+    The likeliest token is looked for, too: another pass over the logits.
+    """
     exponentials = t.like(log_probs)
     product = t.like(log_probs)
     sums = t.new((log_probs.shape[0],), FP32)
+    if t.work is not None:
+        t.work.reads(product, exponentials, log_probs)
+        t.work.reads(sums, product)
+        t.work.stream(log_probs.numel * log_probs.dtype.size, 0, "strided")
+        t.work.stream(0, 0, count=_SMALL_OF_ACCURACY)
     del product
     if t.grad_enabled and log_probs.node is not None:
         t.node(_never, (), (None,) * _SAVED_BY_ENTROPY)

@@ -233,9 +233,11 @@ class Work:
 
         return launched
 
-    def sync(self) -> None:
+    def sync(self) -> Kernel:
         """The host waits until the device has done everything."""
-        self._add("sync", 0, 0).count = 0
+        kernel = self._add("sync", 0, 0)
+        kernel.count = 0
+        return kernel
 
     def asked(self, times: int, small: int) -> None:
         """The host asks the card for a number, so many times, each after some small kernels."""

@@ -71,7 +71,11 @@ def _list_one(work: Work, name: str, elements: int, parameter: Parameter) -> Non
     if "8bit" in name or "bnb" in name or name.startswith("paged"):
         wide = "8bit" not in name or is_embedding(parameter)
         states = elements * (1 if "lion" in name else 2) * (4 if wide else 1)
-        _about(work.stream(2 * nbytes + states, nbytes + states, "optimizer"), parameter).by = "library"
+        kernel = _about(work.stream(2 * nbytes + states, nbytes + states, "optimizer"), parameter)
+        kernel.by = "library"
+        if not wide:
+            kernel.family, kernel.flops = "blockwise", elements  # states are looked up in tables, element by element
+        _about(work.sync(), parameter, 0)  # after every parameter
     elif name in ("adamw_torch", "adamw_hf", "adamw", "adam", "rmsprop", "adagrad"):
         launches = _FOREACH_LAUNCHES * _launches(elements)
         kernel = _many(work, _FOREACH_READ * nbytes, _FOREACH_WRITTEN * nbytes, launches)

@@ -162,18 +162,27 @@ def fused_linear_loss(
 
 
 def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, trained: bool, wants: bool) -> None:
-    """The kernels of each chunk: logits, the loss over them, and the products that give the gradients."""
+    """The kernels of each chunk: logits, the loss over them, and the products that give the gradients.
+
+    The loss has a block of threads for each row. The weight's gradient is added up in the weight's type.
+    """
     (rows, width), vocabulary = hidden.shape, weight.shape[0]
     step = piece_of(rows, chunk_rows(rows, width, vocabulary))
+    wider = weight.numel * (weight.dtype.size - low.size)
     for start in range(0, rows, step):
         count = min(step, rows - start)
-        work.product(None, count, vocabulary, width, dtype=low)
         logits = count * vocabulary * low.size
-        work.stream(2 * logits, logits, "triton").by = "triton"
+        work.product(None, count, vocabulary, width, dtype=low).read -= logits
+        loss = work.stream(2 * logits, logits, "triton")
+        loss.by, loss.blocks = "triton", count
         if wants:
-            work.product(None, count, width, vocabulary, dtype=low)
+            part = count * width * low.size
+            work.product(None, count, width, vocabulary, dtype=low).read -= part
+            work.stream(part, part)  # into its place
         if wants and trained:
-            work.product(None, vocabulary, width, count, dtype=low)
+            summed = work.product(None, vocabulary, width, count, dtype=low)
+            summed.read += wider
+            summed.written += wider
 
 
 def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> Tensor | None:
@@ -210,6 +219,7 @@ def _logits_chunk(t: Tape, count: int, weight: Tensor, low: DType, outer: DType)
     logits = t.new((count, weight.shape[0]), low)
     if t.work is not None:
         t.work.no_kernel(logits)
+        t.work.reads(copied, weight)
     t.workspace()
     del rows, copied
     return logits

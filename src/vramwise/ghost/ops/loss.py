@@ -10,18 +10,27 @@ from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 _UNSORTED_TOKENS = 3072
 _PART_ROWS = 10
 _SCAN_BYTES = 1279
+# A row of a softmax that is larger than this does not fit a block's shared memory, and is read again for every pass:
+# for the largest value, the sum and the result; backward for the sum and the result.
+_ROW_IN_SHARED_MEMORY = 200 * 1024
 
 
 def _log_softmax_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     out = t.like(grad)
     if t.work is not None:
-        t.work.reads(out, grad, grad)
+        t.work.reads(out, *(grad,) * (4 if _leaves_shared_memory(grad) else 2))
     return (out,)
+
+
+def _leaves_shared_memory(x: Tensor) -> bool:
+    return x.shape[-1] * x.dtype.size > _ROW_IN_SHARED_MEMORY
 
 
 def log_softmax(t: Tape, x: Tensor) -> Tensor:
     """`log_softmax(x, -1)`: saves its result."""
     out = t.like(x)
+    if t.work is not None and _leaves_shared_memory(x):
+        t.work.reads(out, x, x, x)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_log_softmax_backward, (x,), (without_node(out),))
     return out

@@ -12,6 +12,10 @@ _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (32,
 # A long inner dimension can be split among multiprocessors, in pieces of at least this.
 _SPLITS, _SHORTEST = (1, 2, 4, 8, 16), 512
 
+# A multiprocessor by itself moves so many times its share of the memory's rate: what it can have under way at once,
+# some 64 KiB, against a latency of 0.7 us.
+_ALONE = 2.5
+
 # Families whose rate is a share of the tensor cores', and those that move bytes.
 _COMPUTING = {"attention forward", "attention backward", "cut loss"}
 TRANSFERS = {"to host", "from host", "gather", "reduce"}
@@ -43,6 +47,9 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
     streamed = moved / (rates.memory * _share_of_memory(family, costs))
     if moved < rates.cache_bytes:
         streamed /= costs.cached
+    if kernel.blocks:
+        rounds = -(-kernel.blocks // rates.multiprocessors)
+        streamed = max(streamed, rounds * moved / kernel.blocks * rates.multiprocessors / (rates.memory * _ALONE))
     computed = 0.0
     if family in ("product", "grouped product") and kernel.flops:
         share = busy_share(*kernel.dims, rates.multiprocessors)
@@ -50,11 +57,13 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
     elif family in _COMPUTING:
         share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
         computed = kernel.flops / (rates.flops(kernel.dtype) * share)
+    elif family == "blockwise":
+        computed = kernel.flops / (rates.multiprocessors * costs.blockwise)
     return kernel.count * costs.kernel + max(streamed, computed)
 
 
 def _share_of_memory(family: str, costs: Efficiency) -> float:
-    return float(getattr(costs, family, costs.stream))
+    return float(costs.optimizer if family == "blockwise" else getattr(costs, family, costs.stream))
 
 
 def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:

@@ -97,7 +97,7 @@ def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) ->
     for position, stretches in enumerate(work.micro_steps):
         before = queues.now
         turns = 1 + (between if position == min(1, len(work.micro_steps) - 1) else 0)
-        queues.host_works(costs.host_micro_step)
+        queues.host_works(costs.host_micro_step + work.tensors * costs.host_tensor)
         queues.run(stretches, turns)
         queues.drain()
         queues.later((queues.now - before) * (turns - 1))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
+from vramwise.facts.parameters import parameters
 from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.kernel import Kernel
@@ -36,10 +37,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """The stretches of a step: its micro-steps (the first, one of those between, the last) and the update."""
+    """The stretches of a step: its micro-steps (the first, one of those between, the last) and the update.
+
+    `tensors`: of the model's parameters, adapters included.
+    """
 
     micro_steps: tuple[tuple[Stretch, ...], ...]
     update: tuple[Stretch, ...]
+    tensors: int
 
     @property
     def kernels(self) -> int:
@@ -98,7 +103,7 @@ def _listed(asked: Asked) -> StepWork:
     finally:
         if collecting:
             gc.enable()
-    found = _in_stretches(t, few)
+    found = _in_stretches(t, few, len(parameters(model)) + _added(run, t, few))
     if sums and wanted > _MICRO_STEPS:
         first, last = found.micro_steps
         found = replace(found, micro_steps=(first, tuple([_unsummed(stretch) for stretch in last]), last))
@@ -110,13 +115,24 @@ def _unsummed(stretch: Stretch) -> Stretch:
     return replace(stretch, kernels=[kernel for kernel in stretch.kernels if kernel.family != "reduce"])
 
 
-def _in_stretches(t: WorkTape, few: Shallow) -> StepWork:
+def _added(run: RunSpec, t: WorkTape, few: Shallow) -> int:
+    """The adapter's tensors: what is trained beside the model's own parameters."""
+    if run.adapter.kind is None:
+        return 0
+    update = next(position for position, name, _ in t.work.phases if name == "clip")
+    trained = _stretches(t, few, update, len(t.work.kernels))
+    own = {parameter.name for parameter in parameters(few.model)}
+    found = {kernel.about: stretch.times for stretch in trained for kernel in stretch.kernels if kernel.about}
+    return sum([times for name, times in found.items() if name not in own])
+
+
+def _in_stretches(t: WorkTape, few: Shallow, tensors: int) -> StepWork:
     phases = t.work.phases
     starts = [position for position, name, _ in phases if name == "forward"][1:]
     update = next(position for position, name, _ in phases if name == "clip")
     ends = [*starts[1:], update]
     micro = tuple([_stretches(t, few, start, end) for start, end in zip(starts, ends, strict=True)])
-    return StepWork(micro_steps=micro, update=_stretches(t, few, update, len(t.work.kernels)))
+    return StepWork(micro_steps=micro, update=_stretches(t, few, update, len(t.work.kernels)), tensors=tensors)
 
 
 def _stretches(t: WorkTape, few: Shallow, start: int, end: int) -> tuple[Stretch, ...]:

@@ -22,6 +22,7 @@ from vramwise.ghost.ops.room_loss import free_budget, room_loss
 from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
+from vramwise.ghost.sharding.fsdp_blocks import LoneHead
 from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
@@ -169,7 +170,9 @@ class SlicedLoss:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a slice of tokens at a time")
         softcap, scaled = self.stock.softcap, self.stock.scaled
-        return sliced_loss(t, hidden, weight, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
+        whole = head.full_tensor(t) if isinstance(head, LoneHead) else None
+        loss = sliced_loss(t, hidden, weight, whole, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled)
+        return loss, None
 
 
 class RowsLoss:

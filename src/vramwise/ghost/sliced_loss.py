@@ -21,8 +21,13 @@ _TOKENS = 256
 _SAVED_BY_ENTROPY = 4
 
 
-def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
-    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known."""
+def sliced_loss(
+    t: Tape, hidden: Tensor, weight: Parameter, whole: Tensor | None, *, in_fp32: bool, softcap: bool, scaled: bool
+) -> Tensor:
+    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
+
+    `whole`: the head's weight where it was gathered for this; slices hold it until their backward is done.
+    """
     rows, tokens, width = hidden.shape
     count = rows * (tokens - 1)
     labelled = count if t.labelled is None else max(1, min(t.labelled, count))
@@ -32,19 +37,27 @@ def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, so
     labels, valid = t.new((count,), INT64), t.new((count,), BOOL)
     order = t.new((count,), INT64)
     flat = indexed(t, flat, (count, width))
-    head = partial(_slice, weight=weight, target=labels, in_fp32=in_fp32, softcap=softcap, scaled=scaled)
+    head = partial(_slice, weight=weight, whole=whole, target=labels, in_fp32=in_fp32, softcap=softcap, scaled=scaled)
     total: Tensor | None = None
     for start in range(0, labelled, _TOKENS):
         part = sliced(t, flat, (min(_TOKENS, count - start), width))
         loss = non_reentrant(t, head, part)
         total = add_scalar(t, loss) if total is None else _sum(t, total, loss)
     assert total is not None
-    del labels, valid, order, flat
+    del labels, valid, order, flat, whole, head
     return scale(t, total)
 
 
 def _slice(
-    t: Tape, rows: Tensor, *, weight: Parameter, target: Tensor, in_fp32: bool, softcap: bool, scaled: bool
+    t: Tape,
+    rows: Tensor,
+    *,
+    weight: Parameter,
+    whole: Tensor | None,
+    target: Tensor,
+    in_fp32: bool,
+    softcap: bool,
+    scaled: bool,
 ) -> Tensor:
     logits = _logits(t, rows, weight, in_fp32=in_fp32)
     if scaled:

@@ -14,20 +14,15 @@ from vramwise.ghost.ops.elementwise import add_scalar, cast, result_activation, 
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.shape import contiguous, indexed, narrow, sliced, transpose_last, view
-from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 _TOKENS = 256
 # What the entropy of a slice saves: the exponentials, both factors of their product, the mask.
 _SAVED_BY_ENTROPY = 4
 
 
-def sliced_loss(
-    t: Tape, hidden: Tensor, weight: Parameter, whole: Tensor | None, *, in_fp32: bool, softcap: bool, scaled: bool
-) -> Tensor:
-    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
-
-    `whole`: the head's weight where it was gathered for this; slices hold it until their backward is done.
-    """
+def sliced_loss(t: Tape, hidden: Tensor, weight: Tensor, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
+    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known."""
     rows, tokens, width = hidden.shape
     count = rows * (tokens - 1)
     labelled = count if t.labelled is None else max(1, min(t.labelled, count))
@@ -37,27 +32,19 @@ def sliced_loss(
     labels, valid = t.new((count,), INT64), t.new((count,), BOOL)
     order = t.new((count,), INT64)
     flat = indexed(t, flat, (count, width))
-    head = partial(_slice, weight=weight, whole=whole, target=labels, in_fp32=in_fp32, softcap=softcap, scaled=scaled)
+    head = partial(_slice, weight=weight, target=labels, in_fp32=in_fp32, softcap=softcap, scaled=scaled)
     total: Tensor | None = None
     for start in range(0, labelled, _TOKENS):
         part = sliced(t, flat, (min(_TOKENS, count - start), width))
         loss = non_reentrant(t, head, part)
         total = add_scalar(t, loss) if total is None else _sum(t, total, loss)
     assert total is not None
-    del labels, valid, order, flat, whole, head
+    del labels, valid, order, flat, weight, head
     return scale(t, total)
 
 
 def _slice(
-    t: Tape,
-    rows: Tensor,
-    *,
-    weight: Parameter,
-    whole: Tensor | None,
-    target: Tensor,
-    in_fp32: bool,
-    softcap: bool,
-    scaled: bool,
+    t: Tape, rows: Tensor, *, weight: Tensor, target: Tensor, in_fp32: bool, softcap: bool, scaled: bool
 ) -> Tensor:
     logits = _logits(t, rows, weight, in_fp32=in_fp32)
     if scaled:
@@ -70,7 +57,7 @@ def _slice(
     return loss
 
 
-def _logits(t: Tape, rows: Tensor, weight: Parameter, *, in_fp32: bool) -> Tensor:
+def _logits(t: Tape, rows: Tensor, weight: Tensor, *, in_fp32: bool) -> Tensor:
     """In fp32; where both operands were made fp32, the product is still autocast's."""
     if in_fp32:
         return linear(t, to_float(t, rows), transpose_last(t, to_float(t, weight)), transposed=True)

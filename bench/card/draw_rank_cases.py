@@ -124,6 +124,8 @@ FITTED_FSDP = {
 FITTED_ZERO = {**CHECKPOINTED, "micro_batch_size": 2, "gradient_accumulation_steps": 4}  # and Axolotl's zero2.json
 OFFLOADED = {"offload_param": {"device": "cpu", "pin_memory": False}}
 MOE = "OlmoeDecoderLayer"
+# Axolotl's kernels refuse this family's attention
+MOE_LORA = {**LORA, "lora_qkv_kernel": False, "lora_o_kernel": False, "lora_mlp_kernel": False}
 CASES = dict(
     [
         trl("fsdp2_lora_ram", "llama8b8", 2, TRL_LORA, accelerate=launched(2)),
@@ -142,7 +144,7 @@ CASES = dict(
         factory("fsdp2_lora", "llama8b8", 2, FACTORY_LORA, accelerate=launched(2)),
         axolotl("hsdp_full", "llama1b", 4, {**sharded(), **CHECKPOINTED, "dp_shard_size": 2, "dp_replicate_size": 2}),
         axolotl("fsdp2_full", "qwen3_4b9", 4, {**sharded("Qwen3DecoderLayer"), **CHECKPOINTED, **PACKED}),
-        axolotl("fsdp2_lora_moe", "olmoe4", 2, {**LORA, **sharded(MOE), **CHECKPOINTED}),
+        axolotl("fsdp2_lora_moe", "olmoe4", 2, {**MOE_LORA, **sharded(MOE), **CHECKPOINTED}),
         axolotl("ddp_qlora", "llama8b8", 2, {**QLORA, **CHECKPOINTED}, cuda="gloo"),
         axolotl("fsdp2_lora_ram", "llama8b8", 2, {**LORA, **sharded(cpu_ram_efficient_loading=True), **CHECKPOINTED}),
         trl("zero2_full", "llama1b", 2, {"dtype": "bfloat16"}, zero=zero(2)),
@@ -154,7 +156,7 @@ CASES = dict(
         trl("fsdp2_lora_eval", "llama1b", 2, {**TRL_LORA, **TRL_EVALUATED}, accelerate=launched(2)),
         factory("zero3_full", "llama1b", 2, FACTORY_FULL, zero=zero(3)),
         factory("ddp_full", "qwen25_05b", 2, FACTORY_FULL, cuda="gloo"),
-        axolotl("zero2_lora_moe", "olmoe4", 2, {**LORA, **CHECKPOINTED}, zero=zero(2)),
+        axolotl("zero2_lora_moe", "olmoe4", 2, {**MOE_LORA, **CHECKPOINTED}, zero=zero(2)),
         axolotl("zero1_full", "llama1b", 4, CHECKPOINTED, zero=zero(1)),
         trl("zero3_full", "llama1b", 4, {"dtype": "bfloat16"}, zero=zero(3)),
         axolotl("fsdp2_full_dpo", "qwen25_05b", 2, {**sharded("Qwen2DecoderLayer"), **CHECKPOINTED, "rl": "dpo"}),

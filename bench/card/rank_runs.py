@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=520)
     parser.add_argument("--only", default="")
+    parser.add_argument("--beside", type=Path, help="while this file is there, others use the card: two slots")
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
@@ -157,9 +158,8 @@ def main() -> None:
     port = FIRST_PORT
     while todo or running:
         busy = sum(cases[name]["world"] for name in running)
-        while (
-            todo and busy + cases[todo[0]]["world"] <= arguments.slots and time.time() - began < arguments.seconds - 60
-        ):
+        slots = 2 if arguments.beside and arguments.beside.exists() else arguments.slots
+        while todo and busy + cases[todo[0]]["world"] <= slots and time.time() - began < arguments.seconds - 60:
             name, port = todo.pop(0), port + 1
             case = cases[name]
             server = servers[case["trainer"], case.get("alloc", "expandable_segments:True")]

@@ -28,6 +28,7 @@ _NO_SAY = frozenset(
         # what follows from the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
+        "adapters_as_base",
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),

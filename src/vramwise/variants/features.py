@@ -21,6 +21,7 @@ _NO_SAY = frozenset(
         *("eval_sample_packing", "eval_scheduled", "eval_on_start", "precision_by_card", "use_rslora"),
         *("lora_target_linear", "upcasts_embeddings_at_load", "gradient_checkpointing", "checkpointing_reentrant"),
         *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "fsdp_widens", "sync_each_batch"),
+        "host_weights_wide",
         *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),

@@ -49,7 +49,10 @@ def _fullest(row: dict[str, Any]) -> dict[str, Any]:
         {**rank, "widths": [{"padded": "attention_mask" in batch, **batch} for batch in rank["widths"]]}
         for rank in row["ranks"]
     ]
-    return {**row, **max(ranks, key=lambda rank: max(step[2] for step in rank["steps"]))}
+    fullest = max(ranks, key=lambda rank: max(step[2] for step in rank["steps"]))
+    # a trainer may reset the peaks while it loads
+    peaks = ("load_peak_allocated_mib", "load_overall_allocated_mib")
+    return {**row, **fullest, peaks[0]: max(fullest.get(name, 0) for name in peaks)}
 
 
 def subject_of(row: dict[str, Any], folder: Path) -> Subject:

@@ -13,6 +13,7 @@ PACKED = {"sample_packing": True, "attn_implementation": "flash_attention_2"}
 EVALUATED = {"val_set_size": 0.1, "eval_steps": 2, "eval_batch_size": 2}
 TRL_LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear", "dtype": "bfloat16"}
 TRL_ROWS = {"max_length": 1024, "per_device_train_batch_size": 2, "max_steps": 4, "optim": "adamw_torch_fused"}
+TRL_EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 2}
 FACTORY_LORA = {"finetuning_type": "lora", "lora_rank": 16, "lora_target": "all", "bf16": True}
 FACTORY_FULL = {"finetuning_type": "full", "bf16": True}
 FACTORY_ROWS = {"cutoff_len": 1024, "per_device_train_batch_size": 2, "max_steps": 4, "optim": "adamw_torch_fused"}
@@ -107,8 +108,24 @@ def factory(name: str, model: str, world: int, config: dict[str, Any], **more: A
     }
 
 
+# what `fit --gpu 2x18GB --allow fsdp` and `fit --gpu 2x24GB --allow zero` wrote for a full fine-tune, micro-batch 2
+FITTED_FSDP = {
+    "fsdp_version": 2,
+    "fsdp_config": {
+        "offload_params": False,
+        "cpu_ram_efficient_loading": True,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "state_dict_type": "FULL_STATE_DICT",
+        "reshard_after_forward": True,
+    },
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 8,
+}
+FITTED_ZERO = {**CHECKPOINTED, "micro_batch_size": 2, "gradient_accumulation_steps": 4}  # and Axolotl's zero2.json
 OFFLOADED = {"offload_param": {"device": "cpu", "pin_memory": False}}
 MOE = "OlmoeDecoderLayer"
+# Axolotl's kernels refuse this family's attention
+MOE_LORA = {**LORA, "lora_qkv_kernel": False, "lora_o_kernel": False, "lora_mlp_kernel": False}
 CASES = dict(
     [
         trl("fsdp2_lora_ram", "llama8b8", 2, TRL_LORA, accelerate=launched(2)),
@@ -127,19 +144,23 @@ CASES = dict(
         factory("fsdp2_lora", "llama8b8", 2, FACTORY_LORA, accelerate=launched(2)),
         axolotl("hsdp_full", "llama1b", 4, {**sharded(), **CHECKPOINTED, "dp_shard_size": 2, "dp_replicate_size": 2}),
         axolotl("fsdp2_full", "qwen3_4b9", 4, {**sharded("Qwen3DecoderLayer"), **CHECKPOINTED, **PACKED}),
-        axolotl("fsdp2_lora_moe", "olmoe4", 2, {**LORA, **sharded(MOE), **CHECKPOINTED}),
+        axolotl("fsdp2_lora_moe", "olmoe4", 2, {**MOE_LORA, **sharded(MOE), **CHECKPOINTED}),
         axolotl("ddp_qlora", "llama8b8", 2, {**QLORA, **CHECKPOINTED}, cuda="gloo"),
         axolotl("fsdp2_lora_ram", "llama8b8", 2, {**LORA, **sharded(cpu_ram_efficient_loading=True), **CHECKPOINTED}),
         trl("zero2_full", "llama1b", 2, {"dtype": "bfloat16"}, zero=zero(2)),
         trl("ddp_full", "qwen25_05b", 2, {"dtype": "bfloat16"}, cuda="gloo"),
         trl("fsdp2_dpo_lora", "llama1b", 2, TRL_LORA, method="dpo", accelerate=launched(2)),
         trl("ddp_qlora", "llama8b8", 2, {**TRL_LORA, "load_in_4bit": True}, cuda="gloo"),
+        axolotl("fitted_fsdp2", "llama1b", 2, FITTED_FSDP),
+        factory("fsdp2_full", "qwen25_05b", 2, FACTORY_FULL, accelerate=launched(2, "Qwen2DecoderLayer")),
+        trl("fsdp2_lora_eval", "llama1b", 2, {**TRL_LORA, **TRL_EVALUATED}, accelerate=launched(2)),
         factory("zero3_full", "llama1b", 2, FACTORY_FULL, zero=zero(3)),
         factory("ddp_full", "qwen25_05b", 2, FACTORY_FULL, cuda="gloo"),
-        axolotl("zero2_lora_moe", "olmoe4", 2, {**LORA, **CHECKPOINTED}, zero=zero(2)),
+        axolotl("zero2_lora_moe", "olmoe4", 2, {**MOE_LORA, **CHECKPOINTED}, zero=zero(2)),
         axolotl("zero1_full", "llama1b", 4, CHECKPOINTED, zero=zero(1)),
         trl("zero3_full", "llama1b", 4, {"dtype": "bfloat16"}, zero=zero(3)),
         axolotl("fsdp2_full_dpo", "qwen25_05b", 2, {**sharded("Qwen2DecoderLayer"), **CHECKPOINTED, "rl": "dpo"}),
+        axolotl("fitted_zero2", "qwen25_15b", 2, FITTED_ZERO, zero=zero(2, offload_optimizer={"device": "cpu"})),
     ]
 )
 

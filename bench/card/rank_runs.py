@@ -5,32 +5,37 @@
 A case: `name: {"trainer": "axolotl" | "trl" | "llamafactory", "method": "sft", "world": 2, "model": ..., "config": {},
 "zero": {}, "accelerate": {}, "cuda": "fake" | "gloo"}`. `zero`: DeepSpeed's file; `accelerate`: the file that
 `accelerate launch` is given. Models, data and configs are those of `axolotl_runs.py`, ranks those of `rank_start.py`.
-Environment: SITES names a folder with `0.21.0` (Axolotl and TRL) and `llamafactory` (laid over the first).
+The first rank's allocator events go to OUT_DIR/traces.tar.
+Environment: SITES names a folder with `axolotl-0.21` (Axolotl and TRL), `llamafactory` (laid over the first) and `shim`
+(stand-ins that Axolotl imports).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import lzma
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import axolotl_runs as runs
 
-BASE = "0.21.0"
+BASE = "axolotl-0.21"
+LAYERS = {"axolotl": (BASE, "shim"), "trl": (BASE,), "llamafactory": ("llamafactory", BASE)}
 LONGEST_RUN_S = 110
 FIRST_PORT = 29600
 
 
 def environment(trainer: str, alloc: str) -> dict[str, str]:
     """What a rank sees, before it is told which one it is."""
-    sites = [runs.SITES / BASE] if trainer != "llamafactory" else [runs.SITES / trainer, runs.SITES / BASE]
     made = runs.environment(BASE, alloc, trainer)
-    path = ":".join(str(folder) for folder in (*sites, runs.HERE))
+    path = ":".join(str(folder) for folder in (*(runs.SITES / layer for layer in LAYERS[trainer]), runs.HERE))
     quiet = {
         "DS_BUILD_OPS": "0",
         "DS_SKIP_CUDA_CHECK": "1",
@@ -72,7 +77,7 @@ def start(name: str, case: dict[str, Any], server: Server, port: int) -> list[tu
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yml").write_text(json.dumps(config_of(name, case, folder)))
         (folder / "method").write_text(case.get("method", "sft"))
-        (folder / "trace").write_text("")
+        (folder / "trace").write_text("" if rank else "1")
         env = {
             "RANK": str(rank),
             "WORLD_SIZE": str(case["world"]),
@@ -116,6 +121,16 @@ def row_of(name: str, case: dict[str, Any], folders: list[Path], seconds: float)
     return row
 
 
+def keep_trace(folder: Path, archive: Path, name: str) -> None:
+    """The first rank's allocator events, compressed, as one more file of the archive."""
+    if (folder / "trace.json").exists():
+        with tarfile.open(archive, "a") as file:
+            packed = lzma.compress((folder / "trace.json").read_bytes(), preset=1)
+            entry = tarfile.TarInfo(f"{name}.json.xz")
+            entry.size = len(packed)
+            file.addfile(entry, io.BytesIO(packed))
+
+
 def main() -> None:
     """Run the cases, as many ranks at once as allowed, until done or out of time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,6 +139,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=520)
     parser.add_argument("--only", default="")
+    parser.add_argument("--beside", type=Path, help="while this file is there, others use the card: two slots")
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
@@ -142,9 +158,8 @@ def main() -> None:
     port = FIRST_PORT
     while todo or running:
         busy = sum(cases[name]["world"] for name in running)
-        while (
-            todo and busy + cases[todo[0]]["world"] <= arguments.slots and time.time() - began < arguments.seconds - 60
-        ):
+        slots = 2 if arguments.beside and arguments.beside.exists() else arguments.slots
+        while todo and busy + cases[todo[0]]["world"] <= slots and time.time() - began < arguments.seconds - 60:
             name, port = todo.pop(0), port + 1
             case = cases[name]
             server = servers[case["trainer"], case.get("alloc", "expandable_segments:True")]
@@ -164,6 +179,7 @@ def main() -> None:
                 if not (folder / "rc").exists():
                     subprocess.run(["kill", "-9", str(pid)], check=False)
             del running[name]
+            keep_trace(ranks[0][1], arguments.out / "traces.tar", name)
             row = row_of(name, cases[name], [folder for _, folder in ranks], time.time() - started)
             subprocess.run(["rm", "-rf", str(runs.WORK / "out" / name)], check=False)  # weights would fill the disk
             with (arguments.out / "results.jsonl").open("a") as file:

@@ -84,10 +84,10 @@ def start(config: Path, name: str, log: Path, *words: str) -> subprocess.Popen[b
         return subprocess.Popen(line, env=env, stdout=file, stderr=file, start_new_session=True)
 
 
-def ended(process: subprocess.Popen[bytes]) -> int:
+def ended(process: subprocess.Popen[bytes], deadline: float) -> int:
     """Its exit code; everything of it is ended where it takes too long."""
     try:
-        return process.wait(LONGEST_RUN_S)
+        return process.wait(max(1, min(LONGEST_RUN_S, deadline - time.time())))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return -9
@@ -116,11 +116,11 @@ def outcome(name: str, what: str, folder: Path, code: int) -> dict[str, Any]:
     return row
 
 
-def kill_rank(number: int, folder: Path) -> bool:
+def kill_rank(number: int, folder: Path, deadline: float) -> bool:
     """SIGKILL to the worker with that rank, once the second checkpoint is there."""
-    for _ in range(LONGEST_RUN_S * 4):
-        if (folder / "out" / "checkpoint-2").exists():
-            break
+    while not (folder / "out" / "checkpoint-2").exists():
+        if time.time() > deadline:
+            return False
         time.sleep(0.25)
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -134,31 +134,37 @@ def kill_rank(number: int, folder: Path) -> bool:
     return False
 
 
-def case(name: str, out: Path) -> None:
-    """All runs of a case, one after the other."""
-    rows = []
-    free = runs.WORK / "train_ranks" / name / "free"
-    config = write(free, name)
-    rows.append(outcome(name, "free", free, ended(start(config, name, free / "log", "--force"))))
-    peaks = rows[0].get("ranks") or []
-    if peaks:
-        limit = f"{int(0.85 * max(peak[1] for peak in peaks) / MIB)}MiB"
-        limited = runs.WORK / "train_ranks" / name / "limited"
-        config = write(limited, name)
-        words = ("--force", "--memory-limit", limit)
-        rows.append(outcome(name, f"limit {limit}", limited, ended(start(config, name, limited / "log", *words))))
-    if name == "ddp":
-        killed = runs.WORK / "train_ranks" / name / "killed"
-        config = write(killed, name)
-        process = start(config, name, killed / "log", "--force")
-        hit = kill_rank(1, killed)
-        rows.append(outcome(name, f"rank 1 killed: {hit}", killed, ended(process)))
-        words = ("--force", "--resume")
-        rows.append(outcome(name, "resumed", killed, ended(start(config, name, killed / "log", *words))))
-    with (out / "train_ranks.jsonl").open("a") as file:
-        for row in rows:
+class Case:
+    """All runs of a case, one after the other; each is written down as soon as it has ended."""
+
+    def __init__(self, name: str, out: Path, deadline: float) -> None:
+        self.name = name
+        self.out = out
+        self.deadline = deadline
+
+    def run(self) -> None:
+        """Free, under a limit, and killed."""
+        peaks = self._once("free", "free").get("ranks") or []
+        if peaks:
+            limit = f"{int(0.85 * max(peak[1] for peak in peaks) / MIB)}MiB"
+            self._once("limited", f"limit {limit}", "--memory-limit", limit)
+        if self.name == "ddp":
+            self._once("killed", "rank 1 killed", kills=True)
+            self._once("killed", "resumed", "--resume")
+
+    def _once(self, place: str, what: str, *words: str, kills: bool = False) -> dict[str, Any]:
+        if time.time() > self.deadline - 20:
+            return {}
+        folder = runs.WORK / "train_ranks" / self.name / place
+        config = write(folder, self.name)
+        process = start(config, self.name, folder / "log", "--force", *words)
+        if kills:
+            what += f": {kill_rank(1, folder, self.deadline)}"
+        row = outcome(self.name, what, folder, ended(process, self.deadline))
+        with (self.out / "train_ranks.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-            print(row["name"], row["what"], row["code"], row.get("losses"), flush=True)
+        print(row["name"], row["what"], row["code"], row.get("losses"), flush=True)
+        return row
 
 
 def main() -> None:
@@ -166,14 +172,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=300)
     arguments = parser.parse_args()
+    deadline = time.time() + arguments.seconds
     runs.WORK.mkdir(exist_ok=True)
     runs.data()
     wanted = [name for name in CASES if arguments.only in name]
     code = f"import axolotl_runs; axolotl_runs.make({sorted({CASES[name][1] for name in wanted})!r})"
     subprocess.run([sys.executable, "-c", code], env=environment("axolotl", ""), cwd=HERE, check=True)
     with ThreadPoolExecutor(len(wanted)) as pool:
-        for _ in pool.map(lambda name: case(name, arguments.out), wanted):
+        for _ in pool.map(lambda name: Case(name, arguments.out, deadline).run(), wanted):
             pass
 
 

@@ -22,6 +22,7 @@ from vramwise.ghost.ops.room_loss import free_budget, room_loss
 from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
+from vramwise.ghost.sharding.fsdp_blocks import LoneHead
 from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
@@ -151,8 +152,14 @@ class TiledLoss:
         if weight is None:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a tile at a time")
-        log_probs = tiled_log_probs(t, labelled(t, hidden), weight)
+        read = _read(t, head, weight)
+        log_probs = tiled_log_probs(t, labelled(t, hidden), read)
         return scale(t, summed(t, log_probs)), None
+
+
+def _read(t: Tape, head: Projection, weight: Parameter) -> Tensor:
+    """The weight of a head that a loss reads and never calls: a unit by itself is not gathered then."""
+    return head.full_tensor(t) if isinstance(head, LoneHead) else weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,8 @@ class SlicedLoss:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a slice of tokens at a time")
         softcap, scaled = self.stock.softcap, self.stock.scaled
-        return sliced_loss(t, hidden, weight, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
+        read = _read(t, head, weight)
+        return sliced_loss(t, hidden, read, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
 
 
 class RowsLoss:

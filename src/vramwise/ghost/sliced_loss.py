@@ -14,7 +14,7 @@ from vramwise.ghost.ops.elementwise import add_scalar, cast, result_activation, 
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.shape import contiguous, indexed, narrow, sliced, transpose_last, view
-from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 _TOKENS = 256
 # What the entropy of a slice saves: the exponentials, both factors of their product, the mask.
@@ -23,7 +23,7 @@ _SAVED_BY_ENTROPY = 4
 _SMALL_OF_ACCURACY = 8
 
 
-def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
+def sliced_loss(t: Tape, hidden: Tensor, weight: Tensor, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
     """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
 
     Rows of one token have none, and their only slice is empty.
@@ -44,12 +44,12 @@ def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, so
         loss = non_reentrant(t, head, part)
         total = add_scalar(t, loss) if total is None else _sum(t, total, loss)
     assert total is not None
-    del labels, valid, order, flat
+    del labels, valid, order, flat, weight, head
     return scale(t, total)
 
 
 def _slice(
-    t: Tape, rows: Tensor, *, weight: Parameter, target: Tensor, in_fp32: bool, softcap: bool, scaled: bool
+    t: Tape, rows: Tensor, *, weight: Tensor, target: Tensor, in_fp32: bool, softcap: bool, scaled: bool
 ) -> Tensor:
     logits = _logits(t, rows, weight, in_fp32=in_fp32)
     if scaled:
@@ -62,7 +62,7 @@ def _slice(
     return loss
 
 
-def _logits(t: Tape, rows: Tensor, weight: Parameter, *, in_fp32: bool) -> Tensor:
+def _logits(t: Tape, rows: Tensor, weight: Tensor, *, in_fp32: bool) -> Tensor:
     """In fp32; where both operands were made fp32, the product is still autocast's."""
     if in_fp32:
         return linear(t, to_float(t, rows), transpose_last(t, to_float(t, weight)), transposed=True)

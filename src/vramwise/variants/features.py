@@ -21,6 +21,7 @@ _NO_SAY = frozenset(
         *("eval_sample_packing", "eval_scheduled", "eval_on_start", "precision_by_card", "use_rslora"),
         *("lora_target_linear", "upcasts_embeddings_at_load", "gradient_checkpointing", "checkpointing_reentrant"),
         *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "fsdp_widens", "sync_each_batch"),
+        "host_weights_wide",
         *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
@@ -28,6 +29,7 @@ _NO_SAY = frozenset(
         # what follows from the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
+        "adapters_as_base",
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),

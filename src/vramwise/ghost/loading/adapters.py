@@ -11,6 +11,7 @@ from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.types import RunSpec
 
 Planned = dict[str, LoraTarget]
 
@@ -18,7 +19,7 @@ Planned = dict[str, LoraTarget]
 def add_adapters(t: Tape, weights: Weights) -> None:
     """Around a base that is on the card: all matrices in the base's type first, then one after the other to fp32."""
     run = weights.run
-    base = BY_NAME[run.precision.weights_dtype]
+    base, kept = BY_NAME[run.precision.weights_dtype], adapter_dtype(run)
     targets = list(planned_adapters(weights).values())
     first: list[Parameter] = []
     for target in targets:
@@ -27,14 +28,14 @@ def add_adapters(t: Tape, weights: Weights) -> None:
             t.mark("weights", name)
             if letter == "magnitude":
                 _weight_norm(t, target, base)
-            if base is FP32:  # nothing is left to cast
-                first.append(new_parameter(t, weights, name, shape, FP32, trainable=True))
+            if base is kept:  # nothing is left to cast
+                first.append(new_parameter(t, weights, name, shape, kept, trainable=True))
             else:
                 first.append(Parameter(t, name, shape, base, trainable=False))
-    for position in range(len(first) if base is not FP32 else 0):
+    for position in range(len(first) if base is not kept else 0):
         made = first[position]
         t.mark("weights", made.name)
-        wide = new_parameter(t, weights, made.name, made.shape, FP32, trainable=True)
+        wide = new_parameter(t, weights, made.name, made.shape, kept, trainable=True)
         del made
         first[position] = wide
         del wide
@@ -44,6 +45,11 @@ def add_adapters(t: Tape, weights: Weights) -> None:
     each = 3 if run.adapter.use_dora else 2
     for position, target in enumerate(targets):
         _keep(weights, target, first[position * each : (position + 1) * each])
+
+
+def adapter_dtype(run: RunSpec) -> DType:
+    """What the matrices are trained in."""
+    return BY_NAME[run.precision.weights_dtype] if run.adapter.adapters_as_base else FP32
 
 
 def planned_adapters(weights: Weights) -> Planned:
@@ -56,7 +62,7 @@ def planned_adapters(weights: Weights) -> Planned:
 
 
 def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> None:
-    """The adapter of the module whose last parameter this is, moved with it: in fp32 already."""
+    """The adapter of the module whose last parameter this is, moved with it: in its last type already."""
     target = planned.pop(name, None) or planned.pop(name.removesuffix(".weight"), None)
     if target is None:
         return
@@ -64,7 +70,7 @@ def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> No
     for letter, shape in _matrices(weights, target):
         matrix = f"{target.name}.lora_{letter}"
         t.mark("weights", matrix)
-        group.append(new_parameter(t, weights, matrix, shape, FP32, trainable=True))
+        group.append(new_parameter(t, weights, matrix, shape, adapter_dtype(weights.run), trainable=True))
     _keep(weights, target, group)
 
 

@@ -22,6 +22,7 @@ from vramwise.ghost.loading.rotary import rotary_buffers
 from vramwise.ghost.loading.warm_up import warm_up
 from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.types import RunSpec
@@ -190,7 +191,10 @@ def _make_on_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     if model.tie_word_embeddings:
         # the head is made before it is tied to the embeddings
         t.mark("weights", "lm_head before it is tied")
-        Storage(t, model.vocab_size * model.hidden_size * base.size)
+        numel, zero = model.vocab_size * model.hidden_size, weights.sharding.zero
+        share = cut_as_loaded(t, numel, base, zero) if zero is not None and zero.stage == 3 else None
+        Storage(t, numel * base.size)
+        del share
 
 
 def move_to_device(t: Tape, weights: Weights) -> None:

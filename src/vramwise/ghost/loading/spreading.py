@@ -19,7 +19,14 @@ from vramwise.facts.parameters import parameters
 from vramwise.families import layout_of
 from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
-from vramwise.ghost.loading.adapters import Planned, adapter_beside, adapter_numel, copy_saved, planned_adapters
+from vramwise.ghost.loading.adapters import (
+    Planned,
+    adapter_beside,
+    adapter_dtype,
+    adapter_numel,
+    copy_saved,
+    planned_adapters,
+)
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.reading import bits_of
@@ -48,15 +55,24 @@ def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool)
 
 
 def _widen(t: Tape, weights: Weights) -> None:
-    """Shards to fp32, one after the other."""
-    fsdp = _fsdp(weights)
+    """Shards to fp32, one after the other. FSDP 2 holds a unit's old shards until all of it is cast: those outside of
+    blocks until all is."""
+    fsdp, layout = _fsdp(weights), layout_of(weights.model)
+    start = f"{layout.inside(weights.model, layout.layers)}."
+    block, old = "", dict[str, list[Storage]]()
     pairs = [parameter for pair in weights.adapters.values() for parameter in pair]
     for parameter in (*weights.by_name.values(), *weights.replaced, *pairs, *weights.magnitudes.values()):
         dtype = shard_dtype(fsdp, parameter.state_dtype, trainable=parameter.node is not None)
         if dtype is parameter.state_dtype:
             continue
         t.mark("weights", parameter.name)
+        unit = parameter.name.removeprefix(start).partition(".")[0] if parameter.name.startswith(start) else ""
+        if unit != block and block:
+            old.pop(block, None)
+        block = unit
         if parameter.storage is not None:
+            if fsdp.version == 2:
+                old.setdefault(unit, []).append(parameter.storage)
             parameter.storage = Storage(t, parameter.local * dtype.size)
         parameter.state_dtype = dtype
 
@@ -140,7 +156,10 @@ def _whole_bytes(weights: Weights, parameter: Described, planned: Planned, train
     kept = shard_dtype(_fsdp(weights), _dtype(weights, parameter, trainable), trainable=trainable)
     bits = bits_of(weights.run, parameter)
     own = numel * kept.size if bits is None else numel if bits == "8bit" else -(-numel // 2)
-    return [own, *(count * FP32.size for count in adapter_numel(weights, parameter.name, planned))]
+    return [
+        own,
+        *(count * adapter_dtype(weights.run).size for count in adapter_numel(weights, parameter.name, planned)),
+    ]
 
 
 def _cut(

@@ -114,7 +114,7 @@ class PreferenceRun(Run):
         logits = self.stock.logits(t, hidden, model.head)
         del hidden
         self.leave(model)
-        if self.amp is not None:
+        if self.widens_outputs:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
         return logits

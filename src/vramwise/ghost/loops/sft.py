@@ -115,6 +115,8 @@ class Run:
         # DeepSpeed's engine has cast the model instead
         amp = run.precision.autocast and run.precision.compute in ("bf16", "fp16") and self.engine is None
         self.amp = BY_NAME[run.precision.compute] if amp else None
+        # accelerate wraps the forward pass of a model that it prepares itself; FSDP 2 it leaves to torch
+        self.widens_outputs = amp and run.sharding.kind != "fsdp2"
         self.compute = self.amp or BY_NAME[run.precision.weights_dtype]
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
@@ -229,7 +231,7 @@ class Run:
         if not t.grad_enabled:
             t.graph_holds.clear()
         t.casts.clear()
-        if self.amp is not None and logits is not None:
+        if self.widens_outputs and logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
         weighted = WEIGHTED.get(self.run.kernels.loss_kernel)

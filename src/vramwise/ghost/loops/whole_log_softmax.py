@@ -23,7 +23,7 @@ class _WholeRun(PreferenceRun):
         """The logits, and a number of their log-probabilities."""
         t = self.t
         logits = self.logits(model, batch, padded)
-        if self.amp is None:
+        if not self.widens_outputs:
             logits = to_float(t, logits)
         t.mark("logits", "log-softmax of all logits")
         return logits, scored(t, whole_log_probs(t, shifted(t, logits)))

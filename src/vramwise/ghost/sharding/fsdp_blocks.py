@@ -101,3 +101,24 @@ class UnitHead(Linear):
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return _left(t, super().__call__(t, x), self.unit)
+
+
+class LoneHead(UnitHead):
+    """A head that is a unit by itself: gathered where it is called, or whole for a loss that reads its weight."""
+
+    __slots__ = ()
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        self.unit.gather(t, forward=True)
+        self.unit.units.order.append(self.unit)
+        return super().__call__(t, _entered(t, x, self.unit))
+
+    def full_tensor(self, t: Tape) -> Tensor:
+        """The weight of all ranks, gathered outside of FSDP: nothing waits for it, and no unit's buffer goes."""
+        before = t.mark("weights", "the head: gathered weights")
+        whole = t.new(self.weight.shape, self.weight.dtype)
+        if t.work is not None:
+            t.work.collective("gather", whole.numel * whole.dtype.size)
+        t.tag = before
+        return whole

@@ -47,6 +47,8 @@ class Units:
         # what a model's forward begins with, and what its backward does
         self.first: Unit | None = None
         self.last: Unit | None = None
+        # what is left to the whole model: gathered when it is called, and kept
+        self.rest: Unit | None = None
         # False while gradients accumulate
         self.exchanging = True
         self.flat: Storage | None = None
@@ -66,6 +68,8 @@ class Units:
 
     def begin_forward(self, t: Tape) -> None:
         """The model is called."""
+        if self.rest is not None:
+            self.rest.gather(t, forward=True)
         if self.first is not None:
             self.first.gather(t, forward=True)
 

@@ -9,13 +9,15 @@ from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.sharding import GatheredBlock
-from vramwise.ghost.sharding.fsdp_blocks import UnitBlock, UnitHead, UnitNorm
+from vramwise.ghost.sharding.fsdp_blocks import LoneHead, UnitBlock, UnitHead, UnitNorm
 from vramwise.ghost.sharding.fsdp_units import Unit, Units
 from vramwise.ghost.sharding.zero_blocks import Fetched, FetchedHead, FirstBlock, Layers
 from vramwise.ghost.sharding.zero_engine import ZeroEngine
 from vramwise.ghost.sharding.zero_flat import FlatEngine
 from vramwise.ghost.sharding.zero_spread import SpreadEngine
 from vramwise.ghost.weights import Weights
+
+_HEAD = "lm_head"
 
 
 class Gathering:
@@ -30,6 +32,7 @@ class Gathering:
         self._layers = f"{layout.inside(model, layout.layers)}."
         self._embedding = f"{layout.inside(model, layout.embedding)}."
         self._tied = model.tie_word_embeddings
+        self._adapted = weights.run.adapter.kind is not None
         self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
         self.zero, self._fetching = _zero(weights)
 
@@ -51,14 +54,17 @@ class Gathering:
         if units is None:
             return norm
         if units.fsdp.one_root or self._tied:
-            units.first = units.last = self._unit(units, "root", self._outside)
+            # accelerate names the last norm first
+            last = "" if units.fsdp.one_root else self._embedding
+            units.first = units.last = self._unit(units, "root", self._outside, last=last)
             return norm
         units.first = self._unit(units, "embeddings", lambda name: name.startswith(self._embedding))
-        units.last = self._unit(
-            units,
-            "last norm and head",
-            lambda name: self._outside(name) and not name.startswith(self._embedding),
-        )
+        if self._adapted:
+            # accelerate does not find the last norm inside of PEFT's model: it stays with the whole model
+            units.last = self._unit(units, "head", lambda name: self._after_blocks(name) and name.startswith(_HEAD))
+            units.rest = self._unit(units, "root", lambda name: self._after_blocks(name) and not name.startswith(_HEAD))
+            return norm
+        units.last = self._unit(units, "last norm and head", self._after_blocks)
         return UnitNorm(norm, units.last)
 
     def block(self, layer: int, block: Block) -> Block:
@@ -89,13 +95,16 @@ class Gathering:
         units = self.units
         if units is None or units.last is None or units.fsdp.one_root or not isinstance(head, Linear):
             return head
-        return UnitHead(head, units.last)
+        return LoneHead(head, units.last) if units.rest is not None else UnitHead(head, units.last)
 
     def _outside(self, name: str) -> bool:
         return not name.startswith(self._layers)
 
-    def _unit(self, units: Units, label: str, belongs: Callable[[str], bool]) -> Unit:
-        """The FSDP unit of all weights whose names belong to it, adapters among them."""
+    def _after_blocks(self, name: str) -> bool:
+        return self._outside(name) and not name.startswith(self._embedding)
+
+    def _unit(self, units: Units, label: str, belongs: Callable[[str], bool], last: str = "") -> Unit:
+        """The FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
         weights = self.weights
         held = [p for name, p in weights.by_name.items() if belongs(name)]
         held += [p for p in weights.replaced if belongs(p.name)]
@@ -104,6 +113,7 @@ class Gathering:
                 held += pair
         held += [p for name, p in weights.magnitudes.items() if belongs(f"{name}.")]
         held = list({id(p): p for p in held}.values())
+        held.sort(key=lambda p: bool(last) and p.name.startswith(last))
         sizes = [p.local * units.ranks * p.dtype.size for p in held]
         packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
         return units.make(label, sizes + packed, held)

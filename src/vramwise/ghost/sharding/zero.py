@@ -26,6 +26,8 @@ class Zero:
     host_states: bool
     # the engine casts nothing where weights were cut as they were loaded: adapters stay in fp32
     leaves_adapters: bool
+    # shares on the host take the type of the model's first weight, which the trainer has made fp32
+    wide_host_weights: bool
     # adapters' frozen weights that checkpointing gathers anew stay until all of backward is done
     holds_recomputed: bool
     # gradients are looked through for what is no number; older releases make copies for it
@@ -56,15 +58,17 @@ def zero_of(run: RunSpec, ranks: int) -> Zero | None:
     settings = run.sharding.zero or ZeroSettings(overlaps=stage == 3)
     compute = BY_NAME[run.precision.compute] if run.precision.compute in ("bf16", "fp16") else FP32
     checks = compute is not FP32 and (run.precision.compute == "fp16" or (stage < 3 and settings.checks_sums))
+    offloaded = run.sharding.offload_params and stage == 3
     return Zero(
         stage=stage,
         ranks=ranks,
         settings=settings,
         compute=compute,
         optimizer=_OWN.get((settings.optimizer or "").lower(), run.optimizer.name),
-        host_weights=run.sharding.offload_params and stage == 3,
+        host_weights=offloaded,
         host_states=run.sharding.offload_optimizer,
         leaves_adapters=stage == 3 and run.loading.quantization is None and settings.leaves_adapters,
+        wide_host_weights=offloaded and run.sharding.host_weights_wide,
         holds_recomputed=settings.holds_recomputed,
         checks_by_copies=checks and settings.checks_by_copies,
     )

@@ -5,7 +5,7 @@ An engine answers to the calls that FSDP's units answer to, so that a run drives
 
 from __future__ import annotations
 
-from vramwise.ghost.dtypes import DType
+from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.optimizers import optimizer_named
 from vramwise.ghost.optimizers.base import trained
 from vramwise.ghost.optimizers.partitioned import Partition
@@ -59,8 +59,8 @@ class ZeroEngine:
 
     def _cast(self, t: Tape) -> None:
         """One weight after the other."""
-        weights, dtype = self.weights, self.zero.compute
-        if self.zero.leaves_adapters:
+        weights, dtype = self.weights, FP32 if self.zero.wide_host_weights else self.zero.compute
+        if self.zero.leaves_adapters and not self.zero.wide_host_weights:
             return
         held = [*weights.by_name.values(), *weights.replaced]
         held += [p for pair in weights.adapters.values() for p in pair] + [*weights.magnitudes.values()]

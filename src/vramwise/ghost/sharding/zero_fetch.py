@@ -153,12 +153,16 @@ class Coordinator:
         return wanted
 
     def use_outside(self, spread: Spread) -> None:
-        """A weight is read without its module being called: it stays until the model is done."""
+        """A weight is read without its module being called: it stays until the model is done.
+
+        The first time it is gathered where it is read, on the stream that computes.
+        """
         if self.tape is None:
             return
-        if spread not in self.outside:
+        known = spread in self.outside
+        if not known:
             self.outside.append(spread)
-        self._gather(self.tape, [spread])
+        self._gather(self.tape, [spread], aside=known)
         spread.in_use.add(self.outside_key)
 
     def end_forward(self) -> None:
@@ -198,8 +202,9 @@ class Coordinator:
         assert limit is not None
         return spread.numel <= limit
 
-    def _gather(self, t: Tape, wanted: list[Spread], *, ahead: bool = True) -> None:
-        """Bring weights together: one by itself where it stays, several through a flat buffer."""
+    def _gather(self, t: Tape, wanted: list[Spread], *, ahead: bool = True, aside: bool = True) -> None:
+        """Bring weights together: one by itself where it stays, several through a flat buffer. `aside`: on the stream
+        for that."""
         wanted = [spread for spread in wanted if not spread.whole]
         if not wanted:
             return
@@ -210,10 +215,10 @@ class Coordinator:
                 spread.whole = True
         else:
             total = sum(self._nbytes(spread) for spread in wanted)
-            flat = self._storage(t, total) if len(wanted) > 1 and zero.ranks > 1 else None
+            flat = self._storage(t, total, aside) if len(wanted) > 1 and zero.ranks > 1 else None
             for spread in wanted:
-                share = self._storage(t, self._nbytes(spread) // zero.ranks) if self._from_host else None
-                spread.whole = self._storage(t, self._nbytes(spread))
+                share = self._storage(t, self._nbytes(spread) // zero.ranks, aside) if self._from_host else None
+                spread.whole = self._storage(t, self._nbytes(spread), aside)
                 del share
             del flat
             if t.work is not None:
@@ -227,8 +232,8 @@ class Coordinator:
     def _from_host(self) -> bool:
         return self.zero.host_weights and self.zero.ranks > 1
 
-    def _storage(self, t: Tape, nbytes: int) -> Storage:
-        return StreamStorage(t, nbytes, GATHER_STREAM) if self.zero.settings.overlaps else Storage(t, nbytes)
+    def _storage(self, t: Tape, nbytes: int, aside: bool) -> Storage:
+        return StreamStorage(t, nbytes, GATHER_STREAM) if aside and self.zero.settings.overlaps else Storage(t, nbytes)
 
     def _nbytes(self, spread: Spread) -> int:
         width = 1 if spread.parameter is None else spread.parameter.dtype.size

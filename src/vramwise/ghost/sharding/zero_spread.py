@@ -45,7 +45,11 @@ class SpreadEngine(ZeroEngine):
         for group in self.groups:
             for parameter in group:
                 # gathered to hang a hook on it, even by a rank that is alone
-                Storage(t, zero.share(parameter.numel) * zero.ranks * parameter.dtype.size)
+                nbytes = zero.share(parameter.numel) * parameter.dtype.size
+                whole = Storage(t, nbytes * zero.ranks)
+                if zero.host_weights:
+                    Storage(t, nbytes)  # its own share comes from the host
+                del whole
 
     @property
     def repeats(self) -> bool:

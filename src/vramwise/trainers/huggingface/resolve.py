@@ -76,6 +76,7 @@ _OTHER_ADAPTER_SETTINGS = (
         "fused_lora_in_place",
         "saved_pair_tied",
         "half_adapters",
+        "adapters_as_base",
         "unfrozen",
     ),
     *("trained_blocks", "added_tokens"),

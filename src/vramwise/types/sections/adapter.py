@@ -46,6 +46,7 @@ class Adapter:
     fused_lora_in_place: bool  # those kernels write gradients over what they saved, and keep a buffer for 4-bit weights
     embeddings_want_grads: bool  # their output does, even where no block is checkpointed
     half_adapters: bool  # trained weights on a quantised base are cast to bf16 once they exist
+    adapters_as_base: bool  # adapters stay in the base's type: PEFT makes no fp32 of them
     # Regular expressions: a parameter whose name none of them matches is frozen; (): nothing beyond the method
     unfrozen: tuple[str, ...]
     trained_blocks: TrainedBlocks | None  # only these blocks are trained, and only they are checkpointed
@@ -70,6 +71,7 @@ NEUTRAL = Adapter(
     fused_lora_in_place=False,
     embeddings_want_grads=False,
     half_adapters=False,
+    adapters_as_base=False,
     unfrozen=(),
     trained_blocks=None,
     added_tokens=0,

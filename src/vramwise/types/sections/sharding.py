@@ -42,6 +42,7 @@ class Sharding:
     fsdp_one_root: bool  # FSDP 2: everything outside of blocks is one unit
     fsdp_widens: Literal["nothing", "trained", "all"]  # FSDP under mixed precision: which shards go to fp32
     fsdp_adapters_apart: bool  # FSDP 2: each adapter matrix is a unit, not a part of its block's
+    host_weights_wide: bool  # ZeRO 3: offloaded weights take the first one's type, which the trainer made fp32
     tensor_parallel_size: int
     context_parallel_size: int
 
@@ -58,6 +59,7 @@ NEUTRAL = Sharding(
     fsdp_one_root=False,
     fsdp_widens="trained",
     fsdp_adapters_apart=False,
+    host_weights_wide=False,
     tensor_parallel_size=1,
     context_parallel_size=1,
 )

@@ -44,6 +44,7 @@ def resolve_sharding(
     why = "sync_each_batch is on" if synced else "the default: gradients are synchronised at the last micro-step"
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
     args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
+    args.derive("host_weights_wide", False, "no weight is cast before DeepSpeed takes them")
     _as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
     if args.value("deepspeed"):
         _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")

@@ -82,6 +82,16 @@ def _names(fields: Fields, name: str) -> None:
     fields.values[name] = names
 
 
+def _adapters_as_base(fields: Fields) -> None:
+    config, key = fields.config, "peft_autocast_adapter_dtype"
+    if config.get(key) is False:
+        fields.derive("adapters_as_base", True, f"{key} is off", key=key)
+    elif config.get("rl") is not None and fields.values["sharding"].startswith("fsdp"):
+        fields.derive("adapters_as_base", True, "Axolotl casts the model of an RL run under FSDP to one type")
+    else:
+        fields.derive("adapters_as_base", False, "PEFT makes them fp32")
+
+
 def _quantization(fields: Fields, adapter: str | None) -> None:
     config = fields.config
     if config.get("gptq"):
@@ -94,6 +104,7 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", None, "the base is not quantised")
     fields.derive("nested_scales", True, "double quantisation is on")
     fields.derive("half_adapters", False, "adapters stay in fp32")
+    _adapters_as_base(fields)
     eight = fields.values["quantization"] == "8bit"
     why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
     fields.derive("int8_outliers", eight, why, key="load_in_8bit")

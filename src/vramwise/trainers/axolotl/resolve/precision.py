@@ -106,7 +106,9 @@ def _embeddings(fields: Fields, schema: Schema) -> None:
     values = fields.values
     if values["weights_dtype"] == "fp32":
         fields.derive("fp32_embeddings", True, "all weights are fp32")
+        fields.derive("host_weights_wide", False, "all weights are of one type")
         return
+    _host_weights(fields)
     fsdp = str(values["sharding"]).startswith("fsdp")
     if fsdp and values["adapter"] == "qlora" and schema.since("0.20.0") and _stays_wide(fields):
         fields.derive("fp32_embeddings", True, "QLoRA under FSDP: nothing casts norms, embeddings and lm_head back")
@@ -124,3 +126,20 @@ def _embeddings(fields: Fields, schema: Schema) -> None:
             return
     why = f"full fine-tune under {values['attn_implementation']}: norms, embeddings and lm_head stay fp32"
     fields.derive("fp32_embeddings", True, why)
+
+
+def _host_weights(fields: Fields) -> None:
+    """Under ZeRO 3 the cast of embeddings reaches placeholders alone, and DeepSpeed's buffer on the host takes the type
+    of the first of them."""
+    values = fields.values
+    wide = (
+        values["sharding"] == "zero3"
+        and bool(values["offload_params"])
+        and values["adapter"] is None
+        and values["loss_kernel"] != "cut"
+        and keeps_embeddings_fp32(values["attn_implementation"])
+    )
+    why = (
+        "Axolotl's cast of the embeddings gives offloaded weights their type" if wide else "nothing is cast that stays"
+    )
+    fields.derive("host_weights_wide", wide, why)

@@ -155,6 +155,7 @@ def _quantization(args: Arguments) -> None:
         args.derive(name, close, f"{method} in {bits} bits, counted like bitsandbytes", key=key)
     args.take("nested_scales", "double_quantization")
     args.derive("half_adapters", False, "trained weights stay in fp32")
+    args.derive("adapters_as_base", False, "PEFT makes them fp32")
     eight = args.values[name] == "8bit" and method == "bnb"
     why = "LLM.int8 handles values of 6 and above separately" if eight else "no 8-bit weights of bitsandbytes"
     args.derive("int8_outliers", eight, why, key=key)

@@ -77,6 +77,9 @@ def _quantization(args: Arguments) -> None:
     args.derive(
         "half_adapters", half, "TRL casts the trained weights on a quantised base" if half else "no quantised base"
     )
+    spread = bits is None and args.values["sharding"] == "zero3"
+    why = "TRL asks PEFT for the base's type under ZeRO 3" if spread else "PEFT makes them fp32"
+    args.derive("adapters_as_base", spread, why)
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")
     script = args.fields.config.document.script
     if script is not None and "prepared" in script.facts and bits is not None:

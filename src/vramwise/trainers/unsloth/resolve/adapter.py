@@ -19,6 +19,7 @@ def resolve_method(args: Arguments, target: Target) -> None:
         _trained_whole(args)
         _tied(args, target)
     args.derive("half_adapters", False, "adapters stay in fp32")
+    args.derive("adapters_as_base", False, "PEFT makes them fp32")
     args.derive("embeddings_want_grads", args.values["adapter"] is not None, "Unsloth asks for it, checkpointed or not")
 
 

@@ -68,3 +68,17 @@ def test_embeddings_of_qlora_under_fsdp_stay_in_fp32_since_0_20(tmp_path, releas
     run = open_subject(path, Options(gpu="2xh200", versions=(f"axolotl=={release}",))).run
     assert run.precision.fp32_embeddings is wide
     assert run.loading.loads_through == "device"
+
+
+def test_adapters_in_the_type_of_the_base(tmp_path):
+    """PEFT copies adapters to fp32 unless it is told not to: half of their bytes stay."""
+    lora = {"adapter": "lora", "lora_r": 64, "lora_alpha": 64, "lora_target_linear": True}
+    config = {"base_model": "NousResearch/Meta-Llama-3-8B", "bf16": True, "micro_batch_size": 1, **lora}
+    path = tmp_path / "config.yml"
+    after = []
+    for keys in ({}, {"peft_autocast_adapter_dtype": False}):
+        path.write_text(json.dumps({**config, **keys}))
+        subject = open_subject(path, Options(gpu="h200", versions=("axolotl==0.21.0", "torch==2.11.0")))
+        assert subject.run.adapter.adapters_as_base is bool(keys)
+        after.append(subject.prediction(steps=1).report.peak_allocated_bytes)
+    assert after[0] - after[1] > 64 * 2**20

@@ -110,9 +110,9 @@ def test_reasons_name_what_the_page_can_do(answers):
     assert any("set Cards to how many" in line for line in ask(answers, "look", sharded)["reasons"])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["picture.yml", "mistakes.yml", "trl-sft.yml", "llamafactory-lora.yml"])
-@pytest.mark.usefixtures("short_searches")
+@pytest.mark.usefixtures("brief_searches")
 def test_no_answer_names_an_option_of_the_command_line(answers, name):
     text = re.sub("^#.*\n", "", (EXAMPLES / name).read_text(encoding="utf-8"))
     for question in ("look", "weigh", "chart", "remedy", "cards"):
@@ -122,7 +122,7 @@ def test_no_answer_names_an_option_of_the_command_line(answers, name):
         assert options_in(ask(answers, "diagnose", config, log=log)) == []
 
 
-@pytest.mark.usefixtures("short_searches")
+@pytest.mark.usefixtures("brief_searches")
 def test_neither_do_errors_and_a_search_that_finds_nothing(answers):
     assert options_in(ask(answers, "catalogue")) == []
     large = SMALL.replace("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-72B")

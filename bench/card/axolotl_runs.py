@@ -5,12 +5,9 @@
 Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc": "..."}`; models are random weights of
 real shapes (`models.json`), data is made up. Environment: SITES names a folder with site-packages folders; a case's
 `site` lists those it uses, joined by `:` (default: its version, or its trainer's name). SHIM: a folder with stand-ins
-for what is not there. A server per site and allocator setting imports everything once and forks a child for each run,
-before CUDA is touched: a run costs what it trains. A case with a `trainer` is another one's: see `trainer_configs.py`.
-A case starts as soon as its model is made; a recorded trace is packed when its run ends.
-
-`release_cases.json` holds cases that were prepared and not run yet: 8-bit LoRA at full size, Axolotl 0.18 and 0.20, TRL
-1.9 to 1.15, two examples as published. Flash attention and cut cross entropy need, in SHIM, packages with metadata.
+for what is not there. A server per site and allocator setting imports everything once and forks a child for each run. A case
+with a `trainer` is another one's: see `trainer_configs.py`. `release_cases.json`: cases that were prepared and not run
+yet. Flash attention and cut cross entropy need, in SHIM, packages with metadata.
 """
 
 from __future__ import annotations

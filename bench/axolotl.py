@@ -84,7 +84,9 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
         return parse_lengths("\n".join(lines), "measured batches")
     filled = config.get("pad_to_sequence_len")
     shapes = [
-        (*batch["input_ids"], 9 if filled and batch.get("padded", True) else 0) for batch in batches if "input_ids" in batch
+        (*batch["input_ids"], 9 if filled and batch.get("padded", True) else 0)
+        for batch in batches
+        if "input_ids" in batch
     ]
     if not shapes or config.get("sample_packing"):
         return None

@@ -74,7 +74,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths | None:
     """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter.
 
-    Where rows are filled up to the sequence length, a batch that is known to be padded has no row that wide.
+    Where rows are filled up to the sequence length, a batch has no row that wide, unless it is known not to be padded.
     """
     if config.get("rl") == "grpo":
         return parse_lengths("\n".join([str(GRPO_PROMPT)] * len(batches)), "measured prompts")
@@ -84,7 +84,9 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
         return parse_lengths("\n".join(lines), "measured batches")
     filled = config.get("pad_to_sequence_len")
     shapes = [
-        (*batch["input_ids"], 9 if filled and batch.get("padded") else 0) for batch in batches if "input_ids" in batch
+        (*batch["input_ids"], 9 if filled and batch.get("padded", True) else 0)
+        for batch in batches
+        if "input_ids" in batch
     ]
     if not shapes or config.get("sample_packing"):
         return None

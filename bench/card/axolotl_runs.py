@@ -5,9 +5,8 @@
 Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc": "..."}`; models are random weights of
 real shapes (`models.json`), data is made up. Environment: SITES names a folder with site-packages folders; a case's
 `site` lists those it uses, joined by `:` (default: its version, or its trainer's name). SHIM: a folder with stand-ins
-for what is not there. A server per site and allocator setting imports everything once and forks a child for each run,
-before CUDA is touched: a run costs what it trains. A case with a `trainer` is another one's: see `trainer_configs.py`.
-A case starts as soon as its model is made; a recorded trace is packed when its run ends.
+for what is not there (flash attention and cut cross entropy need metadata). A server per site and allocator setting
+imports everything once. A case with a `trainer`: see `trainer_configs.py`. `release_cases.json`: cases not run yet.
 """
 
 from __future__ import annotations

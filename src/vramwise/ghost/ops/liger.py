@@ -152,7 +152,7 @@ def fused_linear_loss(
         del buffer
         t.workspace()
     else:
-        chunk = _fused_chunks(t, hidden, weight, trained=to_weight is not None)
+        chunk = _fused_chunks(t, hidden, weight, trained=to_weight is not None, drops=chunks_in_place != "never")
     out = t.new((), FP32)
     del mask, losses, chunk
     if wants:
@@ -185,8 +185,10 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
             summed.written += wider
 
 
-def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> Tensor | None:
+def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool, drops: bool) -> Tensor | None:
     """Chunk after chunk of rows: logits that become their own gradient; returns the last ones, which live on a while.
+
+    `drops`: each chunk goes before the next one (liger-kernel 0.8.4); else when that one is there.
 
     A chunk's part of the weight's gradient is a matrix of the whole weight's size, and once more in fp32, before it is
     added; only where the weight itself is in fp32 it is added in place. Autocast copies such a weight for each product:
@@ -210,6 +212,9 @@ def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> 
         if trained:
             earlier = logits
             _add_weight_part(t, count, weight, low, hidden.dtype)
+        del logits
+        if drops:
+            earlier = None
     return earlier
 
 

@@ -34,7 +34,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     layers stay until the backward pass. Reentrant checkpointing builds no graph in the forward pass and keeps only the
     input of each block. 4-bit layers are not affected.
 
-    The amount is predicted and has not yet been measured on a full-size model.
+    Measured with Axolotl on eight layers of real width: Mistral 7B, two rows of 2,048 tokens, non-reentrant, allocated
+    6,719 MiB; 6,721 was predicted, and 4,160 with reentrant checkpointing. Llama 3 8B, two rows of 4,096 tokens,
+    reentrant, allocated 16,644 MiB; 16,643 was predicted, and 21,764 with non-reentrant. All layers of a model were not
+    measured.
     """
     checkpoints = run.savings.gradient_checkpointing and not run.savings.checkpointing_reentrant
     if run.loading.quantization != "8bit" or not checkpoints:

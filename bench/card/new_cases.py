@@ -1,7 +1,7 @@
 """Twelve configs of `vramwise new`, to be run on one large card under the memory of the cards they were written for:
 
     python bench/card/new_cases.py FOLDER           # writes configs, shapes, data, cases.jsonl and predictions.jsonl
-    python FOLDER/run_new.py OUT --seconds 500      # on the card: makes the models, starts each trainer, see new_runs.py
+    python FOLDER/run_new.py OUT --seconds 500      # on the card: makes the models, starts the trainers; new_runs.py
 
 Three of each trainer are drawn by chance from the models and cards of `new_table.py`. Models are folders with the
 shapes of real ones; their weights are random and made on the card. The configs name `models/NAME` and `data.jsonl`, so
@@ -27,9 +27,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent)]
 
-from new_table import CARDS, MODELS  # noqa: E402
-
 import vramwise.facts  # noqa: E402
+from new_table import CARDS, MODELS  # noqa: E402
 from vramwise.allocator.variables import EXPANDABLE  # noqa: E402
 from vramwise.facts.gpus import find_gpus  # noqa: E402
 from vramwise.facts.models import from_catalogue  # noqa: E402

@@ -68,7 +68,7 @@ def test_an_unknown_format_is_one_sentence(vramwise, tmp_path):
     (tmp_path / "odd.csv").write_text("a,b\n1,2\n")
     found = vramwise(*WORDS, "--data", tmp_path / "odd.csv")
     assert found.exit_code == 2
-    assert "columns a, b, which is not a known format" in str(found.exception)
+    assert "is unknown (columns: a, b). Known formats: alpaca" in str(found.exception)
 
 
 def test_json_says_the_same(vramwise):

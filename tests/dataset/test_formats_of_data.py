@@ -54,5 +54,5 @@ def test_csv_is_read_and_named(tmp_path):
 
 @pytest.mark.parametrize("rows", [[{"foo": "bar"}], [{"text": "a"}, {"prompt": "b", "completion": "c"}]])
 def test_what_is_no_format_or_a_mixture_is_refused(tmp_path, rows):
-    with pytest.raises(VramwiseError, match="not a known format: alpaca"):
+    with pytest.raises(VramwiseError, match="Known formats: alpaca"):
         recognised(tmp_path, *rows)

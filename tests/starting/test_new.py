@@ -8,6 +8,7 @@ import yaml
 from vramwise.api import Options, check, fit, new
 from vramwise.errors import VramwiseError
 from vramwise.options import Text
+from vramwise.variants.search.book import Book
 
 pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
@@ -178,7 +179,7 @@ def test_without_data_the_placeholder_is_named_by_check():
         ({"model": MODEL, "method": "magic"}, "choose one of auto, full, lora, qlora"),
         ({"model": MODEL, "data_format": "xml"}, "alpaca, chat, prompt, pairs, text"),
         ({"model": MODEL, "sequence_len": 10**6}, "takes at most"),
-        ({"model": MODEL, "script": True}, "--as script is for unsloth, trl"),
+        ({"model": MODEL, "script": True}, "add --trainer unsloth or --trainer trl"),
     ],
 )
 def test_mistakes_are_one_sentence(data, asked, said):
@@ -200,3 +201,27 @@ def test_an_unknown_model_gets_the_answer_of_predict():
             ask()
         said.append(str(error.value))
     assert said[0] == said[1]
+
+
+def test_kernels_that_a_model_does_not_support_are_turned_off(data):
+    """Axolotl turns its LoRA kernels on by itself and stops with the attention of OLMo 2."""
+    found = new("allenai/OLMo-2-0425-1B", Options(gpu=CARD), data="chat.jsonl", method="lora")
+    assert found.fits
+    assert yaml.safe_load(found.text)["lora_qkv_kernel"] is False
+    clean_and_fitting(found.text, "axolotl")
+
+
+def test_a_method_that_does_not_fit_takes_few_simulations(monkeypatch):
+    """What a better method needs is one figure in a comment."""
+    simulated = []
+    weigh = Book._weighed
+
+    def counted(book, *arguments, **words):
+        simulated.append(1)
+        return weigh(book, *arguments, **words)
+
+    monkeypatch.setattr(Book, "_weighed", counted)
+    found = new("meta-llama/Llama-3.2-3B", Options(gpu="rtx-3060"), method="full")
+    assert not found.fits
+    assert found.closest.short_bytes > 0
+    assert len(simulated) <= 6

@@ -32,8 +32,9 @@ def recognise_data(name: str) -> Source:
     if found is None:
         columns = ", ".join(str(column) for column in (rows[0] if rows else ()))[:120]
         known = "; ".join(FORMATS.values())
-        has = f"columns {columns}" if columns else "no rows"
-        raise VramwiseError(f"{name} has {has}, which is not a known format: {known}")
+        if not columns:
+            raise VramwiseError(f"{name} has no rows. Known formats: {known}")
+        raise VramwiseError(f"the format of {name} is unknown (columns: {columns}). Known formats: {known}")
     kind = KINDS.get(files[0].suffix.lower(), "json")
     return Source(path=name, kind=kind, folder=path.is_dir(), **found)
 

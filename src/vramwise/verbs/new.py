@@ -68,13 +68,13 @@ def _tries(plan: Plan) -> Sequence[bool]:
 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:
+    if name is not None and name.partition(":")[0] not in starting_trainers():
+        raise VramwiseError(f"new cannot write configs for '{name}': choose one of {', '.join(starting_trainers())}")
     found = trainer_named(name or DEFAULT)
-    if not isinstance(found, Starts) or found.name not in starting_trainers():
-        known = ", ".join(starting_trainers())
-        raise VramwiseError(f"new configs are written for {known}, not for {found.title}")
+    assert isinstance(found, Starts)
     if script and not isinstance(found, WritesScripts):
-        scripted = ", ".join(one.name for one in all_trainers() if isinstance(one, WritesScripts))
-        raise VramwiseError(f"--as script is for {scripted}, not for {found.title}: add --trainer")
+        scripted = " or ".join(f"--trainer {one.name}" for one in all_trainers() if isinstance(one, WritesScripts))
+        raise VramwiseError(f"{found.title} is not used with a script: add {scripted}, or leave --as script out")
     return found
 
 

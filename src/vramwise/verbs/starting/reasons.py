@@ -42,6 +42,7 @@ def _reasons(
     yield "attn_implementation", _attention(run)
     yield "precision", _precision(run)
     yield "gradient_checkpointing", _checkpointing(run)
+    yield "activation_offloading", _offloading(run)
     yield "loss_kernel", _LOSSES.get(run.kernels.loss_kernel, "")
     yield "sharding", _sharding(run)
     yield "learning_rate", "usual for " + ("DPO with " if plan.format == "pairs" else "") + METHODS[trial.method]
@@ -126,6 +127,10 @@ def _checkpointing(run: RunSpec) -> str:
     if run.savings.gradient_checkpointing:
         return "recomputes activations: nothing that keeps them is faster and fits"
     return "everything fits without recomputing, which is faster"
+
+
+def _offloading(run: RunSpec) -> str:
+    return "" if run.savings.activation_offloading == "off" else "activations wait in host memory: without it less fits"
 
 
 def _sharding(run: RunSpec) -> str:

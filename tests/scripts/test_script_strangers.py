@@ -116,6 +116,25 @@ t = Trainer('m', TrainingArguments('o'), data_collator=Collator(AutoTokenizer.fr
 """,
         {"max_length": 900},
     ),
+    "answers to choose from are no rows": (
+        """\
+def group(rows):
+    return {k: [v[i : i + 4] for i in range(0, len(v), 4)] for k, v in rows.items()}
+t = Trainer('m', TrainingArguments('o'))
+""",
+        {"max_length": None},
+    ),
+    "arguments that a release may not take": (
+        """\
+import inspect
+from typing import cast
+wanted = dict(output_dir='o', per_device_train_batch_size=3)
+taken = inspect.signature(TrainingArguments.__init__).parameters
+args = TrainingArguments(**{key: value for key, value in wanted.items() if key in taken})
+t = Trainer('m', cast(TrainingArguments, args))
+""",
+        {"per_device_train_batch_size": 3},
+    ),
     "what is generated from is no row": (
         """\
 def answer(text):

@@ -356,3 +356,29 @@ def test_a_long_chain_of_functions_is_followed_in_no_time():
     start = time.process_time()
     assert len(reached(found)) == 20_001
     assert time.process_time() - start < 5
+
+
+COLLATED = """\
+from unsloth import FastLanguageModel
+from transformers import DataCollatorForSeq2Seq
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/llama-3-8b-bnb-4bit", max_seq_length=2048)
+model = FastLanguageModel.get_peft_model(model, r=16, use_gradient_checkpointing="unsloth")
+config = SFTConfig(per_device_train_batch_size=8, optim="adamw_8bit", bf16=True)
+trainer = SFTTrainer(model, args=config, data_collator=DataCollatorForSeq2Seq(tokenizer))
+"""
+
+
+def test_unsloths_compiled_layers_write_three_tensors_more(tmp_path):
+    """Of a script with padded rows on an H200, torch 2.11: six tensors of the feed-forward layer's width at the peak."""
+    from vramwise.api import Options, predict
+
+    path = tmp_path / "train.py"
+    path.write_text(COLLATED)
+    shared = ("unsloth==2026.10.9", "trl==1.15.0", "transformers==5.17.0", "xformers==0")
+    peaks = [
+        predict(path, Options(gpu="h200", torch=torch, versions=shared)).needs.highest_allocated_bytes
+        for torch in ("2.10.0", "2.11.0")
+    ]
+    wide = 8 * 2048 * 14336 * 2
+    assert 2 * wide < peaks[1] - peaks[0] < 3 * wide

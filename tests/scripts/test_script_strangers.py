@@ -1,5 +1,6 @@
 """What scripts of other people than the corpus's were read wrong: each case is a way of writing, with what is right."""
 
+import json
 import time
 
 import pytest
@@ -382,3 +383,18 @@ def test_unsloths_compiled_layers_write_three_tensors_more(tmp_path):
     ]
     wide = 8 * 2048 * 14336 * 2
     assert 2 * wide < peaks[1] - peaks[0] < 3 * wide
+
+
+@pytest.mark.parametrize(
+    ("started", "reads"), [("!accelerate launch --num_processes 1 train.py", True), ("!ls", False)]
+)
+def test_a_cell_that_is_written_to_a_script_counts_where_it_is_started(started, reads):
+    written = "%%writefile train.py\nfrom transformers import Trainer, TrainingArguments\n"
+    sources = [written + "t = Trainer('m', TrainingArguments('o', per_device_train_batch_size=7))", started]
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": one} for one in sources]
+    data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
+    if not reads:
+        with pytest.raises(NoTraining):
+            read_script("a.ipynb", data, Reading())
+    else:
+        assert read_script("a.ipynb", data, Reading()).values["per_device_train_batch_size"] == 7

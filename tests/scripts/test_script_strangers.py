@@ -1,5 +1,6 @@
 """What scripts of other people than the corpus's were read wrong: each case is a way of writing, with what is right."""
 
+import json
 import time
 
 import pytest
@@ -115,6 +116,25 @@ class Collator:
 t = Trainer('m', TrainingArguments('o'), data_collator=Collator(AutoTokenizer.from_pretrained('m'), 900))
 """,
         {"max_length": 900},
+    ),
+    "answers to choose from are no rows": (
+        """\
+def group(rows):
+    return {k: [v[i : i + 4] for i in range(0, len(v), 4)] for k, v in rows.items()}
+t = Trainer('m', TrainingArguments('o'))
+""",
+        {"max_length": None},
+    ),
+    "arguments that a release may not take": (
+        """\
+import inspect
+from typing import cast
+wanted = dict(output_dir='o', per_device_train_batch_size=3)
+taken = inspect.signature(TrainingArguments.__init__).parameters
+args = TrainingArguments(**{key: value for key, value in wanted.items() if key in taken})
+t = Trainer('m', cast(TrainingArguments, args))
+""",
+        {"per_device_train_batch_size": 3},
     ),
     "what is generated from is no row": (
         """\
@@ -337,3 +357,44 @@ def test_a_long_chain_of_functions_is_followed_in_no_time():
     start = time.process_time()
     assert len(reached(found)) == 20_001
     assert time.process_time() - start < 5
+
+
+COLLATED = """\
+from unsloth import FastLanguageModel
+from transformers import DataCollatorForSeq2Seq
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/llama-3-8b-bnb-4bit", max_seq_length=2048)
+model = FastLanguageModel.get_peft_model(model, r=16, use_gradient_checkpointing="unsloth")
+config = SFTConfig(per_device_train_batch_size=8, optim="adamw_8bit", bf16=True)
+trainer = SFTTrainer(model, args=config, data_collator=DataCollatorForSeq2Seq(tokenizer))
+"""
+
+
+def test_unsloths_compiled_layers_write_three_tensors_more(tmp_path):
+    """Of a script with padded rows on an H200, torch 2.11: six tensors of the feed-forward layer's width at the peak."""
+    from vramwise.api import Options, predict
+
+    path = tmp_path / "train.py"
+    path.write_text(COLLATED)
+    shared = ("unsloth==2026.10.9", "trl==1.15.0", "transformers==5.17.0", "xformers==0")
+    peaks = [
+        predict(path, Options(gpu="h200", torch=torch, versions=shared)).needs.highest_allocated_bytes
+        for torch in ("2.10.0", "2.11.0")
+    ]
+    wide = 8 * 2048 * 14336 * 2
+    assert 2 * wide < peaks[1] - peaks[0] < 3 * wide
+
+
+@pytest.mark.parametrize(
+    ("started", "reads"), [("!accelerate launch --num_processes 1 train.py", True), ("!ls", False)]
+)
+def test_a_cell_that_is_written_to_a_script_counts_where_it_is_started(started, reads):
+    written = "%%writefile train.py\nfrom transformers import Trainer, TrainingArguments\n"
+    sources = [written + "t = Trainer('m', TrainingArguments('o', per_device_train_batch_size=7))", started]
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": one} for one in sources]
+    data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
+    if not reads:
+        with pytest.raises(NoTraining):
+            read_script("a.ipynb", data, Reading())
+    else:
+        assert read_script("a.ipynb", data, Reading()).values["per_device_train_batch_size"] == 7

@@ -20,6 +20,7 @@ class FusedKernels:
         self.attention = weights.block.attention
         self.rate = weights.run.adapter.lora_dropout
         self.in_place = weights.run.adapter.fused_lora_in_place
+        self.traced = weights.run.adapter.fused_lora_traced
 
     def qkv(self, start: str) -> FusedLoraQkv | None:
         """Query, key and value, unless a norm over all heads stands between the projections and the heads."""
@@ -39,7 +40,9 @@ class FusedKernels:
         """A gated feed-forward layer."""
         parts = self._parts("mlp", place, _MLP)
         return (
-            None if parts is None else FusedLoraMlp((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place)
+            None
+            if parts is None
+            else FusedLoraMlp((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place, traced=self.traced)
         )
 
     def _parts(self, kernel: str, start: str, names: tuple[str, ...]) -> list[Fused] | None:
@@ -61,7 +64,7 @@ class FusedKernels:
 
     def scratch_bytes(self) -> int:
         """The largest 4-bit weight that such kernels open into one buffer; 0 where there is none."""
-        if not self.in_place or self.run.loading.quantization != "4bit" or self.rate:
+        if not self.in_place or self.traced or self.run.loading.quantization != "4bit" or self.rate:
             return 0
         if self.weights.model.model_type not in self.run.kernels.fused_layers:
             return 0

@@ -31,7 +31,14 @@ _NO_SAY = frozenset(
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         "adapters_as_base",
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
-        *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
+        *(
+            "flash_installed",
+            "flash_needs_sinks",
+            "samples_told",
+            "fused_layers",
+            "fused_lora_in_place",
+            "fused_lora_traced",
+        ),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),
         *("packed_attention", "multiplies_first", "warms_up", "halves_warm_up", "copies_to_half", "shards_by_tensor"),
         # sizes that may be absent

@@ -74,6 +74,8 @@ class Expressions(Names):
             return self._boolean(node, site)
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
             return self._comprehension(node, site)
+        if isinstance(node, ast.DictComp):
+            return self._selected(node, site)
         if isinstance(node, Each):
             held = self.evaluate(node.value, site)
             sides = list(held.items) if isinstance(held, Items) else []
@@ -123,6 +125,22 @@ class Expressions(Names):
             made.append(self.evaluate(node.elt, site))
         self._local = before
         return Items(items=tuple(made))
+
+    def _selected(self, node: ast.DictComp, site: Site) -> Result:
+        """`{k: v for k, v in known.items() if …}`: what a release takes of a mapping; all of it is taken to be."""
+        loop = node.generators[0]
+        names = [one.id for one in getattr(loop.target, "elts", []) if isinstance(one, ast.Name)]
+        kept = (
+            [node.key.id, node.value.id] if isinstance(node.key, ast.Name) and isinstance(node.value, ast.Name) else []
+        )
+        items = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute) and loop.iter.func.attr
+        held = None
+        if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute) and items == "items":
+            held = self.evaluate(loop.iter.func.value, site)
+        if not isinstance(held, Entries) or len(node.generators) > 1 or names != kept or len(names) != 2:
+            return Missing(name=shown(node), line=node.lineno, why="it is computed while the script runs")
+        note = f"nothing of it is taken to be left out in line {node.lineno}" if loop.ifs else ""
+        return replace(held, items={key: noted(one, note=note) for key, one in held.items.items()}, node=None)
 
     def _combined(
         self, node: ast.expr, parts: list[ast.expr], site: Site, combine: Callable[[Any, Any], Any] | None

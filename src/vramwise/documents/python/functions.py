@@ -138,6 +138,8 @@ class Functions(CommandLine):
             return self._environment(evaluator, called)
         if called.name == "getattr" and len(called.node.args) >= 2:
             return self._attribute(evaluator, called)
+        if last == "cast" and len(called.node.args) == 2 and called.name in ("cast", "typing.cast"):
+            return evaluator.evaluate(called.node.args[1], called.site)
         if called.name == WITHOUT:
             return _without(evaluator, called)
         if _ALL_LINEAR.fullmatch(last):

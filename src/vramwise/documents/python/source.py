@@ -143,11 +143,12 @@ def _without_magics(text: str) -> str:
     if not _MAGIC.search(text):
         return text
     lines = text.split("\n")
+    launched = {name.rpartition("/")[2] for name in _LAUNCHED.findall(text)}
     at = 0
     while at < len(lines):
         found = _MAGIC.match(lines[at])
         if found is not None and not _is_python(lines[at], lines[at - 1] if at else ""):
-            if lines[at].lstrip().startswith("%%") and not lines[at].lstrip().startswith(("%%capture", "%%time")):
+            if lines[at].lstrip().startswith("%%") and not _keeps_cell(lines[at], launched):
                 at = _blank_cell(lines, at)
                 continue
             more = lines[at].rstrip().endswith("\\")
@@ -166,6 +167,14 @@ def _without_magics(text: str) -> str:
     return "\n".join(lines)
 
 
+def _keeps_cell(line: str, launched: set[str]) -> bool:
+    """Whether a cell under this magic runs as Python, also one that is written to a script that a line starts."""
+    written = _WRITTEN.match(line)
+    if written is not None:
+        return written[1].rpartition("/")[2] in launched
+    return line.lstrip().startswith(("%%capture", "%%time"))
+
+
 def _is_python(line: str, before: str) -> bool:
     """Whether a line that begins like a magic is the rest of an expression: `% (a, b)` or `!= x`."""
     shown = line.strip()
@@ -180,6 +189,8 @@ def _blank_cell(lines: list[str], at: int) -> int:
     return at
 
 
+_WRITTEN = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+\.py)\s*$")
+_LAUNCHED = re.compile(r"^\s*!.*?([\w./-]+\.py)\b", re.MULTILINE)
 # Between cells stands a comment, so that a cell magic knows where it ends.
 CELL_END = "# %%"
 

@@ -21,17 +21,20 @@ def _dropped(t: Tape, x: Tensor, rate: float) -> Tensor | None:
 class FusedLoraMlp:
     """down(act(gate(x)) * up(x)), all of it one kernel."""
 
-    __slots__ = ("in_place", "parts", "rate")
+    __slots__ = ("in_place", "parts", "rate", "traced")
 
-    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False) -> None:
+    def __init__(
+        self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False, traced: bool = False
+    ) -> None:
         self.parts = parts
         self.rate = rate
         self.in_place = in_place
+        self.traced = traced
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         if self.in_place:
-            return in_place_mlp(t, x, self.parts, self.rate)
+            return in_place_mlp(t, x, self.parts, self.rate, traced=self.traced)
         dropped = _dropped(t, x, self.rate)
         return fused_mlp(t, x, dropped, self.parts)
 

@@ -4,6 +4,9 @@ After Unsloth's `kernels/fast_lora.py` (2026.10.9). Forward keeps the input and 
 are opened into one buffer that stays (`scratch`). Backward copies the factors to the input's type, opens weights into
 memory of its own (all but the down projection's), and writes the input's gradient over the saved input. Dropout has a
 mask for each projection, and opens every weight into memory of its own.
+
+Compiled with their layer (torch 2.11 and later, padded rows), no buffer stays, and the activation's backward writes
+three new tensors beside the three that it reads: seen in the allocations of two runs on an H200.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def _opened(t: Tape, part: Fused, *, scratch: bool) -> Tensor | None:
     if part.weight is not None:
         return part.weight
     numel = part.shape[0] * part.shape[1]
-    if scratch:
+    if scratch and SCRATCH in t.once:
         if t.work is not None:
             t.work.stream(numel / 2, numel * part.compute.size, "dequantise").by = "triton"
         return None
@@ -74,8 +77,8 @@ def _projected(t: Tape, x: Tensor, part: Fused, rate: float) -> tuple[Tensor, Te
     return out, mask
 
 
-def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: float) -> Tensor:
-    """`down(act(gate(x)) * up(x))`."""
+def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: float, *, traced: bool = False) -> Tensor:
+    """`down(act(gate(x)) * up(x))`; `traced`: compiled, so its backward writes over nothing."""
     kept = without_node(x)
     gate, gate_mask = _projected(t, kept, parts[0], rate)
     up, up_mask = _projected(t, kept, parts[1], rate)
@@ -85,13 +88,13 @@ def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: fl
     out, down_mask = _projected(t, hidden, parts[2], rate)
     if t.grad_enabled:
         out.node = fused_node(t, _mlp_backward, (x,), parts, (kept, gate, up, gate_mask, up_mask, down_mask))
-        out.node.extra = (parts, rate)
+        out.node.extra = (parts, rate, traced)
     del hidden
     return out
 
 
 def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    parts, rate = node.extra
+    parts, rate, traced = node.extra
     x, gate, up, *masks = node.saved[::-1]
     rows, dtype = rows_of(x), x.dtype
     copies = _copies(t, parts, dtype)
@@ -103,13 +106,15 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if t.work is not None:
         into_input(t.work, parts[2], rows, dtype, hidden)
         t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(hidden, gate, up))
+    written = [t.like(gate) for _ in range(3)] if traced else []  # the activation's output, both gradients
+    hidden = written[0] if written else hidden
     down_grads = _replayed_grads(t, parts[2], rows, dtype, masks[2], hidden)
     up_grads = _replayed_grads(t, parts[1], rows, dtype, masks[1], x)
     gate_grads = _replayed_grads(t, parts[0], rows, dtype, masks[0], x)
     to_x = None
     if node.edges[0] is not None:
         to_x = _over_input(t, (parts[1], parts[0]), x, (masks[1], masks[0]))
-    del hidden, copies
+    del hidden, copies, written
     return (to_x, *gate_grads[1:], *up_grads[1:], *down_grads[1:])
 
 

@@ -11,6 +11,8 @@ from vramwise.documents.python.scopes import Scope, Site, dotted
 
 # Names of the rows that a script cuts: `input_ids[:MAX_LENGTH]`.
 _ROWS = ("input_ids", "labels")
+# Shorter parts are no rows of a language model: answers to choose from, say.
+_SHORTEST_BLOCK = 32
 
 
 def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
@@ -21,11 +23,12 @@ def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
     """
     found: dict[object, Value] = {}
     missing: list[Missing] = []
-    for expression, site in (*_truncated(evaluator), *_cut(evaluator.found.module)):
+    told = [(*one, 2) for one in _truncated(evaluator)] + list(_cut(evaluator.found.module))
+    for expression, site, least in told:
         held = plain(evaluator.evaluate(expression, site))
         if isinstance(held, Missing):
             missing.append(held)
-        elif isinstance(held.value, int) and not isinstance(held.value, bool) and held.value > 1:
+        elif isinstance(held.value, int) and not isinstance(held.value, bool) and held.value >= least:
             found.setdefault(held.value, held)
     return [*found.values()] if found else [*missing[:1]]
 
@@ -48,15 +51,16 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site]]:
-    """Upper ends of slices in the functions of a scope."""
+def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
+    """Upper ends of slices in the functions of a scope, and how long each must be to be one of rows."""
     for inner in (*scope.functions.values(), *scope.classes.values()):
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
             site = Site(scope=inner, order=2**31)
             for node in ast.walk(inner.node):
                 if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
                     end = _end(node.value, node.slice)
-                    yield from [(end, site)] if end is not None else []
+                    least = 2 if node.slice.lower is None else _SHORTEST_BLOCK
+                    yield from [(end, site, least)] if end is not None else []
         yield from _cut(inner)
 
 

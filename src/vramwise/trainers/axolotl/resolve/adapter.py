@@ -179,7 +179,14 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     fields.derive("fused_lora", fused, why)
     wide = schema_in(target.stack).since("0.20.0")
     fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
-    absent = ("fused_lora_in_place", "fused_layers", "packed_attention", "compiled_layers", "tables_each_layer")
+    absent = (
+        "fused_lora_in_place",
+        "fused_lora_traced",
+        "fused_layers",
+        "packed_attention",
+        "compiled_layers",
+        "tables_each_layer",
+    )
     fields.neutral(*absent, why="Axolotl has no default")
     fields.neutral("saved_pair_tied", why="PEFT copies each module")
     fields.neutral(

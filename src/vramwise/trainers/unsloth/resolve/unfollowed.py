@@ -9,13 +9,15 @@ from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target, Unfollowed
 
-# What was seen beyond a prediction: a fifth of the weights in two notebooks, 23 % of the whole run in one script
-_WIDE_CHECKPOINT, _COMPILED = 0.25, 0.25
+# What was seen beyond a prediction: a fifth of the weights in two notebooks
+_WIDE_CHECKPOINT = 0.25
 _TRACED = (2, 11)  # of torch, since which Unsloth's own layers are compiled too, but for flattened rows
 
 
 def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
-    """Fills unfollowed. Needs everything else."""
+    """Fills fused_lora_traced and unfollowed. Needs everything else."""
+    traced = _compiled(args, target)
+    args.derive("fused_lora_traced", traced, "padded rows go through compiled layers" if traced else "not compiled")
     found = tuple(_found(args, target, kind))
     why = "; ".join(f"{one.name}: {one.why}" for one in found) or "nothing that is known of"
     args.derive("unfollowed", found, why)
@@ -46,9 +48,6 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
         yield Unfollowed(name="qat_scheme", less=False, why="fake quantisation makes copies of weights")
     if script is not None and "vision" in script.facts:
         yield Unfollowed(name="vision", less=False, why="patches of images are not counted")
-    if _compiled(args, target):
-        why = "padded rows go through compiled layers, which are predicted uncompiled (up to a quarter more was seen)"
-        yield Unfollowed(name="compiled layers", less=False, why=why, more_weights=_COMPILED, more_rest=_COMPILED)
     if kind in ("grpo", "rloo"):
         why = "Unsloth's own loss and generation are predicted as TRL's"
         yield Unfollowed(name=kind, less=False, why=why)

@@ -1,7 +1,7 @@
 """Predicted against measured step times of Unsloth, and whether the order of the variants is right.
 
     python bench/unsloth_speed.py [MEASURED.jsonl] [--kernels NAME]
-    python bench/unsloth_speed.py --left-out # each run, calibrated without it
+    python bench/unsloth_speed.py --left-out # each group of runs, calibrated without it
     python bench/unsloth_speed.py --fit      # writes Unsloth's own costs to src/vramwise/facts/efficiency.json
 
 Each measured run is a case of `card/unsloth_runs.py --timed`: seconds of steps, shapes of the batches, the kernels of
@@ -119,16 +119,12 @@ def calibrated(rows: Sequence[dict[str, Any]], cases: Sequence[Case], costs: Eff
 
 
 def left_out(rows: Sequence[dict[str, Any]], cases: Sequence[Case]) -> None:
-    """Each run as it is predicted when the others alone are calibrated on."""
-    pairs, by_token = [], []
-    for number, (row, case) in enumerate(zip(rows, cases, strict=True)):
-        others = [one for at, one in enumerate(cases) if at != number]
-        costs = calibrated([one for one in rows if one is not row], others, efficiency())
-        guess, tokens = case.predicted(costs), tokens_a_step(row)
-        pairs.append((guess, case.seconds))
-        by_token += [(guess / tokens, case.seconds / tokens)] if case.workload == "s" else []
-        print(f"{case.name:32s} {guess:7.3f} s, measured {case.seconds:7.3f} s {guess / case.seconds - 1:+7.1%}")
-    summary(pairs, by_token)
+    """The variants, and then the single runs, as they are predicted when the others alone are calibrated on."""
+    for workload in ("s", "c"):
+        of_others = [case for case in cases if case.workload != workload]
+        costs = calibrated([row for row in rows if row["name"][:1] != workload], of_others, efficiency())
+        own = [number for number, case in enumerate(cases) if case.workload == workload]
+        report([rows[number] for number in own], [cases[number] for number in own], costs)
 
 
 def write(costs: Efficiency, runs: int) -> None:
@@ -145,8 +141,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", type=Path, nargs="?", default=MEASURED)
     parser.add_argument("--kernels", default="", help="print the measured kernels of this run, and its families")
-    parser.add_argument("--fit", action="store_true", help="calibrate on runs named c…, and write the costs")
-    parser.add_argument("--left-out", action="store_true", help="each run, calibrated without it")
+    parser.add_argument("--fit", action="store_true", help="calibrate, and write the costs")
+    parser.add_argument("--left-out", action="store_true", help="each group of runs, calibrated without it")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.measured.read_text().splitlines()]
     rows = [row for row in rows if row.get("step_seconds") and arguments.kernels in row["name"]]

@@ -52,10 +52,17 @@ def test_real_models_equal_transformers(case):
 
 # timm is needed for the one's vision tower, code on the hub for the other
 NOT_BUILT = ("gemma3n", "mimo", "bailing_moe")
+# no family describes it, and predictions say so
+LEFT_OUT = "gemma4_audio"
 
 
 def test_every_catalogue_shape_is_in_the_golden_file():
-    shapes = [shape for shape in catalogue_shapes() if shape["config"]["model_type"] not in NOT_BUILT]
+    shapes = [
+        shape
+        for shape in catalogue_shapes()
+        if shape["config"]["model_type"] not in NOT_BUILT
+        and (shape["config"].get("audio_config") or {}).get("model_type") != LEFT_OUT
+    ]
     assert [shape["ids"][0] for shape in shapes] == [case["id"] for case in GOLDEN["real"]]
 
 

@@ -42,7 +42,7 @@ HOST_COSTS = tuple(
     field.name for field in fields(Efficiency) if field.name.startswith("host_") and field.name != "host_update"
 )
 # Runs that trained one at a time while others loaded beside them, which slowed their host.
-SHARED_HOST = ("speed-calibration.jsonl", "speed-contact.jsonl")
+SHARED_HOST = ("speed-calibration.jsonl", "speed-contact.jsonl", "speed-scripts.jsonl")
 # Attention goes by the sample of an average token, not by the average sample: lengths of the made-up data are
 # log-normal with a deviation of 0.9.
 _LONGER = exp(0.9**2)

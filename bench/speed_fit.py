@@ -50,7 +50,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "host_copy": (20e-6, 600e-6),
     "host_product": (2e-6, 40e-6),
     "host_op": (0.5e-6, 15e-6),
-    "host_call": (1e-6, 40e-6),
+    "host_call": (1e-6, 80e-6),
+    "host_hook": (1e-6, 20e-6),
     "host_function": (5e-6, 300e-6),
     "host_line": (20e-6, 800e-6),
     "host_sync": (5e-6, 500e-6),
@@ -60,27 +61,31 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 # What was measured of the same things by themselves, or is usual: constants stay near it unless the runs say otherwise.
 ALONE: Mapping[str, float] = {
-    "host_forward": 11e-6,
-    "host_backward": 16e-6,
+    "host_forward": 9e-6,
+    "host_backward": 14e-6,
     "host_library": 30e-6,
     "host_triton": 60e-6,
     "host_copy": 60e-6,
-    "host_product": 9e-6,
+    "host_product": 5e-6,
     "host_op": 3e-6,
-    "host_call": 8e-6,
-    "host_function": 40e-6,
+    "host_call": 30e-6,
+    "host_hook": 6e-6,
+    "host_function": 60e-6,
     "host_line": 120e-6,
     "host_sync": 30e-6,
     "host_micro_step": 1e-3,
     "host_step": 5e-3,
     "host_tensor": 10e-6,
 }
-_NEAR = 0.03  # how much a constant that is e times another counts, beside runs that are e times off
+_NEAR = 0.1  # how much a constant that is e times another counts, beside runs that are e times off
 ON_CARD = (
     *("product", "attention_forward", "attention_backward", "stream", "strided", "triton", "dequantise"),
     *("optimizer", "cached", "kernel", "pcie", "cudnn", "cut_loss"),
 )
-ON_HOST = tuple(ALONE)
+# Read off the marks of timed scripts, between the end of backward and the next forward, and not calibrated: 3 to 4 ms
+# where a model has 290 tensors, 15 ms where it has 730 with its adapters.
+FROM_MARKS = {"host_micro_step": 0.5e-3, "host_tensor": 13e-6}
+ON_HOST = tuple(name for name in ALONE if name not in FROM_MARKS)
 _FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}
 _FAMILY |= {"blockwise": "optimizer"}
 _FAMILY |= {"from host": "copies"}
@@ -251,13 +256,14 @@ def _solved(slopes: Sequence[Sequence[float]], residuals: Sequence[float], dampi
 
 
 def fit(
-    cases: Sequence[Case], costs: Efficiency, hosts: Sequence[float] = (1.2, 1.3, 1.4, 1.5)
+    cases: Sequence[Case], costs: Efficiency, hosts: Sequence[float] = (1.2, 1.4, 1.6, 1.8)
 ) -> tuple[Efficiency, float]:
     """Both parts, and how much slower the host was in runs that shared it: of these the one that agrees best."""
     with_kernels = [case for case in cases if case.kernels]
     if with_kernels:
         costs = least_squares(costs, ON_CARD, off_by_family(with_kernels))
         costs = replace(costs, sustained=BACK_TO_BACK / costs.product)
+    costs = replace(costs, **FROM_MARKS)
     found: list[tuple[float, float, Efficiency]] = []
     for host in hosts:
         slowed = [replace(case, host=host) if case.host != 1.0 else case for case in cases]

@@ -50,10 +50,11 @@ class Efficiency:
     its work.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
-    more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
-    an autograd function written in Python; `host_line`: a line of a log, written and flushed; `host_sync`: asking the
-    card for a number, besides the wait; `host_micro_step`, `host_step`: for each of those; `host_tensor`: for each
-    parameter in every micro-step, after which the Trainer goes through all of them to count operations.
+    more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_hook`: a hook of a
+    saved tensor, or one of many parameters; `host_function`: an autograd function written in Python; `host_line`: a
+    line of a log, written and flushed; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`,
+    `host_step`: for each of those; `host_tensor`: for each parameter in every micro-step, after which the Trainer goes
+    through all of them to count operations.
     """
 
     product: float
@@ -81,6 +82,7 @@ class Efficiency:
     host_product: float
     host_op: float
     host_call: float
+    host_hook: float
     host_function: float
     host_line: float
     host_sync: float

@@ -9,7 +9,8 @@ class Kernel:
     `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a library's
     Python code), "triton" (Triton's launcher), "copy" (a hook that sends a tensor elsewhere). `count`: so many launches
     that are alike, or a part of one that takes many tensors. What the host goes through before it: `ops`, views and
-    autograd's nodes; `calls`, modules and hooks; `functions`, autograd's functions that are written in Python;
+    autograd's nodes; `calls`, modules; `hooks` of saved tensors, and
+    parameters in a list of them; `functions`, autograd's functions that are written in Python;
     `lines`, lines of its log.
     `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
     `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough.
@@ -27,6 +28,7 @@ class Kernel:
         "family",
         "flops",
         "functions",
+        "hooks",
         "lines",
         "ops",
         "read",
@@ -49,5 +51,6 @@ class Kernel:
         self.cudnn = False
         self.ops = 0
         self.calls = 0
+        self.hooks = 0
         self.functions = 0
         self.lines = 0

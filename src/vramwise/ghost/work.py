@@ -36,6 +36,7 @@ class Work:
         self._made: dict[int, Kernel] = {}
         self._ops = 0
         self._calls = 0
+        self._hooks = 0
         self._functions = 0
         self._lines = 0
         # cards that share the work; the micro-step after which the whole gradients of all are summed (0: none)
@@ -56,8 +57,8 @@ class Work:
         by = "backward" if t.in_backward and self.in_autograd and not self.in_python else "forward"
         kernel = Kernel(family, read, written, by, t.tag)
         kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
-        kernel.lines = self._lines
-        self._ops = self._calls = self._functions = self._lines = 0
+        kernel.lines, kernel.hooks = self._lines, self._hooks
+        self._ops = self._calls = self._functions = self._lines = self._hooks = 0
         self.kernels.append(kernel)
         if len(self.kernels) > _MOST_KERNELS:
             raise VramwiseError(f"a step launches more than {_MOST_KERNELS:,} kernels: too many to time")
@@ -80,6 +81,10 @@ class Work:
     def called(self, functions: int) -> None:
         """So many functions of modules are gone through, besides those that every op takes."""
         self._calls += functions
+
+    def hooked(self, hooks: int) -> None:
+        """So many hooks of saved tensors run."""
+        self._hooks += hooks
 
     def function(self) -> None:
         """One of autograd's functions that are written in Python begins, forward or backward."""

@@ -25,7 +25,7 @@ _ROUNDS = 5
 
 def _about(kernel: Kernel, parameter: Parameter, calls: int = 1) -> Kernel:
     """Say which parameter a kernel is for, and what the host goes through for it."""
-    kernel.about, kernel.calls = parameter.name, calls
+    kernel.about, kernel.hooks = parameter.name, calls
     return kernel
 
 

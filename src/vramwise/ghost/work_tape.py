@@ -49,7 +49,7 @@ class WorkTape(Tape):
         if self.frame is not None:
             # a hook for each tensor: when it is saved, and when one that was saved in backward is asked for
             hooks = sum([one is not None for one in saved])
-            self.work.called(2 * hooks if self.in_backward else hooks)
+            self.work.hooked(2 * hooks if self.in_backward else hooks)
         return super().node(backward, inputs, saved)
 
     def mark(self, category: str, label: str) -> int:

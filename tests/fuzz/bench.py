@@ -7,6 +7,7 @@ the input's, no process started, no connection made, no name looked up by a pick
 
 import contextlib
 import faulthandler
+import gc
 import io
 import json
 import os
@@ -144,6 +145,7 @@ class Bench:
             except SystemExit as left:
                 code = left.code
             out.flush(), err.flush()
+        gc.set_threshold(50_000, 10, 10)  # the command collects hardly ever, as its process would end now
         texts = [stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err)]
         result = Result(code, *texts)
         _judge(result, argv, allow, workflow)

@@ -15,7 +15,7 @@ def suggest(word: str, among: Iterable[str], *, limit: int = 3) -> tuple[str, ..
     return _suggest(word, frozenset(among), limit)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)  # each may hold a set of all keys
 def _suggest(word: str, among: frozenset[str], limit: int) -> tuple[str, ...]:
     from difflib import get_close_matches
 

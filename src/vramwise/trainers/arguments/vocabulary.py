@@ -40,6 +40,7 @@ class Vocabulary:
         # Classes of values that a field's own code stops at, where they are not of its type.
         self._strict: Mapping[str, list[str]] = facts.get("strict", {})
         self._converts = converts  # texts become what the field's type says
+        self._names = frozenset(self._keys)
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
         """Both; the other's types and defaults win, as a subclass's do."""
@@ -64,7 +65,7 @@ class Vocabulary:
 
     def keys(self) -> frozenset[str]:
         """Every key."""
-        return frozenset(self._keys)
+        return self._names
 
     def type_of(self, key: str) -> str | None:
         """The type of a key, in the grammar of `value_types`; None for one that is not here."""

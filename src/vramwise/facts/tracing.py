@@ -28,7 +28,7 @@ from vramwise.files import put_whole
 from vramwise.types import ModelSpec
 
 SWITCH = "VRAMWISE_TRACE"  # 0 turns tracing off
-_SECONDS = 120.0
+_SECONDS = 300.0
 _START = "import sys; sys.path.append(sys.argv[1]); from vramwise.tracing.worker import main; main()"
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vramwise.families.base import Mixture
-from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named
+from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named, relu_squared
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
-from vramwise.ghost.ops.elementwise import activation, add, mul, result_activation, square
+from vramwise.ghost.ops.elementwise import activation, add, mul, result_activation
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched, linear
 from vramwise.ghost.ops.shape import chunk_last, view
@@ -27,7 +27,7 @@ class PlainExperts(Experts):
     """Experts of two matrices: the first gives the inner width itself, and a squared ReLU follows."""
 
     def _gate(self, t: Tape, x: Tensor) -> Tensor:
-        return square(t, result_activation(t, x))
+        return relu_squared(t, x)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.ghost.dtypes import FP32
+from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers.convolution import causal_convolution
 from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
@@ -79,7 +79,10 @@ class StateSpace:
             return general(
                 t, (x,), shape, x.dtype, saved=(x,), made=[(shape, x.dtype)], scratch=(4 * states, 4 * states, wide)
             )
-        made, scratch = _torch_chunks(scan, batch, tokens) if scan.chunk else _torch_tokens(scan, batch, tokens)
+        if scan.chunk:
+            made, scratch = _torch_chunks(scan, batch, tokens, t.autocast)
+        else:
+            made, scratch = _torch_tokens(scan, batch, tokens)
         return general(t, (x,), shape, FP32, saved=(x,), made=made, scratch=scratch)
 
     def _gated(self, t: Tape, x: Tensor, gate: Tensor) -> Tensor:
@@ -90,8 +93,11 @@ class StateSpace:
         return mul(t, self.norm, cast(t, x, gate.dtype))
 
 
-def _torch_chunks(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tuple[int, ...]]:
-    """Mamba 2: x four times, B and C for every head and B decayed, the scores of each chunk thrice, states twice."""
+def _torch_chunks(scan: Scan, batch: int, tokens: int, half: DType | None) -> tuple[list[Wanted], tuple[int, ...]]:
+    """Mamba 2: x, B and C for every head and B decayed, the scores of each chunk, states twice.
+
+    Autocast copies what goes into products, and those copies are kept: as traced from transformers 5.23.
+    """
     chunks = -(-tokens // scan.chunk)
     rows = batch * chunks * scan.chunk
     wide, inner = rows * scan.width, rows * scan.heads * scan.state
@@ -99,7 +105,11 @@ def _torch_chunks(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tu
     each = batch * scan.width * scan.state
     states = (chunks + 1) * each
     sizes = [wide] * 4 + [inner] * 3 + [scores] * 3 + [states, chunks * each]
-    return [((size,), FP32) for size in sizes], (4 * scores, 4 * scores, 4 * inner, 4 * inner, 4 * wide, 4 * states)
+    made: list[Wanted] = [((size,), FP32) for size in sizes]
+    if half is not None:
+        copies = [inner] * 3 + [scores] * 2 + [wide] * 2 + [states, chunks * each]
+        made = [((size,), FP32) for size in (wide, wide, wide, inner, scores)] + [((size,), half) for size in copies]
+    return made, (4 * scores, 4 * scores, 4 * inner, 4 * inner, 4 * wide, 4 * states)
 
 
 def _torch_tokens(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tuple[int, ...]]:

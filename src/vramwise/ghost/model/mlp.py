@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import (
     activation,
     add,
     add_scalar,
+    cast,
     dropout,
     mul,
     result_activation,
@@ -35,7 +37,15 @@ def _cube(t: Tape, x: Tensor) -> Tensor:
 
 def activation_named(name: str) -> Activation:
     """The activation of a config's name."""
+    if name == "relu2":
+        return relu_squared
     return gelu_new if name in ("gelu_new", "gelu_fast", "gelu_accurate") else activation
+
+
+def relu_squared(t: Tape, x: Tensor) -> Tensor:
+    """`relu(x) ** 2`: autocast runs powers in fp32."""
+    x = result_activation(t, x)
+    return square(t, x if t.autocast is None else cast(t, x, FP32))
 
 
 def called(t: Tape, layer: Projection, x: Tensor) -> Tensor:

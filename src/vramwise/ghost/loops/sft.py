@@ -265,9 +265,7 @@ class Run:
         t.in_backward = True
         t.grad_enabled = False
         if scaled.node is None:
-            raise VramwiseError(
-                "no parameter is trained: the loss has no gradient, and the first step fails"
-            )
+            raise VramwiseError("no parameter is trained: the loss has no gradient, and the first step fails")
         if self.units is not None:
             self.units.begin_backward(t)
         self.first_pass = False

@@ -192,14 +192,14 @@ class TestRefused:
         done = threading.Event()
 
         def slow():
-            done.wait(5)
+            done.wait(120)
             return 200, b"{}", {}
 
         loopback.answers[PLACE] = slow
         start = time.monotonic()
         with pytest.raises(VramwiseError, match=r"within 0\.2 s"):
             find_model("me/model", online=True)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 60  # the answer would come later, however busy the machine is
         done.set()
 
     def test_nobody_is_there(self, loopback, monkeypatch):

@@ -12,12 +12,12 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.fuzz.bench import LIMIT_S, Failure
+from tests.fuzz.bench import LIMIT_OF_FIT_S, Failure
 from tests.fuzz.failures import Found
 from tests.fuzz.seeds import ROOT
 
 # The timer inside a worker cannot interrupt C code: this much processor time for one execution, seen from outside.
-HUNG_S = 2 * LIMIT_S
+HUNG_S = 2 * LIMIT_OF_FIT_S
 # So long asleep without an end: it waits for something. On a busy machine one that only waits for its turn is awake.
 _ASLEEP_S = 60
 

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz.bench import LIMIT_S, Bench, Failure, crash
+from tests.fuzz.bench import Bench, Failure, crash
 from tests.fuzz.failures import Found
 from tests.fuzz.growth import Growth
 from tests.fuzz.targets import load
@@ -89,7 +89,7 @@ def _timed(bench, target, check, data):
     started = _spent()
     failure = attempt(bench, target, check, data)
     spent = _spent() - started
-    if failure is None and spent > LIMIT_S:
+    if failure is None and spent > bench.limit_s:
         failure = Failure("slow", f"{target.name} with its processes", f"{spent:.1f} s of processor time")
     return failure, spent
 

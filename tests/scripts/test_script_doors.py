@@ -62,10 +62,10 @@ def test_the_page_takes_it(text):
 
 
 def test_in_a_folder_only_what_trains_is_read(tmp_path):
-    """10,000 files take half a second on an idle machine; here fewer, with room for a busy one."""
+    """10,000 files take half a second; here fewer, with room for a slow machine."""
     for number in range(1000):
         (tmp_path / f"m{number}.py").write_text("import os\nclass Trainer:\n    pass\n" * 20)
     (tmp_path / "train.py").write_text(SCRIPT)
-    start = time.perf_counter()
+    start = time.process_time()
     assert config_files([str(tmp_path)]) == [str(tmp_path / "train.py")]
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

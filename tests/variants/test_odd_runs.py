@@ -45,3 +45,10 @@ def test_rows_of_one_token_have_a_size_and_a_time(version):
     subject = open_subject(Text(text), Options(gpu="rtx-4090", trainer="trl:sft", versions=(f"trl=={version}",)))
     assert subject.prediction().fits
     assert subject.speed().step_seconds > 0
+
+
+def test_a_run_that_trains_nothing_is_one_sentence():
+    text = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: eager\nunfrozen_parameters: [^lm_head.weight$]\n"
+    subject = open_subject(Text(text), Options(gpu="rtx-4090", trainer="transformers"))
+    with pytest.raises(VramwiseError, match="no parameter is trained"):
+        subject.prediction()

@@ -142,7 +142,7 @@ def notebook(rng):
 def _verb(name, *words):
     def run(bench, data, extension):
         write_model(bench)
-        bench.command(name, bench.write(f"train.{extension}", data), *words)
+        bench.command(name, bench.write(f"train.{extension}", data), *words, own_text="--diff" in words)
 
     return run
 

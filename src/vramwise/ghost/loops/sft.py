@@ -266,7 +266,8 @@ class Run:
         root = t.new((), FP32)
         t.in_backward = True
         t.grad_enabled = False
-        assert scaled.node is not None
+        if scaled.node is None:
+            raise VramwiseError("no parameter is trained: the loss has no gradient, and the first step fails")
         if self.units is not None:
             self.units.begin_backward(t)
         self.first_pass = False

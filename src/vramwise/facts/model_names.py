@@ -49,7 +49,7 @@ _LOOK_UP = 3
 
 # How names of copies end, and how those are stored; None: as the original.
 _ENDINGS = {
-    **dict.fromkeys(("-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-nf4", "-bnb-nf4-bf16", "-4bit"), "bitsandbytes_4bit"),
+    **dict.fromkeys(("-bnb-4bit", "-bnb-nf4", "-bnb-nf4-bf16", "-4bit"), "bitsandbytes_4bit"),
     **dict.fromkeys(("-bf16", "-fp16", "-dequantized"), None),
     "-awq": "awq",
     "-gptq": "gptq",

@@ -108,7 +108,8 @@ def _torch_chunks(scan: Scan, batch: int, tokens: int, half: DType | None) -> tu
     made: list[Wanted] = [((size,), FP32) for size in sizes]
     if half is not None:
         copies = [inner] * 3 + [scores] * 2 + [wide] * 2 + [states, chunks * each]
-        made = [((size,), FP32) for size in (wide, wide, wide, inner, scores)] + [((size,), half) for size in copies]
+        made = [((size,), FP32) for size in (wide, wide, wide, inner, scores)]
+        made += [((size,), half) for size in copies]
     return made, (4 * scores, 4 * scores, 4 * inner, 4 * inner, 4 * wide, 4 * states)
 
 

@@ -163,6 +163,17 @@ MODELS: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "linear_attn_config": _KDA,
     },
+    "gptj": {"model_type": "gptj", "n_embd": 1024, "n_layer": 6, "n_head": 16, "n_positions": 4096, "rotary_dim": 64},
+    "nemotron": {"model_type": "nemotron", "head_dim": 64},
+    "minimax_m2": {
+        "model_type": "minimax_m2",
+        "head_dim": 64,
+        "intermediate_size": 512,
+        "num_local_experts": 16,
+        "num_experts_per_tok": 4,
+    },
+    "bailing": {"model_type": "bailing_moe", **_EXPERTS, "num_shared_experts": 1, "first_k_dense_replace": 1},
+    "ernie4_5": {"model_type": "ernie4_5", "head_dim": 64},
 }
 _LORA = {"adapter": "lora", "lora_r": 16, "gradient_checkpointing": True}
 

@@ -191,6 +191,8 @@ def _other_cases() -> Iterable[dict[str, Any]]:
     yield {"model_type": "gemma4_text", **_SIX, **_GEMMA4_MOE}
     inputs = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 90}
     shared = {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "global_head_dim": 32}
+    # each kind of layer has one before the shared ones, which transformers 5.23 insists on
+    shared["layer_types"] = ["sliding_attention", "full_attention"] * 3
     yield {"model_type": "gemma4_text", **_SIX, **inputs, **shared}
     yield {"model_type": "gemma4_unified_text", **_SIX, "num_global_key_value_heads": 1}
     yield {"model_type": "gemma3n_text", **_SIX, **inputs, "num_kv_shared_layers": 1, "laurel_rank": 4}

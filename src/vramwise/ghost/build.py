@@ -163,7 +163,7 @@ class Builder:
         return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
 
     def _single(self, start: str, layer: int) -> Block:
-        """A block of one part: attention or what stands in its place, or a feed-forward layer."""
+        """A block of one part: attention or what replaces it, or a feed-forward layer."""
         norm, label = self.norms.norm(f"{start}{self.facts.norms[0]}"), f"layers.{layer}"
         if self.attentions.mixer_word(layer) == "skipped":
             return OnePart(label=label, norm=norm, mlp=self.feed_forwards.mlp(start, layer))

@@ -1,4 +1,4 @@
-"""The attention of a model's blocks, or what stands in its place, by what its family's block facts say."""
+"""The attention of a model's blocks, or what replaces it, by what its family's block facts say."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ class Attentions:
         )
 
     def mixer_word(self, layer: int) -> Mixer | None:
-        """The word for what stands in attention's place in a layer, if something else does."""
+        """The word for what replaces attention in a layer, if something does."""
         kinds = self.model.layer_types
         return self.facts.mixers.get(kinds[layer] if kinds else "full_attention")
 
     def mixer(self, start: str, layer: int) -> AttentionLayer:
-        """Attention, or what stands in its place in this layer."""
+        """Attention, or what replaces it in this layer."""
         word = self.mixer_word(layer)
         if word is None:
             return self.attention(start, layer)

@@ -23,7 +23,7 @@ _FREE = int(Action.FREE)
 # AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
 LEAF = 1 << 60
 
-# In place of its event's position, for a storage whose request stands in a copy.
+# In place of its event's position, for a storage whose request is part of a copy.
 NOWHERE = -1
 
 

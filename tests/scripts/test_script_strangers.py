@@ -398,3 +398,13 @@ def test_a_cell_that_is_written_to_a_script_counts_where_it_is_started(started, 
             read_script("a.ipynb", data, Reading())
     else:
         assert read_script("a.ipynb", data, Reading()).values["per_device_train_batch_size"] == 7
+
+
+def test_a_value_of_too_many_steps_leaves_the_others_readable():
+    doubled = "a0 = 1\n" + "".join(f"a{number + 1} = a{number} + a{number}\n" for number in range(60))
+    document = read(
+        f"{doubled}t = SFTTrainer('a/b', args=SFTConfig('o', seed=a60, per_device_train_batch_size=3, max_length=512))\n"
+    )
+    assert document.values["model_name_or_path"] == "a/b"
+    assert (document.values["per_device_train_batch_size"], document.values["max_length"]) == (3, 512)
+    assert "seed" in open_keys(document)

@@ -26,9 +26,10 @@ from vramwise.documents.python.results import (
 )
 from vramwise.documents.python.scopes import RETURNED, Scope, Site, dotted
 
-# Depth of names that lead to names, and expressions looked at in one file: far more than people write.
+# Depth of names that lead to names, and expressions looked at for one value and in one file: far more than people
+# write. A value that takes too many leaves enough for the others.
 _DEEPEST = 60
-_MOST_STEPS = 50_000
+_MOST_STEPS_A_VALUE, _MOST_STEPS = 5_000, 50_000
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
 
 
@@ -39,9 +40,11 @@ class Evaluator(Expressions):
 
     def evaluate(self, node: ast.expr, site: Site) -> Result:
         """What an expression is at its place."""
+        if not self._depth:
+            self._last_step = min(self._steps + _MOST_STEPS_A_VALUE, _MOST_STEPS)
         self._steps += 1
         here = (id(node), site.order)
-        if self._steps > _MOST_STEPS or self._depth > _DEEPEST or here in self._open:
+        if self._steps > self._last_step or self._depth > _DEEPEST or here in self._open:
             return Missing(name=shown(node), line=node.lineno, why="it takes too many steps to compute")
         self._open.add(here)
         self._depth += 1

@@ -65,6 +65,7 @@ class Names(Evaluates):
     said: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     _steps: int = 0
+    _last_step: int = 0  # of the value that is followed now
     _depth: int = 0
     _open: set[tuple[int, int]] = field(default_factory=set)
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)

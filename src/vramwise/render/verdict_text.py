@@ -180,7 +180,7 @@ def _unsaid(prediction: Prediction) -> Iterator[str]:
     for (line, why), keys in reasons.items():
         where = run.config.document.label(line)
         taken = "its default is" if len(keys) == 1 and keys[0] not in _GROUPS else "their defaults are"
-        yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. Use --set KEY=VALUE to set it"
+        yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. To set a value: --set KEY=VALUE"
 
 
 def _moment(prediction: Prediction) -> str:

@@ -60,3 +60,14 @@ def test_the_page_leaves_the_script_as_it_is_too():
     found = json.loads(Answers().answer(json.dumps({"ask": "fit", "text": SCRIPT, "settings": {"gpu": "4GB"}})))
     assert found["text"] == SCRIPT
     assert any("by hand" in one for one in found["commands"])
+
+
+@pytest.mark.usefixtures("short_searches")
+def test_every_remedy_of_train_says_what_to_change(vramwise, script):
+    done = vramwise("train", script, "--gpu", "4GB", "--torch", "2.13")
+    assert done.exit_code == 1
+    lines = done.output.split("changes that keep the training result:\n")[1].splitlines()
+    offered = [line.split("fits", 1)[1].strip() for line in lines if "  fits  " in line]
+    assert offered
+    assert all(offered)
+    assert any("'per_device_train_batch_size' is computed at line 9: change it there to " in one for one in offered)

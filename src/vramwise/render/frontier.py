@@ -176,7 +176,7 @@ class _Drawing:
         room = f"{readable(spare)} to spare" if spare >= 0 else f"{readable(-spare)} short"
         figures = [f"{gib(one.reserved_bytes or 0)} reserved, {room}", f"{words.step(one)} a step"]
         figures += [] if faster is None else [f"{times(faster)} the speed"]
-        edits = [*map(setting, one.attempt.edits), *one.attempt.commands]
+        edits = [*map(setting, one.attempt.edits), *one.attempt.by_hand, *one.attempt.commands]
         lines = wrap(one.attempt.words, letters) + wrap(", ".join(figures), letters)
         lines += wrap("; ".join(edits), letters)
         return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], "…"]

@@ -45,8 +45,9 @@ def _decided(subject: Subject) -> Adjust:
 
 
 def in_words(tried: Attempt) -> str:
-    """The change as the config or the command line has it."""
+    """The change as the config or the command line has it, and what a person must change in a script."""
     words = [f"{edit.key}: {_value(edit.value)}" for edit in tried.edits]
+    words += tried.by_hand
     words += [f"--alloc-conf {one.fields['allocator']}" for one in tried.changes if "allocator" in one.fields]
     other = " (same mathematics, other kernels)" if any(one.effect == "rounding" for one in tried.changes) else ""
     return ", ".join(words) + other

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
+from vramwise.ghost.hardware import hardware_of
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
@@ -17,15 +18,20 @@ from vramwise.variants.search.fitness import margin_of, weighed
 def smallest_card(subject: Subject) -> GpuSpec | None:
     """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
 
-    What a run needs is predicted once for every way in which the config is resolved, and again for the answer.
+    What a run needs is predicted once for every way in which the config is resolved and for cards with the same
+    attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain.
     """
     asked = subject.target.gpu
+    if asked is None or _needed_bytes(subject) is None:
+        return None
     needed: dict[Hashable, int | None] = {}
     for card in sorted(all_gpus(), key=lambda card: (card.memory_bytes, card.name)):
-        moved = subject.moved_to(card)
-        if asked is None or card.vendor != asked.vendor or moved.stops:
+        if card.vendor != asked.vendor:
             continue
-        alike = settings_of(moved.run)
+        moved = subject.moved_to(card)
+        if moved.stops:
+            continue
+        alike = (settings_of(moved.run), hardware_of(card, moved.run.target.torch).attention)
         if alike not in needed:
             needed[alike] = _needed_bytes(moved)
         enough = needed[alike]
@@ -35,9 +41,15 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
 
 
 def _needed_bytes(subject: Subject) -> int | None:
-    """What a card must have: reserved, outside of the allocator, the margin; None where that is not predicted."""
+    """What a card must have: the most that may be reserved, outside of the allocator, the margin.
+
+    None where that is not predicted, or has no upper bound.
+    """
     prediction = _predicted(subject)
-    return None if prediction is None else prediction.needs.device_bytes + margin_of(prediction, None)
+    if prediction is None or (prediction.bounds is not None and prediction.bounds.upper_bytes is None):
+        return None
+    unfollowed = prediction.most_bytes - prediction.needs.highest_reserved_bytes
+    return prediction.needs.device_bytes + unfollowed + margin_of(prediction, None)
 
 
 def _fits(subject: Subject) -> bool:

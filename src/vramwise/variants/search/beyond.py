@@ -68,17 +68,16 @@ def leanest(search: Search) -> list[tuple[int, Pick]]:
 
 
 def _closest(search: Search, most: int) -> Pick | None:
+    """Of all that were simulated, the run as it is among them: a smaller micro-batch may get another kernel."""
     book = search.book
-    ranked = leanest(search)
-    found: tuple[int, Pick] | None = None
+    found = book.least_reserved()
     until = book.simulated + most
-    for least, pick in ranked:
-        if book.simulated >= until or (found is not None and least >= found[0]):
+    for least, pick in leanest(search):
+        if book.simulated >= until or (found is not None and least >= book.reserved_bytes(found)):
             break
-        if book.candidate_anyway(pick).prediction is not None:
-            this = (book.reserved_bytes(pick), pick)
-            found = this if found is None else min(found, this)
-    return None if found is None else found[1]
+        book.candidate_anyway(pick)
+        found = book.least_reserved()
+    return found
 
 
 def considered(search: Search) -> int:

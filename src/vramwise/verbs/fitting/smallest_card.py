@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.gpus import all_gpus
+from vramwise.facts.gpus import discrete_gpus
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.search.fitness import margin_of, weighed
@@ -17,13 +18,14 @@ from vramwise.variants.search.fitness import margin_of, weighed
 def smallest_card(subject: Subject) -> GpuSpec | None:
     """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
 
+    Boards whose memory is also the host's are not offered: nobody looks for one of those as a smaller card.
     What a run needs is predicted once for every way in which the config is resolved, and again for the answer.
     """
     asked = subject.target.gpu
     needed: dict[Hashable, int | None] = {}
-    for card in sorted(all_gpus(), key=lambda card: (card.memory_bytes, card.name)):
+    for card in sorted(discrete_gpus(), key=lambda card: (card.memory_bytes, card.name)):
         moved = subject.moved_to(card)
-        if asked is None or card.vendor != asked.vendor or moved.stops:
+        if asked is None or card.vendor != asked.vendor or moved.stops or has_no_upper_bound(moved.run):
             continue
         alike = settings_of(moved.run)
         if alike not in needed:
@@ -37,7 +39,10 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
 def _needed_bytes(subject: Subject) -> int | None:
     """What a card must have: reserved, outside of the allocator, the margin; None where that is not predicted."""
     prediction = _predicted(subject)
-    return None if prediction is None else prediction.needs.device_bytes + margin_of(prediction, None)
+    if prediction is None:
+        return None
+    beyond = prediction.most_bytes - prediction.needs.highest_reserved_bytes  # what is not modelled may take
+    return prediction.needs.device_bytes + beyond + margin_of(prediction, None)
 
 
 def _fits(subject: Subject) -> bool:

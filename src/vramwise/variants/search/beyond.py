@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from vramwise.variants.effort import OutOfEffort
 from vramwise.variants.search.finding import Search
-from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.fitness import OPEN, TOO_LARGE
 from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
@@ -103,5 +103,7 @@ def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
     found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
     found[TOO_LARGE] += _total(book.space.swaps(context) for context in sorted(search.dead))
     slower = best is not None and not search.ended_early
-    found[SLOWER if slower else UNTRIED] = max(0, total - found.total() - (best is not None))
+    found[SLOWER if slower else OPEN if search.left_open else UNTRIED] += max(
+        0, total - found.total() - (best is not None)
+    )
     return +found

@@ -91,6 +91,11 @@ class Book:
         """Whether it certainly does not fit."""
         return self.least_bytes(pick) > self.room_bytes(pick)
 
+    def left_open(self, pick: Pick) -> bool:
+        """Whether no prediction can say that it fits: it does something that may take any amount of memory."""
+        run = self.entry(pick).attempt.run
+        return run is not None and has_no_upper_bound(run)
+
     def key(self, pick: Pick) -> Key | None:
         """By what it is ranked; None where it cannot be written."""
         if self.entry(pick).fell:
@@ -152,9 +157,7 @@ class Book:
 
     def _certainly_fell(self, pick: Pick) -> str:
         """Why a variant is no answer whatever a simulation says; "" where that decides."""
-        run = self.entry(pick).attempt.run
-        left_open = run is not None and has_no_upper_bound(run)
-        return TOO_LARGE if self.too_large(pick) else OPEN if left_open else ""
+        return TOO_LARGE if self.too_large(pick) else OPEN if self.left_open(pick) else ""
 
     def _twin(self, pick: Pick, entry: Entry) -> str:
         """Variants that resolve to one run are one: the first that is asked for has the fewest changes."""

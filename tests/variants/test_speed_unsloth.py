@@ -14,7 +14,7 @@ from speed import kendall, regret  # noqa: E402
 from vramwise.facts.rates import efficiency, efficiency_basis  # noqa: E402
 
 ROWS = [json.loads(line) for line in bench.MEASURED.read_text().splitlines()]
-# Full fine-tuning goes by the rates of all trainers, and is 24 % off since these were refitted (it was within 20 %).
+# Full fine-tuning is 24 % off since the rates of all trainers were refitted (it was within 20 %). Why is not known.
 FURTHER_OFF = {"c4_qwen05_full_m4x1": 0.25}
 
 

@@ -353,3 +353,10 @@ def test_words_narrow_the_list(words: list[str], names: set[str]) -> None:
 def test_a_least_size_takes_the_cards_that_are_sold_with_it() -> None:
     assert "RTX 4090" in {card.name for card in gpus.matching_gpus(["24GB"])}
     assert "RTX 3080 12GB" not in {card.name for card in gpus.matching_gpus(["24GB"])}
+
+
+def test_boards_that_share_the_hosts_memory_are_not_among_the_cards_with_their_own() -> None:
+    own = {card.name for card in gpus.discrete_gpus()}
+    shared = {card.name for card in gpus.all_gpus()} - own
+    assert {"Jetson Orin NX 16GB", "DGX Spark (GB10)"} <= shared
+    assert {"T4", "RTX 3090", "H100 80GB"} <= own

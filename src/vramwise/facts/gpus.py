@@ -57,6 +57,11 @@ def all_gpus() -> tuple[GpuSpec, ...]:
     return tuple(_spec(card) for card in _catalogue()["cards"])
 
 
+def discrete_gpus() -> tuple[GpuSpec, ...]:
+    """The cards with memory of their own. Jetson and DGX Spark share theirs with the host: how much is free varies."""
+    return tuple(_spec(card) for card in _catalogue()["cards"] if not card.get("shared"))
+
+
 def matching_gpus(words: Sequence[str]) -> tuple[GpuSpec, ...]:
     """The cards that every word fits: part of a name, `sm_90`, `amd`, `bf16`, `fp8`, or a least size such as 40GB."""
     cards = [(_spec(card), card["memory_gib"]) for card in _catalogue()["cards"]]

@@ -49,6 +49,15 @@ def _parallel(run: RunSpec) -> Iterator[Unfollowed]:
         yield Unfollowed(name="context parallelism", less=False, why=why)
 
 
+def has_no_upper_bound(run: RunSpec) -> bool:
+    """Whether a feature of the run may take any amount more than predicted: no prediction can say that it fits."""
+    return any(map(_adds_unknown, unmodelled(run)))
+
+
+def _adds_unknown(one: Unfollowed) -> bool:
+    return not one.less and one.more_weights is None and one.more_rest is None
+
+
 def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
     """The range of a run with such features; None where the prediction follows all of it."""
     found = list(unmodelled(run))
@@ -75,7 +84,7 @@ def _most(needs: MemoryReport, found: Sequence[Unfollowed]) -> int | None:
     reserved, weights = needs.highest_reserved_bytes, needs.breakdown_bytes.get("weights", 0)
     most = float(reserved)
     for one in found:
-        if not one.less and one.more_weights is None and one.more_rest is None:
+        if _adds_unknown(one):
             return None
         most += (one.more_weights or 0) * weights + (one.more_rest or 0) * (reserved - weights)
     return int(most)

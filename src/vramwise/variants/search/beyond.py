@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from vramwise.variants.effort import OutOfEffort
 from vramwise.variants.search.finding import Search
-from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.fitness import OPEN, TOO_LARGE
 from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
@@ -68,17 +68,16 @@ def leanest(search: Search) -> list[tuple[int, Pick]]:
 
 
 def _closest(search: Search, most: int) -> Pick | None:
+    """Of all that were simulated, the run as it is among them: a smaller micro-batch may get another kernel."""
     book = search.book
-    ranked = leanest(search)
-    found: tuple[int, Pick] | None = None
+    found = book.least_reserved()
     until = book.simulated + most
-    for least, pick in ranked:
-        if book.simulated >= until or (found is not None and least >= found[0]):
+    for least, pick in leanest(search):
+        if book.simulated >= until or (found is not None and least >= book.reserved_bytes(found)):
             break
-        if book.candidate_anyway(pick).prediction is not None:
-            this = (book.reserved_bytes(pick), pick)
-            found = this if found is None else min(found, this)
-    return None if found is None else found[1]
+        book.candidate_anyway(pick)
+        found = book.least_reserved()
+    return found
 
 
 def considered(search: Search) -> int:
@@ -104,5 +103,7 @@ def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
     found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
     found[TOO_LARGE] += _total(book.space.swaps(context) for context in sorted(search.dead))
     slower = best is not None and not search.ended_early
-    found[SLOWER if slower else UNTRIED] = max(0, total - found.total() - (best is not None))
+    found[SLOWER if slower else OPEN if search.left_open else UNTRIED] += max(
+        0, total - found.total() - (best is not None)
+    )
     return +found

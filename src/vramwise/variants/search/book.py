@@ -8,9 +8,10 @@ from math import log
 
 from vramwise.types import RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.effort import events_in
 from vramwise.variants.search.estimates import Key
-from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE, weighed
+from vramwise.variants.search.fitness import OF_MEMORY, OPEN, TOO_LARGE, weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.variants.search.space import Pick, Space, count_changes
 from vramwise.variants.search.workshop import Workshop
@@ -90,6 +91,11 @@ class Book:
         """Whether it certainly does not fit."""
         return self.least_bytes(pick) > self.room_bytes(pick)
 
+    def left_open(self, pick: Pick) -> bool:
+        """Whether no prediction can say that it fits: it does something that may take any amount of memory."""
+        run = self.entry(pick).attempt.run
+        return run is not None and has_no_upper_bound(run)
+
     def key(self, pick: Pick) -> Key | None:
         """By what it is ranked; None where it cannot be written."""
         if self.entry(pick).fell:
@@ -101,7 +107,7 @@ class Book:
         """The variant with its prediction, or why it needs none."""
         if pick not in self._candidates:
             entry = self.entry(pick)
-            fell = self._judged(pick, entry) or (TOO_LARGE if self.too_large(pick) else "")
+            fell = self._judged(pick, entry) or self._certainly_fell(pick)
             if fell:
                 self._candidates[pick] = Candidate(attempt=entry.attempt, speed=self.speed(pick), fell=fell)
             else:
@@ -111,7 +117,7 @@ class Book:
     def candidate_anyway(self, pick: Pick) -> Candidate:
         """The variant with its prediction, even where it is known not to fit: how much it misses by is asked."""
         known = self.candidate(pick)
-        if known.prediction is None and known.fell == TOO_LARGE:
+        if known.prediction is None and known.fell in (TOO_LARGE, OPEN):
             self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
 
@@ -148,6 +154,10 @@ class Book:
         if entry.fell or pick == self.space.start:
             return entry.fell
         return self._twin(pick, entry) or (REFUSED if self.workshop.refusal(entry.attempt) else "")
+
+    def _certainly_fell(self, pick: Pick) -> str:
+        """Why a variant is no answer whatever a simulation says; "" where that decides."""
+        return TOO_LARGE if self.too_large(pick) else OPEN if self.left_open(pick) else ""
 
     def _twin(self, pick: Pick, entry: Entry) -> str:
         """Variants that resolve to one run are one: the first that is asked for has the fewest changes."""

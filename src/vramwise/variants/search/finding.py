@@ -58,6 +58,7 @@ class Search:
     _surveyed: bool = False
     _lean: Pick | None = None
     _few: bool | None = None
+    _left_open: bool | None = None
 
     @property
     def few(self) -> bool:
@@ -66,10 +67,23 @@ class Search:
             self._few = self.book.space.about() <= FEW
         return self._few
 
+    @property
+    def left_open(self) -> bool:
+        """Whether no variant can be said to fit: neither the run as it is nor any with one change of it."""
+        if self._left_open is None:
+            book, start = self.book, self.book.space.start
+            around = (pick for axis in range(len(book.space.axes)) for pick in book.space.around(start, axis))
+            self._left_open = book.left_open(start) and all(
+                book.entry(pick).fell or book.left_open(pick) for pick in around
+            )
+        return self._left_open
+
     def best(self) -> Pick | None:
         """The fastest that fits; of those as fast the one with fewest changes, then with least memory."""
         found: Pick | None = None
         try:
+            if self.left_open:
+                return None
             if self.few:
                 return self._first_fit(self.book.space.start)
             base = self._quickest(self.book.space.start)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.gpus import all_gpus
+from vramwise.facts.gpus import discrete_gpus
 from vramwise.ghost.hardware import hardware_of
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.search.fitness import margin_of, weighed
@@ -18,6 +19,7 @@ from vramwise.variants.search.fitness import margin_of, weighed
 def smallest_card(subject: Subject) -> GpuSpec | None:
     """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
 
+    Boards whose memory is also the host's are left out: nobody looks for one of those as a smaller card.
     What a run needs is predicted once for every way in which the config is resolved and for cards with the same
     attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain.
     """
@@ -25,7 +27,7 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
     if asked is None or _needed_bytes(subject) is None:
         return None
     needed: dict[Hashable, int | None] = {}
-    for card in sorted(all_gpus(), key=lambda card: (card.memory_bytes, card.name)):
+    for card in sorted(discrete_gpus(), key=lambda card: (card.memory_bytes, card.name)):
         if card.vendor != asked.vendor:
             continue
         moved = subject.moved_to(card)

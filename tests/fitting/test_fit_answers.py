@@ -23,7 +23,7 @@ AXES_OF_TWO = tuple(axis for axis in AXES if axis.name in ("optimizer", "allocat
 
 @pytest.fixture(scope="module")
 def nothing_fits():
-    return fitted(LORA, 1.5)[1]
+    return fitted(LORA, 1.55)[1]
 
 
 def test_where_nothing_fits_the_closest_says_by_how_much(nothing_fits):

@@ -195,7 +195,7 @@ def smallest_card(fit: Fit) -> str:
     if card is None and fit.original.prediction is not None and fit.original.prediction.bounds is not None:
         return "The smallest card for your original file is not known: the run cannot be fully predicted"
     if card is None:
-        return "No known card fits your original file"
+        return "No known card is certain to fit your original file"
     return f"The smallest card for your original file: {card.name} ({gib(card.memory_bytes)})"
 
 

@@ -27,6 +27,8 @@ REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
 ROWS, FIGURES = 300_000, 700_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
+# What may be spent on the smallest card that holds the run, beyond what was spent before.
+CARDS = 2_000_000
 NO_LIMIT = 2**62
 # Where the run itself has more events than this, each further prediction takes half a second: none is made for a
 # finding or a remedy.

@@ -71,6 +71,7 @@ class Search:
     def left_open(self) -> bool:
         """Whether no variant can be said to fit: neither the run as it is nor any with one change of it."""
         if self._left_open is None:
+            self._left_open = False  # also where the effort ends before this is known
             book, start = self.book, self.book.space.start
             around = (pick for axis in range(len(book.space.axes)) for pick in book.space.around(start, axis))
             self._left_open = book.left_open(start) and all(

@@ -10,7 +10,7 @@ from vramwise.ghost.hardware import hardware_of
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.bounds import has_no_upper_bound
+from vramwise.variants.effort import CARDS
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.search.fitness import margin_of, weighed
@@ -21,9 +21,10 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
 
     Boards whose memory is also the host's are left out: nobody looks for one of those as a smaller card.
     What a run needs is predicted once for every way in which the config is resolved and for cards with the same
-    attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain.
+    attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain, and
+    one that takes too much effort is not tried on further cards.
     """
-    asked = subject.target.gpu
+    asked, since = subject.target.gpu, subject.effort.spent
     if asked is None or _needed_bytes(subject) is None:
         return None
     needed: dict[Hashable, int | None] = {}
@@ -35,6 +36,8 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
             continue
         alike = (settings_of(moved.run), hardware_of(card, moved.run.target.torch).attention)
         if alike not in needed:
+            if not subject.effort.leaves(CARDS, since):
+                return None
             needed[alike] = _needed_bytes(moved)
         enough = needed[alike]
         if enough is not None and card.memory_bytes >= enough and _fits(moved):

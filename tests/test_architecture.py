@@ -21,7 +21,7 @@ BASE = {
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
-OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
+OPENING = {"options", "sidecar", "project", "files", "stacks", "sources", "targets", "base_models"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
@@ -45,7 +45,9 @@ MAY_IMPORT = {
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},
-    "targets": BASE | {"facts", "allocator"},
+    "sources": BASE | {"documents", "trainers", "options", "files", "scripts"},
+    "targets": BASE | {"facts", "allocator", "trainers", "options", "project", "stacks", "sources"},
+    "base_models": BASE | {"facts", "sources"},
     # The Subject, and the verbs over it, each above the one it asks.
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
@@ -385,7 +387,8 @@ def test_whoever_reads_is_known_and_bounded():
 TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
-    "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
+    "variants/prediction.py": TORCH,
+    "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
     "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,

@@ -68,7 +68,7 @@ def foreign(text, own):
 
 def own_words(name):
     from vramwise.options import Options
-    from vramwise.subject import target_for
+    from vramwise.targets import target_for
 
     trainer = trainer_named(name)
     return trainer.vocabulary(None, target_for(".", Options(), trainer).stack).keys()

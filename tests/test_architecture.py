@@ -394,6 +394,7 @@ VERSIONS_LOOKED_AT = {
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
     "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
+    "rules/config/rows.py": "card-without-kernels is about the target's torch",
     "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
     "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
 }

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["nightly", "other_clock", "skipped"]
+pytest_plugins = ["made_before", "nightly", "other_clock", "skipped"]
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 
@@ -26,6 +26,11 @@ def pytest_collection_finish():
     """Collect garbage seldom, as the program does: its runs are made of many small objects."""
     gc.set_threshold(50_000, 10, 10)
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """What is left when all tests are done is not searched for garbage, by pytest and by Python: that takes seconds."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -217,3 +217,14 @@ def test_memory_is_limited_and_a_bug_is_logged_without_control_characters(server
     said = server.said()
     assert b"ZeroDivisionError: \\x1b[31mx" in said
     assert b"\x1b" not in said
+
+
+def test_a_process_that_is_stopped_leaves_no_pipe_open():
+    from vramwise.mcp import worker_process
+
+    waiting = [sys.executable, "-S", "-c", "input()"]
+    process = subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(b"not flushed")
+    worker_process._end(process)
+    assert process.stdin.closed
+    assert process.stdout.closed

@@ -3,14 +3,12 @@
 import os
 import re
 import socket
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("mcp")
 
-from agent_sessions import TOKEN, environment, http_server, talk
+from agent_sessions import TOKEN, http_server, talk
 from test_transports import posted
 
 URL = re.compile(rb"serving on http://127\.0\.0\.1:(\d+)/mcp\?token=([\w-]{43})\n")
@@ -64,42 +62,40 @@ def test_the_refusal_is_one_sentence_that_says_what_to_send(server):
     assert TOKEN.encode() not in answer
 
 
-def test_no_byte_of_a_request_acts_on_the_terminal():
+def test_no_byte_of_a_request_acts_on_the_terminal(server):
     """Neither in a header that the log quotes, nor in a method, a path or a body."""
     escape = "\x1b]0;owned\x07\x9b31m"
-    with http_server() as server:
-        good = f"Host: 127.0.0.1:{server.port}"
-        sent = [
-            f"POST /mcp?token={TOKEN} HTTP/1.1\r\nHost: {escape}\r\n",
-            f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nOrigin: {escape}\r\n",
-            f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nMCP-Protocol-Version: {escape}\r\n",
-            f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nMcp-Session-Id: {escape}\r\n",
-            f"POST /mcp HTTP/1.1\r\nHost: {escape}\r\n",
-            f"GET /{escape} HTTP/1.1\r\n{good}\r\n",
-            f"{escape} / HTTP/1.1\r\n{good}\r\n",
-            f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nUpgrade: {escape}\r\nConnection: upgrade\r\n",
-        ]
-        for head in sent:
-            head += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
-                body = '{"jsonrpc": "2.0", "id": 1, "method": "\\u001b[31m"}'
-                client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode("latin-1"))
-                assert client.recv(100).startswith(b"HTTP/1.1 ")
-        said = server.said()
+    good = f"Host: 127.0.0.1:{server.port}"
+    sent = [
+        f"POST /mcp?token={TOKEN} HTTP/1.1\r\nHost: {escape}\r\n",
+        f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nOrigin: {escape}\r\n",
+        f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nMCP-Protocol-Version: {escape}\r\n",
+        f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nMcp-Session-Id: {escape}\r\n",
+        f"POST /mcp HTTP/1.1\r\nHost: {escape}\r\n",
+        f"GET /{escape} HTTP/1.1\r\n{good}\r\n",
+        f"{escape} / HTTP/1.1\r\n{good}\r\n",
+        f"POST /mcp?token={TOKEN} HTTP/1.1\r\n{good}\r\nUpgrade: {escape}\r\nConnection: upgrade\r\n",
+    ]
+    for head in sent:
+        head += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            body = '{"jsonrpc": "2.0", "id": 1, "method": "\\u001b[31m"}'
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode("latin-1"))
+            assert client.recv(100).startswith(b"HTTP/1.1 ")
+    said = server.said()
     assert b"Invalid Host header: \\x1b]0;owned\\x07" in said
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", said)
 
 
 def test_a_random_token_is_printed_once_and_another_each_time():
-    tokens = set()
-    for _ in range(2):
-        with http_server(VRAMWISE_MCP_TOKEN="") as server:
-            [(_, token)] = URL.findall(server.said())
-            assert server.said().count(token) == 1
-            assert posted(server.port, path=f"/mcp?token={token.decode()}") == 200
-            assert posted(server.port) == 401
-            tokens.add(token)
-    assert len(tokens) == 2
+    from vramwise.mcp.http import usable_token
+
+    with http_server(VRAMWISE_MCP_TOKEN="") as server:
+        [(_, token)] = URL.findall(server.said())
+        assert server.said().count(token) == 1
+        assert posted(server.port, path=f"/mcp?token={token.decode()}") == 200
+        assert posted(server.port) == 401
+    assert len({token.decode(), usable_token(None), usable_token(None)}) == 3
 
 
 def test_a_token_of_the_users_own_is_not_printed(server):
@@ -124,12 +120,11 @@ def test_without_a_token_at_all_it_warns():
         (("--time-limit", "nan"), "--time-limit"),
     ],
 )
-def test_bad_options_are_one_sentence(words, said):
-    command = [sys.executable, "-m", "vramwise", "mcp", "--http", *words]
-    refused = subprocess.run(command, env={**environment(), "COLUMNS": "200"}, capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert said in refused.stderr
-    assert "Traceback" not in refused.stderr
+def test_bad_options_are_one_sentence(words, said, vramwise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    refused = vramwise("mcp", "--http", *words)
+    assert refused.exit_code == 2
+    assert said in refused.stderr + str(refused.exception)
 
 
 def test_the_doctor_asks_a_running_server(server, vramwise, monkeypatch):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from vramwise.documents.python.notebook import cells_of, with_sources
 from vramwise.errors import ConfigError
 from vramwise.trainers.scripts.reading import NoTraining, Reading, read_script
 
@@ -134,3 +135,16 @@ def test_a_broken_cell_that_trains_stops_the_reading():
 def test_source_that_trains_nothing_is_no_config(text):
     with pytest.raises(NoTraining):
         read(text)
+
+
+@pytest.mark.parametrize("shown", ["iVBORw0K" * 200_000, "a\n" * 500_000], ids=["an image", "lines"])
+def test_large_outputs_do_not_slow_down_the_edits_of_a_search(shown):
+    """A search tries hundreds of edits: the mean of ten is bound."""
+    first = code("x = 1\n")
+    cells = [{**first, "outputs": [{"output_type": "display_data", "data": {"image/png": shown}}]}, code("y = 0\n")]
+    texts = [notebook(*cells, metadata={"edit": number}) for number in range(10)]
+    start = time.process_time()
+    for text in texts:
+        changed = with_sources(text, cells_of(text), {2: "y = 3\n"})
+        assert changed == text.replace("y = 0", "y = 3")
+    assert time.process_time() - start < 1

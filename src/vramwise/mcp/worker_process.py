@@ -97,6 +97,10 @@ def _start() -> subprocess.Popen[bytes]:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was still to be written has no reader any more
+            if pipe is not None:
+                pipe.close()
 
 
 def _await_start(process: subprocess.Popen[bytes]) -> None:

@@ -148,11 +148,14 @@ def _schedule(
 
 
 def _checkpointing(run: RunSpec) -> dict[str, Any]:
+    # transformers 5.23 renamed it, and warns about the old name.
+    renamed = "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
+    name = "activation_checkpointing" if renamed else "gradient_checkpointing"
     if not run.savings.recompute or run.sharding.kind.startswith("fsdp"):  # FSDP recomputes by its own setting
-        return {"gradient_checkpointing": False}
+        return {name: False}
     kwargs = {"use_reentrant": run.savings.checkpointing_reentrant}
     written = run.config.get("gradient_checkpointing_kwargs", {})
-    return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {**kwargs, **written}}
+    return {name: True, f"{name}_kwargs": {**kwargs, **written}}
 
 
 def _liger(run: RunSpec) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _weights(args: Arguments, target: Target) -> None:
     if key == "dtype" and not args.written("dtype") and loads_by_itself(args):
         resolve_loaded_type(args, target)
         return
-    if name in _TYPES:
+    if isinstance(name, str) and name in _TYPES:
         why = f"{key} is {name}" if args.written(key) else f"unset: {key} is {name}, regardless of bf16"
         args.derive("weights_dtype", _TYPES[name], why, key=key)
     else:

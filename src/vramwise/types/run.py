@@ -33,11 +33,17 @@ PLACEHOLDERS = ("your/dataset", "your_dataset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number."""
+    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number.
+
+    `split_seed`: the seed by which `datasets` draws the samples that are held out; None: every run draws anew. They are
+    the first that are drawn; with `held_out_last` the last, of samples that are not dropped for their length.
+    """
 
     epochs: float = 1.0
     max_steps: int | None = None
     held_out: float = 0.0
+    split_seed: int | None = None
+    held_out_last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,8 +86,10 @@ def trials(
         if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
         packed = bool(start.wishes.packing)
-        data = sampled(plan.data, plan.ask.batch, packed=packed) if few else plan.data
-        subject = replace(subject, data=data, _memo={})
+        subject = replace(subject, data=plan.data, _memo={})
+        if few:
+            data = sampled(subject.divided, plan.ask.batch, packed=packed)
+            subject = replace(subject, data=data, _memo={})
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
         if best is None:
             found[:1] = [replace(first, unbeaten=True) for first in found[:1]]

@@ -37,10 +37,10 @@ def _quiet_environment(monkeypatch):
     monkeypatch.setenv("VRAMWISE_TRACE", "0")  # an unknown model would be traced for seconds where torch is installed
     monkeypatch.setattr("vramwise.targets.local_gpu", lambda **_: None)
     monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: {})
-    from vramwise import subject
+    from vramwise import targets
 
-    subject._project.cache_clear()
-    subject._target.cache_clear()
+    targets._project.cache_clear()
+    targets._target.cache_clear()
 
 
 @pytest.fixture

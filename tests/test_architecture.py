@@ -21,7 +21,7 @@ BASE = {
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
-OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
+OPENING = {"options", "sidecar", "project", "files", "stacks", "sources", "targets", "base_models"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
@@ -45,7 +45,9 @@ MAY_IMPORT = {
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},
-    "targets": BASE | {"facts", "allocator"},
+    "sources": BASE | {"documents", "trainers", "options", "files", "scripts"},
+    "targets": BASE | {"facts", "allocator", "trainers", "options", "project", "stacks", "sources"},
+    "base_models": BASE | {"facts", "sources"},
     # The Subject, and the verbs over it, each above the one it asks.
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
@@ -385,12 +387,14 @@ def test_whoever_reads_is_known_and_bounded():
 TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
-    "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
+    "variants/prediction.py": TORCH,
+    "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
     "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
     "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
+    "rules/config/rows.py": "card-without-kernels is about the target's torch",
     "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
     "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
 }

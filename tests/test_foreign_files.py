@@ -7,7 +7,8 @@ import pytest
 from installed import needs_corpus
 from vramwise.documents.document import parse_document
 from vramwise.options import Options
-from vramwise.subject import NotOurs, open_subject
+from vramwise.sources import NotOurs
+from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpus"

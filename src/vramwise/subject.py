@@ -6,28 +6,20 @@ Reading happens here: the file or text, files beside it, the project's settings,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vramwise.actions import action
-from vramwise.allocator.settings import parse_settings
-from vramwise.documents.document import parse_document
+from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.facts.models import cached_config, find_model
-from vramwise.files import read_config_bytes
-from vramwise.options import Command, Options, Text
-from vramwise.project import ProjectSettings, project_settings
+from vramwise.options import Options, Text
 from vramwise.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
-from vramwise.stacks import make_stack
+from vramwise.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.stops import stops_of
-from vramwise.targets import make_target
+from vramwise.targets import project_for, target_for
 from vramwise.trainers.base import SideFiles, Trainer
-from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
-from vramwise.trainers.registry import running, trainer_named
+from vramwise.trainers.registry import running
 from vramwise.types import Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.effort import SAMPLE, Effort
@@ -37,23 +29,6 @@ from vramwise.variants.simulations import Simulations
 if TYPE_CHECKING:
     from vramwise.variants.prediction import Prediction
     from vramwise.variants.speed import Speed
-
-TEXT = "<text>"
-# What trainers call the revision of the base model.
-_REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
-_IMPORT = re.compile(rb"^(?:import|from)[ \t]+[A-Za-z_]", re.MULTILINE)
-# A variable or template that something else fills in before the trainer reads the file.
-_PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
-Source = str | Path | Mapping[str, Any]
-
-
-class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
-    """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
-
-    def __init__(self, foreign: Foreign, message: str = "") -> None:
-        remedy = action("name the call" if foreign.kind == "python" else "insist")
-        super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {remedy}")
-        self.foreign = foreign
 
 
 _DIVIDED = ("divided",)
@@ -86,9 +61,9 @@ class Subject:
         files = _side_files(self.trainer, document, self.target, self.text_alone)
         run = _resolved(self.trainer, document, self.target, files)
         if run.base_model == self.run.base_model:
-            return replace(self, document=document, run=_of_model(run, self.model), _memo={})
-        model, missing = _model(run.base_model, document.path, online=False, text_alone=self.text_alone)
-        run = _of_model(run, model)
+            return replace(self, document=document, run=with_model_type(run, self.model), _memo={})
+        model, missing = base_model(run.base_model, document, online=False, text_alone=self.text_alone)
+        run = with_model_type(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
     def apart(self, effort: Effort | None = None) -> Subject:
@@ -201,7 +176,7 @@ class Subject:
         # Late: data is read for predictions only.
         from vramwise.dataset.reading import read_blocks, read_named
 
-        tokenizer = _model_folder(self.run.base_model, self.model)
+        tokenizer = model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
             return replace(self, data=Data(train=train, evaluation=train, named=named), _memo={})
@@ -218,7 +193,7 @@ class Subject:
     def moved_to(self, gpu: GpuSpec) -> Subject:
         """The same config on another card: resolved anew."""
         target = replace(self.target, gpu=gpu)
-        run = _of_model(_resolved(self.trainer, self.document, target, self.side_files), self.model)
+        run = with_model_type(_resolved(self.trainer, self.document, target, self.side_files), self.model)
         return replace(self, target=target, run=run, _memo={})
 
     def with_run(self, run: RunSpec) -> Subject:
@@ -242,15 +217,6 @@ def open_subject(
     if model is not None and not isinstance(source, Mapping | Text) and str(source).endswith((".py", ".ipynb")):
         options = replace(options, settings=(*options.settings, f"model_name_or_path={model}"))
     return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
-
-
-def started(source: Source, options: Options) -> tuple[Source, Options]:
-    """What a launch line or a shell script starts, with the options that it adds; other sources as they are."""
-    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
-        return source, options
-    from vramwise import scripts  # late: configs do not need it
-
-    return (scripts.launched if isinstance(source, Command) else scripts.launched_by)(str(source), options)
 
 
 def subject_of(
@@ -292,24 +258,13 @@ def on_target(
     side_files = _side_files(trainer, document, target, text_alone)
     run = _resolved(trainer, document, target, side_files)
     wanted = model or run.base_model
-    if wanted is None and document.script is not None:
-        return Subject(
-            document=document,
-            trainer=trainer,
-            target=target,
-            side_files=side_files,
-            run=run,
-            model=None,
-            model_missing=_unsaid_model(document),
-            text_alone=text_alone,
-        )
-    found, missing = _model(wanted, document.path, online=online, revision=_revision(run), text_alone=text_alone)
+    found, missing = base_model(wanted, document, online=online, revision=revision_of(run), text_alone=text_alone)
     return Subject(
         document=document,
         trainer=trainer,
         target=target,
         side_files=side_files,
-        run=_of_model(run, found),
+        run=with_model_type(run, found),
         model=found,
         model_missing=missing,
         text_alone=text_alone,
@@ -320,120 +275,6 @@ def _resolved(trainer: Trainer, document: Document, target: Target, side_files: 
     run = trainer.resolve(document, target, side_files)
     run.config.resolved()
     return run
-
-
-def _unsaid_model(document: Document) -> str:
-    """Why a script's model is not known, and how to supply it."""
-    assert document.script is not None
-    found = next((one for one in document.script.unsaid if one.key == "model_name_or_path"), None)
-    if found is None:
-        return f"no model in the training call of {document.path}: use --model"
-    either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
-    return (
-        f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; set it with "
-        f"--set {found.name}=… or --model"
-    )
-
-
-def _of_model(run: RunSpec, model: ModelSpec | None) -> RunSpec:
-    """The run with the word for its model's architecture, where that is known.
-
-    A text model inside a multimodal one goes by the outer one's name, which is its own without `_text`; where it is
-    another model's, the outer name is not known.
-    """
-    if model is None:
-        return run
-    kind: str | None = model.model_type
-    if model.text_part:
-        kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
-    unfollowed = tuple(one for one in run.unfollowed if model.num_experts or not one.experts_only)
-    return replace(run, model_type=kind, unfollowed=unfollowed)
-
-
-def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
-    """Whose file it is; NotOurs where it is none of ours."""
-    if insisted is not None:
-        return trainer_named(insisted)
-    if document.script is not None:
-        kind = document.script.kind
-        return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
-    found = recognise(document.values)
-    if isinstance(found, Foreign):
-        error = NotOurs(found)
-        error.path = document.path
-        raise error
-    return found
-
-
-def read_document(source: Source, options: Options | None = None) -> Document:
-    """A config as a document; a ConfigError that names the file where it cannot be one.
-
-    A text that cannot be read and is plainly another tool's is NotOurs, unless the caller insists; with `ours_only`
-    also one that nothing speaks for.
-    """
-    options = options or Options()
-    path = path_of(source)
-    try:
-        data = _bytes_of(source, path)
-        if is_source(path, data):
-            return _read_source(path, data, options)
-        try:
-            document = parse_document(path, data)
-            return _with_settings(document, options.settings) if options.settings else document
-        except ConfigError:
-            foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
-            if foreign is None or (foreign is NOBODYS and not options.ours_only):
-                raise
-            raise NotOurs(foreign) from None
-    except ConfigError as error:
-        error.path = path
-        raise
-
-
-def _with_settings(document: Document, settings: tuple[str, ...]) -> Document:
-    from vramwise.documents.change import with_changes  # late: only --set and launch lines change what is read
-
-    return with_changes(document, settings)
-
-
-def is_source(path: str, data: bytes) -> bool:
-    """Whether a file is Python: a script or a notebook, by its name, or by what a text begins with."""
-    if path.endswith((".py", ".ipynb")):
-        return True
-    notebook = data.lstrip()[:1] == b"{" and b'"nbformat"' in data
-    return path == TEXT and (notebook or _IMPORT.search(data[:20_000]) is not None)
-
-
-def _read_source(path: str, data: bytes, options: Options) -> Document:
-    from vramwise.scripts import read_training  # late: configs do not need it
-    from vramwise.trainers.scripts.reading import NoTraining
-
-    try:
-        return read_training(path, data, options)
-    except NoTraining as nothing:
-        what = Foreign(kind="python", what="Python source that calls no known trainer")
-        raise NotOurs(what, nothing.message) from None
-
-
-def _bytes_of(source: Source, path: str) -> bytes:
-    if isinstance(source, Mapping):
-        return _as_yaml(source)
-    return str(source).encode("utf-8", "surrogatepass") if path == TEXT else read_config_bytes(path)
-
-
-def path_of(source: Source) -> str:
-    """The path of a source; for a text or mapping a word that stands for it."""
-    return TEXT if isinstance(source, Mapping | Text) else str(source)
-
-
-def _as_yaml(values: Mapping[str, Any]) -> bytes:
-    import yaml
-
-    try:
-        text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        raise ConfigError("a mapping may contain only text, numbers, lists and mappings") from error
-    return text.encode("utf-8")
 
 
 def _side_files(trainer: Trainer, document: Document, target: Target, text_alone: bool) -> SideFiles:
@@ -448,89 +289,3 @@ def _side_files(trainer: Trainer, document: Document, target: Target, text_alone
     except ConfigError as error:
         error.path = document.path
         raise
-
-
-def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
-    """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
-    if name is None or model is None:
-        return None
-    here = Path(model.source)
-    if here.name == "config.json":
-        return here.parent
-    cached = cached_config(name)
-    return cached and cached.parent
-
-
-def _revision(run: RunSpec) -> str | None:
-    """The branch, tag or commit of the model that the config names."""
-    found = next((value for key in _REVISION_KEYS if isinstance(value := run.config.get(key), str)), None)
-    return found or None
-
-
-def _model(
-    name: str | None, path: str, *, online: bool, revision: str | None = None, text_alone: bool = False
-) -> tuple[ModelSpec | None, str]:
-    """The model's dimensions, or why they are not known."""
-    if name is None:
-        return None, f"{path} names no base model: {action('add a model')}"
-    if _PLACEHOLDER.search(name):
-        return (
-            None,
-            f"the base model of {path} is the placeholder {name}: {action('write a model')}",
-        )
-    folder = Path() if path in ("-", TEXT) else Path(path).parent
-    try:
-        return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""
-    except VramwiseError as error:
-        return None, str(error)
-
-
-def target_for(path: str, options: Options, trainer: Trainer) -> Target:
-    """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
-    project = project_for(path, options)
-    # A list of versions may change while a program goes on: it is read again each time.
-    remembered = options.stack is None and project.stack is None
-    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
-
-
-def project_for(path: str, options: Options) -> ProjectSettings:
-    """The settings of the project a file belongs to."""
-    if options.text_alone:
-        return ProjectSettings()
-    return _project("." if path in ("-", TEXT) else str(Path(path).parent))
-
-
-@lru_cache(maxsize=256)
-def _project(folder: str) -> ProjectSettings:
-    return project_settings(Path(folder))
-
-
-@lru_cache(maxsize=64)
-def _target(options: Options, project: ProjectSettings, name: str) -> Target:
-    trainer = trainer_named(name)
-    alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
-    try:
-        # A version on the command line wins over the project's, package by package.
-        said = {words.partition("==")[0].strip(): words for words in (*project.versions, *options.versions)}
-        torch = options.torch or (None if "torch" in said else project.torch)
-        stack = make_stack(
-            trainer.package,
-            trainer.releases(),
-            said=tuple(said.values()),
-            torch=torch,
-            file=options.stack or project.stack,
-            site=options.site,
-        )
-        target = make_target(
-            gpu=options.gpu or project.gpu,
-            gpus=options.gpus or project.gpus,
-            stack=stack,
-            alloc_conf=alloc_conf,
-            launcher=options.launcher or project.launcher or "cli",
-            accelerate=dict(options.accelerate),
-        )
-        if alloc_conf:
-            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
-    except VramwiseError as error:
-        raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
-    return target

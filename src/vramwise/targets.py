@@ -1,14 +1,23 @@
-"""From command-line words to a Target: which card, how many, which versions, which allocator variables."""
+"""The machine that a run is meant for, as a Target: which card, how many, which versions, which allocator variables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 
+from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.facts.nvml import local_gpu
+from vramwise.options import Options
+from vramwise.project import ProjectSettings, project_settings
+from vramwise.sources import TEXT
+from vramwise.stacks import make_stack
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.registry import trainer_named
 from vramwise.types import GpuSpec, Stack, Target
 
 # As many as torch counts ranks.
@@ -57,3 +66,54 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
         if found is not None:
             return found
     return None, 1
+
+
+def target_for(path: str, options: Options, trainer: Trainer) -> Target:
+    """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
+    project = project_for(path, options)
+    # A list of versions may change while a program goes on: it is read again each time.
+    remembered = options.stack is None and project.stack is None
+    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
+
+
+def project_for(path: str, options: Options) -> ProjectSettings:
+    """The settings of the project a file belongs to."""
+    if options.text_alone:
+        return ProjectSettings()
+    return _project("." if path in ("-", TEXT) else str(Path(path).parent))
+
+
+@lru_cache(maxsize=256)
+def _project(folder: str) -> ProjectSettings:
+    return project_settings(Path(folder))
+
+
+@lru_cache(maxsize=64)
+def _target(options: Options, project: ProjectSettings, name: str) -> Target:
+    trainer = trainer_named(name)
+    alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
+    try:
+        # A version on the command line wins over the project's, package by package.
+        said = {words.partition("==")[0].strip(): words for words in (*project.versions, *options.versions)}
+        torch = options.torch or (None if "torch" in said else project.torch)
+        stack = make_stack(
+            trainer.package,
+            trainer.releases(),
+            said=tuple(said.values()),
+            torch=torch,
+            file=options.stack or project.stack,
+            site=options.site,
+        )
+        target = make_target(
+            gpu=options.gpu or project.gpu,
+            gpus=options.gpus or project.gpus,
+            stack=stack,
+            alloc_conf=alloc_conf,
+            launcher=options.launcher or project.launcher or "cli",
+            accelerate=dict(options.accelerate),
+        )
+        if alloc_conf:
+            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
+    except VramwiseError as error:
+        raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
+    return target

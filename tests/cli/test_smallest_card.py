@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from vramwise.facts.gpus import find_gpus
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SMALL = """\
 base_model: HuggingFaceTB/SmolLM2-135M
@@ -41,6 +43,16 @@ def test_the_smallest_card_is_the_same_whichever_card_is_asked_about(vramwise, c
         found = json.loads(vramwise("fit", config, "--gpu", gpu, "--format", "json").stdout)
         cards.add(found["smallest_card"]["gpu"])
     assert len(cards) == 1
+
+
+@pytest.mark.usefixtures("brief_searches")
+@pytest.mark.parametrize(("torch", "smallest"), [("2.7", "P4"), ("2.10", "TITAN V"), ("2.13", "T4")])
+def test_torch_has_kernels_for_the_smallest_card(vramwise, config, monkeypatch, torch, smallest):
+    cards = [find_gpus(name)[1] for name in ("P4", "TITAN V", "T4")]
+    monkeypatch.setattr("vramwise.verbs.fitting.smallest_card.discrete_gpus", lambda: cards)
+    config.write_text(SMALL.replace("bf16: true", "bf16: false\nfp16: true"))
+    found = json.loads(vramwise("fit", config, "--gpu", "rtx-4090", "--torch", torch, "--format", "json").stdout)
+    assert found["smallest_card"]["gpu"] == smallest
 
 
 @pytest.mark.usefixtures("brief_searches")

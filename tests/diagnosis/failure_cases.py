@@ -593,6 +593,10 @@ CASES = {
         lines("RuntimeError: FlashAttention only supports fp16, bf16, and fp8_e4m3 data type"),
         "flash-needs-half",
     ),
+    "no kernel image": (
+        lines("torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"),
+        "card-without-kernels",
+    ),
     "flash card": (lines("RuntimeError: FlashAttention only supports Ampere GPUs or newer."), "flash-card"),
     "bf16 by autocast": (
         lines("RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16."),

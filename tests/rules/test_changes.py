@@ -8,7 +8,6 @@ from judging import judge
 from opened import make_target, subject_of_text
 from vramwise.diagnosis import remedies
 from vramwise.documents.edit import apply_edits
-from vramwise.render.effects import effect_words
 from vramwise.rules.checkpointing import checkpointing_unset
 from vramwise.types import SETTINGS, Change
 from vramwise.variants import changes
@@ -55,7 +54,7 @@ def test_a_fused_loss_is_the_same_mathematics_everywhere():
     assert (change.effect, change.safe) == ("rounding", False)
     told = remedies.build("fuse-loss", subject, subject.trainer).fix
     assert (told.change, told.safe) == (change, False)
-    assert effect_words(told) == "same math, different kernels"
+    assert told.effect_words == "same math, different kernels"
 
 
 def test_halving_keeps_the_batch():
@@ -68,7 +67,7 @@ def test_what_keeps_the_result_at_a_price_is_done_on_request_alone():
     _, [found] = judge(checkpointing_unset, BASE)
     assert found.fix.change.effect == "same"
     assert not found.fix.safe
-    assert effect_words(found.fix) == "same result, at a cost"
+    assert found.fix.effect_words == "same result, at a cost"
 
 
 def test_reentrant_checkpointing_is_not_offered_to_a_partly_frozen_model():

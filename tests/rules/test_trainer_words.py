@@ -36,6 +36,7 @@ FILES = [
     ("trl", f"{_TRL}gradient_accumulation_steps: 4\n{_FSDP}", "--gpu h100 --gpus 2"),
     ("trl", f"{_TRL}use_peft: true\n{_EVAL}", "--gpu 12GB --predict"),
     ("trl", f"{_TRL}attn_implementation: flex_attention\n", "--gpu h100 --torch 2.5"),
+    ("trl", _TRL, "--gpu v100-32gb --torch 2.15"),
     ("trl:dpo", _DPO, "--gpu rtx-4090"),
     ("trl:grpo", f"{_DPO}num_generations: 4\n", "--gpu rtx-4090"),
     ("llamafactory", f"{_LF}bf16: true\nflash_attn: fa2\n", "--gpu t4"),
@@ -68,7 +69,7 @@ def foreign(text, own):
 
 def own_words(name):
     from vramwise.options import Options
-    from vramwise.subject import target_for
+    from vramwise.targets import target_for
 
     trainer = trainer_named(name)
     return trainer.vocabulary(None, target_for(".", Options(), trainer).stack).keys()

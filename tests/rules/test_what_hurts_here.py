@@ -11,6 +11,7 @@ from opened import check_document, make_target, subject_of_text
 from vramwise import Options, check, explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
+from vramwise.rules.base import Rule
 from vramwise.trainers.rulebook import all_rules
 from vramwise.types import Severity
 from vramwise.verbs.finding_figures import reserved_as_written
@@ -159,7 +160,9 @@ NO_ROWS = [rule for rule in all_rules() if rule.run.__module__ != "vramwise.rule
 
 @pytest.mark.parametrize("rule", NO_ROWS, ids=lambda rule: rule.id)
 def test_a_rule_lists_every_severity_that_it_fires_with(rule):
-    source = inspect.getsource(inspect.getmodule(rule.run))
+    module = inspect.getmodule(rule.run)
+    alone = sum(isinstance(one, Rule) for one in vars(module).values()) == 1
+    source = inspect.getsource(module if alone else rule.run)
     named = {Severity(name.lower()) for name in re.findall(r"Severity\.(INFO|WARNING|ERROR)", source)}
     assert named <= set(rule.severities)
     assert rule.severities == tuple(sorted(set(rule.severities), key=lambda one: one.rank))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.rules.base import Rule
-from vramwise.rules.selection import find_rule
+from vramwise.rules.discovery import find_rule
 from vramwise.trainers.rulebook import all_rules
 
 

@@ -27,7 +27,8 @@ from vramwise.render.json_text import json_text
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.prediction_text import render_cards, render_prediction
 from vramwise.render.what_if_text import render_change, render_scenarios
-from vramwise.subject import TEXT, Source, Subject
+from vramwise.sources import TEXT, Source
+from vramwise.subject import Subject
 from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction, profile_of

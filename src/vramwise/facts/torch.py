@@ -16,6 +16,12 @@ NEWEST_TORCH: TorchVersion = (2, 15)
 # libraries, but two functions of the allocator changed size.
 NEWEST_RECORDED: TorchVersion = (2, 13)
 
+# The oldest cards, by CUDA capability, for which the default build has kernels, since a release. CUDA 12.8 leaves
+# out Maxwell and Pascal, CUDA 13 also Volta (pytorch/pytorch issues 157517, 172352). The CUDA 12.6 build has kernels
+# for all three; the last release with one is 2.14 (issue 190385).
+_OLDEST_CARDS: dict[TorchVersion, tuple[int, int]] = {(2, 8): (7, 0), (2, 11): (7, 5)}
+LAST_CUDA_12: TorchVersion = (2, 14)
+
 _VERSION = re.compile(r"^\s*v?(\d{1,3})\.(\d{1,3})(?:\.\d+)?(?:[.\-+]?[a-z][\w.+\-]*)?\s*$", re.IGNORECASE | re.ASCII)
 
 
@@ -47,6 +53,11 @@ def known_torch(found: Release | None) -> Release:
     nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
     why = f"{found.origin.why} is {found.version}, whose allocator is unknown: treated as {shown(nearest)}"
     return Release(version=shown(nearest), origin=replace(found.origin, why=why))
+
+
+def oldest_card(torch: TorchVersion) -> tuple[int, int]:
+    """The lowest CUDA capability for which the default build of this torch has kernels."""
+    return max((card for since, card in _OLDEST_CARDS.items() if torch >= since), default=(0, 0))
 
 
 def shown(version: TorchVersion) -> str:

@@ -13,8 +13,9 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.options import Options
 from vramwise.render.json_text import json_text
+from vramwise.sources import NotOurs
 from vramwise.stacks import said_release
-from vramwise.subject import NotOurs, Subject
+from vramwise.subject import Subject
 from vramwise.trainers.registry import TRAINER_NAMES, trainer_named
 
 Config = Annotated[

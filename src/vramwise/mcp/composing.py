@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import next_call
 from vramwise.options import Options, Text
-from vramwise.subject import Source
+from vramwise.sources import Source
 from vramwise.trainers.compose import composed, composing_trainers
 
 _COUNT = Annotated[int | None, Field(ge=1)]

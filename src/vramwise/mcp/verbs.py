@@ -19,7 +19,8 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.report_json import file_json, finding_json
 from vramwise.render.text import summary
-from vramwise.subject import NotOurs, Subject
+from vramwise.sources import NotOurs
+from vramwise.subject import Subject
 from vramwise.units import GIB
 from vramwise.verbs.check import FileReport, check_source
 from vramwise.verbs.fix import fix_source

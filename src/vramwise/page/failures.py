@@ -21,7 +21,7 @@ from vramwise.page.desk import options_of
 from vramwise.render.diagnosis_html import advice
 from vramwise.render.html import picture
 from vramwise.render.html.data import page_data
-from vramwise.subject import read_document, trainer_of
+from vramwise.sources import read_document, trainer_of
 from vramwise.types import Document
 
 

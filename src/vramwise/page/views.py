@@ -14,7 +14,6 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
 from vramwise.page.wording import ALLOWED
-from vramwise.render.effects import effect_words
 from vramwise.render.html import at_a_glance, picture
 from vramwise.render.html.data import page_data
 from vramwise.render.html.sections import assumptions_list
@@ -105,7 +104,7 @@ def finding_view(found: Finding, document: Document) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(json_text(finding_json(found)))
     shown |= _in_notebook(found, document)
     if found.fix is not None:
-        shown["fix"]["words"] = effect_words(found.fix)
+        shown["fix"]["words"] = found.fix.effect_words
     return shown
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vramwise.diagnosis.drawing import Drawing
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
-from vramwise.render.effects import effect_words
 from vramwise.render.html import render_html
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.sections import card
@@ -49,7 +48,7 @@ def advice(diagnosis: Diagnosis) -> Markup | None:
 
 
 def _remedy(remedy: Remedy) -> Markup:
-    words = "" if remedy.fix is None else effect_words(remedy.fix)
+    words = "" if remedy.fix is None else remedy.fix.effect_words
     survives = f": would have survived ({remedy.prediction})" if remedy.survives else ""
     lines = [remedy.command] if remedy.command else []
     lines += [*remedy.keys, *remedy.diff.splitlines()[2:]]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
-from vramwise.render.effects import effect_words
 from vramwise.render.outward import style
 from vramwise.units import MIB, gib, readable
 
@@ -57,7 +56,7 @@ def _changes(diagnosis: Diagnosis) -> list[str]:
 
 
 def _remedy(remedy: Remedy) -> Iterator[str]:
-    words = "" if remedy.fix is None else effect_words(remedy.fix)
+    words = "" if remedy.fix is None else remedy.fix.effect_words
     unsafe = style(f" ({words})", dim=True) if words else ""
     yield f"  {style('•', fg='green')} {remedy.title}{unsafe}{_survival(remedy)}"
     if remedy.command:

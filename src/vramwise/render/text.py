@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.render.effects import effect_words
 from vramwise.render.folding import fold
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
@@ -125,7 +124,7 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
     if found.fix is not None:
-        words = effect_words(found.fix)
+        words = found.fix.effect_words
         unsafe = style(f" ({words}: --unsafe-fixes)", dim=True) if words else ""
         lines += fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width)
     return lines

@@ -54,6 +54,13 @@ class Edit:
     beside: str | None = None
 
 
+_EFFECTS = {
+    "same": "same result, at a cost",
+    "rounding": "same math, different kernels",
+    "changes": "changes the training",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
     """A remedy. Safe = the training result stays the same: same effective batch, same numerics, same data."""
@@ -63,6 +70,11 @@ class Fix:
     edits: tuple[Edit, ...]
     # The change that the edits spell, where one stands behind them: what it does to the training, and why.
     change: Change | None = None
+
+    @property
+    def effect_words(self) -> str:
+        """What it does to the training. Empty for a safe fix, which gives the same result at no price."""
+        return "" if self.safe else _EFFECTS["changes" if self.change is None else self.change.effect]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,9 @@ The glue of `vramwise predict`. Reads nothing itself; the caller gives the model
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from vramwise.actions import action
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import AllocatorSettings, parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
@@ -17,28 +16,18 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.facts.parameters import parameters
-from vramwise.facts.torch import NEWEST_RECORDED
-from vramwise.facts.torch import shown as version_words
-from vramwise.ghost.hardware import taken_for_granted
-from vramwise.ghost.loops.batches import BatchShape, goes_by_labels
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
-from vramwise.variants.assumption import Assumption
-from vramwise.variants.batches import eval_shapes, first_and_widest, lists_widths, train_shapes
+from vramwise.variants.assumptions import Assumption, assumptions_of
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.simulate import ghost_of, report_of
+from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, verdict_of
 
-# Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
-_MOST_BATCHES = 64
-# Batches of different shapes times layers, which is what time and memory go by: seconds, some hundred megabytes.
-_LAYERS_SIMULATED = 2048
-_LAYERS_SIMULATED_ON_REQUEST = 4096
-_FEWEST_BATCHES = 4
 # Numbers that no run has: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
@@ -177,7 +166,7 @@ def predict_run(
     """
     _refuse_absurd(run)
     simulations = simulations or Simulations()
-    shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
+    shapes, evals, steps, shortened = simulated_batches(run, model, lengths, eval_lengths, steps)
     timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
     needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
@@ -189,7 +178,7 @@ def predict_run(
         needs=needs,
         report=needs,
         limit_bytes=limit_bytes,
-        assumed=tuple(_assumptions(run, model, lengths, eval_lengths)),
+        assumed=tuple(assumptions_of(run, model, lengths, eval_lengths)),
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
@@ -262,106 +251,6 @@ def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) 
     """Whether torch may refuse what there is room for: against a limit of its own it counts a request in full, though
     an expandable segment needs only what is missing behind its last free block. The card counts what is missing."""
     return settings.expandable_segments and (prediction.limit_bytes is not None or settings.memory_fraction < 1)
-
-
-def _simulated(
-    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
-) -> tuple[list[BatchShape], list[BatchShape], int, list[str]]:
-    """The batches of training and of an evaluation, and the steps to take; where that would take too long, the first
-    batches and the widest, and a word about it."""
-    said = []
-    train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
-    each, layers = run.batch.gradient_accumulation_steps, model.num_hidden_layers
-    most = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _LAYERS_SIMULATED // layers))
-    known = len(train)
-    if steps is None:
-        train = first_and_widest(train, each, most)
-        taken = _steps(train, each, lengths)
-        if len(train) < known:
-            said.append(
-                f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: "
-                f"{action('simulate more')}"
-            )
-    elif len(set(train)) > 1 and steps * each > (more := max(_FEWEST_BATCHES, _LAYERS_SIMULATED_ON_REQUEST // layers)):
-        # Steps of one shape are counted, not simulated one by one; these are not.
-        train = first_and_widest(train, each, more)
-        taken = min(steps, max(_steps(train, each, lengths), more // each))
-        said.append(f"{taken:,} of {steps:,} steps are simulated: the first and the one with the widest batch")
-    else:
-        taken = steps
-    known = len(evals)
-    evals = first_and_widest(evals, 1, most)
-    if len(evals) < known:
-        said.append(f"{len(evals)} of {known:,} evaluation batches are simulated: the first and the widest")
-    return train, evals, taken, said
-
-
-def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
-    """Enough to reach the steady peak; with lengths, one pass over them."""
-    if lengths is None:
-        return 3
-    return max(3, len(shapes) // each)
-
-
-def _assumptions(
-    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None
-) -> Iterable[Assumption]:
-    """What the settings, the card and the lengths leave open, each once."""
-    known = [package for package in (run.trainer, "torch") if package in run.target.stack.releases]
-    found = [
-        Assumption(f"{model.name} ({model.source})", "model"),
-        *(Assumption(_version(run, package), "version") for package in known),
-        *map(Assumption, _unrecorded(run)),
-        *map(Assumption, _open_settings(run, lengths)),
-    ]
-    for given in (lengths, eval_lengths):
-        if given is not None:
-            if given.described:
-                found.append(Assumption(given.described, "data"))
-            found.extend(map(Assumption, _open_lengths(run, given)))
-    return dict.fromkeys(found)
-
-
-def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
-    notes: list[str] = []
-    if run.target.gpu is not None and run.target.gpu.taken_for:
-        notes.append(run.target.gpu.taken_for)
-    notes.extend(taken_for_granted(run.target.gpu))
-    decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
-    notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
-    if lengths is None and not run.shapes.sample_packing:
-        longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"every batch is assumed to be {longest} wide, with shorter rows in it ({action('lengths tell')})")
-    if lengths is None and not run.shapes.constant_shapes:
-        notes.append("batches of varying width may reserve more")
-    return notes
-
-
-def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
-    yield from given.assumptions
-    yield from _labels(run, given)
-    if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
-        yield "all lengths are round numbers: treated as batch widths, with shorter rows inside"
-
-
-def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
-    """How much of the data is trained on, where the loss goes by that and the data was asked."""
-    counts = lengths.labels(run)
-    if lengths.labelled is None and counts is not None and goes_by_labels(run):
-        share = sum(counts) / max(1, sum(lengths.tokens))
-        yield f"labels: {share:.0%} of the data's tokens are trained on, estimated from their share of each row's text"
-
-
-def _unrecorded(run: RunSpec) -> Iterator[str]:
-    """torch releases whose allocator is taken to be that of the newest that was recorded."""
-    if run.target.torch > NEWEST_RECORDED:
-        newer, known = version_words(run.target.torch), version_words(NEWEST_RECORDED)
-        yield f"torch {newer} is treated as {known}: it has not been measured"
-
-
-def _version(run: RunSpec, package: str) -> str:
-    release = run.target.stack.releases[package]
-    return f"{package} {release.version} ({release.origin.why})"
 
 
 def profile_of(prediction: Prediction) -> Profile:

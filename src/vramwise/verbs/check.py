@@ -11,20 +11,12 @@ from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe
 from vramwise.files import config_files
 from vramwise.options import Options
 from vramwise.rules.base import Rule
+from vramwise.rules.discovery import select_rules
 from vramwise.rules.judge import internal_error, judge
-from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
-from vramwise.subject import (
-    NotOurs,
-    Source,
-    Subject,
-    path_of,
-    project_for,
-    read_document,
-    started,
-    subject_of,
-    target_for,
-)
+from vramwise.sources import NotOurs, Source, path_of, read_document, started
+from vramwise.subject import Subject, subject_of
+from vramwise.targets import project_for, target_for
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vramwise.options import FitOptions, Options, PredictOptions
-from vramwise.subject import Source
+from vramwise.sources import Source
 from vramwise.verbs.fitting.fastest import fit_subject
 from vramwise.verbs.fitting.over_cards import strategies
 from vramwise.verbs.fitting.repair import repaired

@@ -17,7 +17,8 @@ from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import clear_leftovers, write_atomic
 from vramwise.options import Options
-from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, started, subject_of
+from vramwise.sources import TEXT, NotOurs, Source, path_of, read_document, started
+from vramwise.subject import Subject, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
 from vramwise.verbs.check import (

@@ -12,8 +12,10 @@ from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.options import Options, PredictOptions
+from vramwise.sources import Source
 from vramwise.stacks import said_release
-from vramwise.subject import Source, Subject, on_target, open_subject, target_for
+from vramwise.subject import Subject, on_target, open_subject
+from vramwise.targets import target_for
 from vramwise.types import Finding, split_key
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths

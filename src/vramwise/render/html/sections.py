@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from vramwise.render.effects import effect_words
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, GpuSpec, Severity
@@ -162,7 +161,7 @@ def _finding(found: Finding) -> Markup:
     place = f"line {found.line}" if found.line is not None and found.key is not None else None
     fix = None
     if found.fix is not None:
-        words = effect_words(found.fix)
+        words = found.fix.effect_words
         unsafe = f" ({words})" if words else ""
         fix = element("p", element("b", "Fix: "), found.fix.title, unsafe, class_="fix")
     head = element(

@@ -1,12 +1,14 @@
-"""duplicate-key and placeholder-left: what a reader of the file would see at a glance."""
+"""duplicate-key, placeholder-left and card-without-kernels: what stops or misleads before anything is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.facts.torch import LAST_CUDA_12, oldest_card
+from vramwise.facts.torch import shown as version_words
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import DuplicateKey, RunSpec, Severity
+from vramwise.types import START, DuplicateKey, RunSpec, Severity
 
 _TOP = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
 
@@ -52,3 +54,42 @@ def placeholder_left(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
     for key in run.placeholders:
         message = f"{key} is a placeholder: name your data there, or the run stops when it loads it"
         yield Hit(field=key, message=message)
+
+
+@rule(
+    id="card-without-kernels",
+    explains={"card-without-kernels"},
+    severity=Severity.WARNING,
+    also=(Severity.ERROR,),
+    topic="config",
+    needs={"gpu"},
+    bad=f"{_TOP}bf16: auto\n",
+    good=f"{_TOP}bf16: auto\n",
+    options="--gpu v100-32gb --torch 2.13",
+    good_options="--gpu t4 --torch 2.13",
+    beyond_trainer="torch starts on such a card, with a warning, and stops at the first kernel.",
+)
+def card_without_kernels(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The default build of this torch has no kernels for the card.
+
+    From torch 2.8 on, the default build leaves out Maxwell and Pascal (P100, P40, GTX 10xx), from 2.11 on also Volta
+    (V100). The first kernel on such a card stops with "no kernel image is available for execution on the device". Up to
+    torch 2.14, install the CUDA 12.6 build, which still has these kernels. torch 2.15 has no such build: use an older
+    release, or a Turing card (T4) or newer. `fit` does not name such cards as the smallest that will do.
+    """
+    gpu, torch = run.target.gpu, run.target.torch
+    if gpu is None or gpu.capability is None or gpu.capability >= oldest_card(torch):
+        return
+    known = run.target.stack.releases["torch"].origin.kind != "assumed"
+    if torch <= LAST_CUDA_12:
+        remedy = "install its CUDA 12.6 build"
+    else:
+        remedy = f"install torch {version_words(LAST_CUDA_12)} or older, in its CUDA 12.6 build"
+    yield Hit(
+        place=START,
+        message=(
+            f"the default build of torch {version_words(torch)} has no kernels for {gpu.name} "
+            f"(sm_{gpu.capability[0]}{gpu.capability[1]}): the run stops at the first one; {remedy}"
+        ),
+        severity=Severity.ERROR if known and torch > LAST_CUDA_12 else None,
+    )

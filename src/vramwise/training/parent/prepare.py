@@ -9,7 +9,8 @@ from pathlib import Path
 
 from vramwise.errors import VramwiseError
 from vramwise.options import Options
-from vramwise.subject import Subject, open_subject, read_document, trainer_of
+from vramwise.sources import read_document, trainer_of
+from vramwise.subject import Subject, open_subject
 from vramwise.trainers.trl.kind import kind_name
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment

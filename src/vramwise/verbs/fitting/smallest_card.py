@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import discrete_gpus
+from vramwise.facts.torch import oldest_card
 from vramwise.ghost.hardware import hardware_of
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
@@ -19,7 +20,8 @@ from vramwise.variants.search.fitness import margin_of, weighed
 def smallest_card(subject: Subject) -> GpuSpec | None:
     """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
 
-    Boards whose memory is also the host's are left out: nobody looks for one of those as a smaller card.
+    Boards whose memory is also the host's are left out: nobody looks for one of those as a smaller card. So are cards
+    that the default build of torch has no kernels for.
     What a run needs is predicted once for every way in which the config is resolved and for cards with the same
     attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain, and
     one that takes too much effort is not tried on further cards.
@@ -27,9 +29,10 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
     asked, since = subject.target.gpu, subject.effort.spent
     if asked is None or _needed_bytes(subject) is None:
         return None
+    oldest = oldest_card(subject.target.torch)
     needed: dict[Hashable, int | None] = {}
     for card in sorted(discrete_gpus(), key=lambda card: (card.memory_bytes, card.name)):
-        if card.vendor != asked.vendor:
+        if card.vendor != asked.vendor or (card.capability or oldest) < oldest:
             continue
         moved = subject.moved_to(card)
         if moved.stops:

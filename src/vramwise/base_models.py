@@ -1,0 +1,81 @@
+"""The base model of a run: its dimensions, or why they are not known, and where its files are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from vramwise.actions import action
+from vramwise.errors import VramwiseError
+from vramwise.facts.models import cached_config, find_model
+from vramwise.sources import TEXT
+from vramwise.types import Document, ModelSpec, RunSpec
+from vramwise.types.document import Script
+
+# What trainers call the revision of the base model.
+_REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
+# A variable or template that something else fills in before the trainer reads the file.
+_PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
+
+
+def model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
+    """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
+    if name is None or model is None:
+        return None
+    here = Path(model.source)
+    if here.name == "config.json":
+        return here.parent
+    cached = cached_config(name)
+    return cached and cached.parent
+
+
+def revision_of(run: RunSpec) -> str | None:
+    """The branch, tag or commit of the model that the config names."""
+    found = next((value for key in _REVISION_KEYS if isinstance(value := run.config.get(key), str)), None)
+    return found or None
+
+
+def base_model(
+    name: str | None, document: Document, *, online: bool, revision: str | None = None, text_alone: bool = False
+) -> tuple[ModelSpec | None, str]:
+    """The dimensions of the model that a document names, or why they are not known."""
+    path = document.path
+    if name is None and document.script is not None:
+        return None, _unsaid_model(document.script, document)
+    if name is None:
+        return None, f"{path} names no base model: {action('add a model')}"
+    if _PLACEHOLDER.search(name):
+        return None, f"the base model of {path} is the placeholder {name}: {action('write a model')}"
+    folder = Path() if path in ("-", TEXT) else Path(path).parent
+    try:
+        return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""
+    except VramwiseError as error:
+        return None, str(error)
+
+
+def _unsaid_model(script: Script, document: Document) -> str:
+    """Why a script's model is not known, and how to supply it."""
+    found = next((one for one in script.unsaid if one.key == "model_name_or_path"), None)
+    if found is None:
+        return f"no model in the training call of {document.path}: use --model"
+    either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
+    return (
+        f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; set it with "
+        f"--set {found.name}=… or --model"
+    )
+
+
+def with_model_type(run: RunSpec, model: ModelSpec | None) -> RunSpec:
+    """The run with the word for its model's architecture, where that is known.
+
+    A text model inside a multimodal one goes by the outer one's name, which is its own without `_text`; where it is
+    another model's, the outer name is not known.
+    """
+    if model is None:
+        return run
+    kind: str | None = model.model_type
+    if model.text_part:
+        kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
+    unfollowed = tuple(one for one in run.unfollowed if model.num_experts or not one.experts_only)
+    return replace(run, model_type=kind, unfollowed=unfollowed)

@@ -1,0 +1,88 @@
+"""What a prediction assumes: what the settings, the versions, the card and the lengths leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.actions import action
+from vramwise.facts.torch import NEWEST_RECORDED
+from vramwise.facts.torch import shown as version_words
+from vramwise.ghost.hardware import taken_for_granted
+from vramwise.ghost.loops.batches import goes_by_labels
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.batches import lists_widths
+from vramwise.variants.lengths import Lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """`kind` is what the text is about: the rows of the data, the model, a version, or anything else of the run."""
+
+    text: str
+    kind: Literal["data", "model", "version", "run"] = "run"
+
+    def __str__(self) -> str:
+        return self.text if self.kind in ("run", "version") else f"{self.kind}: {self.text}"
+
+
+def assumptions_of(
+    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None
+) -> Iterable[Assumption]:
+    """What the settings, the card and the lengths leave open, each once."""
+    known = [package for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    found = [
+        Assumption(f"{model.name} ({model.source})", "model"),
+        *(Assumption(_version(run, package), "version") for package in known),
+        *map(Assumption, _unrecorded(run)),
+        *map(Assumption, _open_settings(run, lengths)),
+    ]
+    for given in (lengths, eval_lengths):
+        if given is not None:
+            if given.described:
+                found.append(Assumption(given.described, "data"))
+            found.extend(map(Assumption, _open_lengths(run, given)))
+    return dict.fromkeys(found)
+
+
+def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
+    notes: list[str] = []
+    if run.target.gpu is not None and run.target.gpu.taken_for:
+        notes.append(run.target.gpu.taken_for)
+    notes.extend(taken_for_granted(run.target.gpu))
+    decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
+    notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
+    if lengths is None and not run.shapes.sample_packing:
+        longest = run.keys.get("sequence_len", "sequence_len")
+        notes.append(f"every batch is assumed to be {longest} wide, with shorter rows in it ({action('lengths tell')})")
+    if lengths is None and not run.shapes.constant_shapes:
+        notes.append("batches of varying width may reserve more")
+    return notes
+
+
+def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
+    yield from given.assumptions
+    yield from _labels(run, given)
+    if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
+        yield "all lengths are round numbers: treated as batch widths, with shorter rows inside"
+
+
+def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
+    """How much of the data is trained on, where the loss goes by that and the data was asked."""
+    counts = lengths.labels(run)
+    if lengths.labelled is None and counts is not None and goes_by_labels(run):
+        share = sum(counts) / max(1, sum(lengths.tokens))
+        yield f"labels: {share:.0%} of the data's tokens are trained on, estimated from their share of each row's text"
+
+
+def _unrecorded(run: RunSpec) -> Iterator[str]:
+    """torch releases whose allocator is taken to be that of the newest that was recorded."""
+    if run.target.torch > NEWEST_RECORDED:
+        newer, known = version_words(run.target.torch), version_words(NEWEST_RECORDED)
+        yield f"torch {newer} is treated as {known}: it has not been measured"
+
+
+def _version(run: RunSpec, package: str) -> str:
+    release = run.target.stack.releases[package]
+    return f"{package} {release.version} ({release.origin.why})"

@@ -223,7 +223,7 @@ def put_in_order(listed: Path, last: list[str]) -> None:
     turns: Counter[str] = Counter()
     ranked = []
     for case in cases:
-        later = case["name"][:2] in last
+        case["later"] = later = case["name"][:2] in last
         turns[case["trainer"]] += not later
         ranked.append((later, turns[case["trainer"]], ORDER.index(case["trainer"]), case["parameters"], case))
     ranked.sort(key=lambda one: one[:-1])

@@ -183,7 +183,8 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
         models.tend()
         todo = [case for case in todo if case["model"] not in models.failed]
         used = models.on_card_bytes + sum(share(case) for case, _, _ in running.values())
-        for case in [one for one in todo if one["model"] in models.made]:
+        first = [one for one in todo if not one.get("later")] or todo
+        for case in [one for one in first if one["model"] in models.made]:
             if len(running) < jobs and used + share(case) <= CARD_BYTES:
                 used += share(case)
                 todo.remove(case)

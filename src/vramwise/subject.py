@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError

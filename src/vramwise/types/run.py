@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
+from math import ceil
 from typing import Any
 
 from vramwise.types.document import Config, DuplicateKey, Origin, join_key
@@ -44,6 +45,10 @@ class Schedule:
     held_out: float = 0.0
     split_seed: int | None = None
     held_out_last: bool = False
+
+    def held_out_of(self, samples: int) -> int:
+        """How many of so many samples are held out: `datasets` rounds a share up."""
+        return ceil(self.held_out * samples) if self.held_out < 1 else int(self.held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,5 +61,4 @@ def _samples(run: RunSpec, lengths: Lengths, schedule: Schedule) -> Sequence[int
         kept = [length for length in longest if length <= run.shapes.sequence_len]
     else:
         kept = [min(length, run.shapes.sequence_len) for length in longest]
-    held_out = schedule.held_out * len(kept) if schedule.held_out < 1 else schedule.held_out
-    return kept[: max(0, len(kept) - round(held_out))]
+    return kept[: max(0, len(kept) - schedule.held_out_of(len(kept)))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 from vramwise.types import RunSpec, Schedule
 from vramwise.variants.lengths import Data, Lengths
@@ -23,7 +22,7 @@ def divided(data: Data, run: RunSpec, schedule: Schedule) -> Data:
     if train is None or data.evaluation is not train or not schedule.held_out or not train.whole or train.packed:
         return data
     drawn = _drawn(train, run, schedule)
-    count = ceil(schedule.held_out * len(drawn)) if schedule.held_out < 1 else int(schedule.held_out)
+    count = schedule.held_out_of(len(drawn))
     if not 0 < count < len(drawn):
         return data
     if schedule.held_out_last:

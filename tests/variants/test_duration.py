@@ -39,7 +39,7 @@ def test_nothing_is_said_without_steps_and_without_data(run):
 
 def test_epochs_of_samples_in_effective_batches(run):
     found = of(run, Schedule(epochs=2.0), Lengths(tokens=[100] * 101))
-    assert found.steps == 21  # 202 samples, ten a step
+    assert found.steps == 22  # 101 samples an epoch, ten a step
     assert found.basis == "2 epochs of 101 samples"
     assert not found.at_least
 

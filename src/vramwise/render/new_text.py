@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.render.outward import style
-from vramwise.render.speed_text import hours, seconds
+from vramwise.render.speed_text import hours, seconds, steps_of
 from vramwise.render.verdict_text import SIGNS
 from vramwise.trainers.starting import FORMATS
 from vramwise.units import gib, readable
@@ -41,6 +41,7 @@ def further(new: New) -> Iterator[str]:
         yield f"Better, but too large: {METHODS[new.better.method]} needs {needs}, {short} more than fits with a margin"
     for found in new.findings:
         yield f"check says: {found.message}"
+    yield from (f"Needs: {line}" for line in new.requirements)
     yield f"Train: {new.launch}"
 
 
@@ -67,7 +68,7 @@ def _time(new: New) -> str:
     if whole is None:
         return step
     least = "at least " if whole.at_least else ""
-    return f"{step}, {least}{hours(whole.hours)} in all ({whole.steps:,} steps: {whole.basis})"
+    return f"{step}, {least}{hours(whole.hours)} in all ({steps_of(whole)}: {whole.basis})"
 
 
 def _instead(new: New) -> Iterator[str]:

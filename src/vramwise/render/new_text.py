@@ -23,6 +23,8 @@ def verdict(new: New) -> str:
     """One sentence: what it trains, how, what it needs of the card, how long a step and the whole run take."""
     trained = f"{new.plan.described(new.method)} ({new.subject.trainer.title})"
     if not new.fits:
+        if new.only_stops:
+            return f"Nothing that fits {new.plan.cards} starts: {trained} would fit, and stops"
         return f"Nothing fits {new.plan.cards}: {trained} comes closest and misses by {_missed(new)}"
     needs = gib(new.prediction.needs.highest_reserved_bytes)
     room = gib(new.prediction.capacity_bytes or 0)
@@ -72,7 +74,11 @@ def _time(new: New) -> str:
 
 
 def _instead(new: New) -> Iterator[str]:
-    """What would fit."""
+    """What would fit, or start."""
+    if new.only_stops:
+        yield from (f"check says: {found.message}" for found in new.subject.stops)
+        yield "Choose another --trainer or --method"
+        return
     closest = new.closest
     if closest is not None and closest.needs_bytes:
         yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}, and a margin"

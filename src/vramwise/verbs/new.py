@@ -23,7 +23,7 @@ from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.lengths import NO_DATA
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
@@ -272,22 +272,21 @@ def _short_bytes(candidate: Candidate) -> int:
 def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
     closest = min(failed, key=lambda trial: _short_bytes(trial.best))
     prediction = closest.best.prediction or closest.subject.prediction()
+    missing = _misses([closest])
+    short = missing.short_bytes > 0  # else it fits, and is refused
     return New(
         plan=plan,
         method=closest.method,
         subject=closest.fitted,
         prediction=prediction,
         packed=closest.packed,
-        closest=replace(_misses([closest]), card=smallest_card(closest.fitted)),
-        smaller_model=_smaller_model(closest.subject),
+        closest=replace(missing, card=smallest_card(closest.searched.apart()) if short else None),
+        smaller_model=_smaller_model(closest.subject.apart()) if short else "",
     )
 
 
 def _smaller_model(subject: Subject) -> str:
     """The largest model of the family that fits instead; "" where none is known."""
-    try:
-        found = largest_of(subject, "model", axes=opened())
-    except VramwiseError:
-        return ""
-    run = None if found.best is None else found.best.run
-    return "" if run is None or run.base_model is None else run.base_model
+    with suppress(VramwiseError):
+        return largest_model(subject, opened())
+    return ""

@@ -54,3 +54,8 @@ class New:
     def fits(self) -> bool:
         """Whether there is a config, and it is predicted to run."""
         return bool(self.text)
+
+    @property
+    def only_stops(self) -> bool:
+        """Whether the closest would fit, and the trainer refuses it."""
+        return self.closest is not None and not self.closest.short_bytes and bool(self.subject.stops)

@@ -58,11 +58,15 @@ class Trial:
         return self.best.fits and not self.subject.stops
 
     @property
+    def searched(self) -> Subject:
+        """The config of the answer, with the data that was searched with."""
+        document = self.best.attempt.document
+        return self.subject if document is None else self.subject.with_document(document)
+
+    @property
     def fitted(self) -> Subject:
         """The config of the answer, with all data."""
-        document = self.best.attempt.document
-        subject = self.subject if document is None else self.subject.with_document(document)
-        return replace(subject, data=self.data, _memo={})
+        return replace(self.searched, data=self.data, _memo={})
 
     @property
     def duration(self) -> Duration | None:

@@ -4,9 +4,11 @@
     python bench/new_table.py FOLDER --table bench/results/new_table.md
     python bench/new_table.py FOLDER --unpack                  # writes the configs as files, for new_parsers.py
 
-A row a combination, in an order drawn once, so that the rows that are done are a fair sample: the method that was
-chosen, what it needs, findings of `check`, and how much faster the best of `fit` is. "nothing" is an answer too: the
-card is too small for every method. The data has 400 rows of chat messages. FOLDER keeps rows.jsonl and configs.jsonl.
+A row a combination, in an order in which every model, card and trainer has its turn, so that the rows that are done
+are a fair sample: the method that was chosen, what it needs, findings of `check`, and how much faster the best of `fit`
+is. "nothing" is an answer too: the card is too small for every method. Versions are those that the newest release of
+each trainer installs with; packages of this machine do not count. The data has 400 rows of chat messages. FOLDER keeps
+rows.jsonl and configs.jsonl.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import argparse
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -37,8 +41,12 @@ MODELS = (
     *("openai/gpt-oss-20b", "mistralai/Mixtral-8x7B-v0.1"),
 )
 CARDS = ("rtx-4090", "t4", "h100", "rtx-3060", "a100-40gb", "rtx-5090")
+# A folder without packages: those of this machine do not count.
+NO_PACKAGES = "no-packages"
 # Less than this is no difference in speed that could be told.
 _SAME = 1.03
+# There are fewer cards than models, and fewer trainers than cards: each has its turn sooner.
+_WEIGHTS = (20, 6, 4)
 
 
 def data_file(folder: Path) -> Path:
@@ -65,7 +73,8 @@ def file_of(case: tuple[str, str, str]) -> Path:
 def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
     """One combination, with the `text` of its config and what it needs beside it."""
     model, card, trainer = case
-    options = Options(gpu=card, trainer=trainer)
+    as_read = Options(gpu=card, site=(NO_PACKAGES,))  # as anybody checks the file: nobody names the trainer
+    options = replace(as_read, trainer=trainer)
     began = process_time()
     try:
         found = new(NewOptions(model=model, data="data.jsonl", online=False), options)
@@ -76,10 +85,10 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
         return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
     row |= {"text": found.text, "companions": dict(found.companions)}
     for name, text in found.companions.items():  # as `--out` does; the same for every combination
-        if not Path(name).exists():
-            Path(name).write_text(text, encoding="utf-8")
-    # as anybody checks the file: nobody names the trainer
-    report = check_source(Text(found.text), Options(gpu=card), alone=True)
+        whole = Path(f"{name}.{os.getpid()}")
+        whole.write_text(text, encoding="utf-8")
+        whole.replace(name)
+    report = check_source(Text(found.text), as_read, alone=True)
     prediction = report.prediction
     assert prediction is not None
     spare = (prediction.capacity_bytes or 0) - prediction.needs.highest_reserved_bytes
@@ -94,8 +103,10 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
         "step": found.speed and found.speed.step_seconds,
     }
     if fits:
-        better = fit(Text(found.text), Options(gpu=card), FitOptions(online=False))
+        began = process_time()
+        better = fit(Text(found.text), as_read, FitOptions(online=False))
         best, now = better.best, better.original
+        row["fit_seconds"] = process_time() - began
         faster = now.seconds / best.seconds if best and best.seconds and now.seconds and not best.tight else 1.0
         row |= {"faster": faster, "by": best.attempt.words if best and faster >= _SAME else ""}
     return row
@@ -142,15 +153,27 @@ def main() -> None:
         unpack()
         return
     done = {tuple(row["case"]) for row in rows}
-    cases = list(product(MODELS, CARDS, starting_trainers()))
-    random.Random(11).shuffle(cases)
-    left = [case for case in cases if case not in done]
+    left = [case for case in in_turns() if case not in done]
     for row in side_by_side(left, asked.jobs, monotonic() + asked.seconds, fits=not asked.no_fit):
         config = {"case": row["case"], "text": row.pop("text", ""), "companions": row.pop("companions", {})}
         for name, one in (("rows.jsonl", row), ("configs.jsonl", config)):
             with Path(name).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(one) + "\n")
         print(line(row), flush=True)
+
+
+def in_turns() -> list[tuple[str, str, str]]:
+    """All combinations, in an order in which no model, card or trainer gets ahead of the others by much."""
+    left = list(product(MODELS, CARDS, starting_trainers()))
+    random.Random(11).shuffle(left)
+    had: Counter[str] = Counter()
+    order = []
+    while left:
+        best = min(left, key=lambda case: sum(had[word] * weight for word, weight in zip(case, _WEIGHTS, strict=True)))
+        left.remove(best)
+        had.update(best)
+        order.append(best)
+    return order
 
 
 def side_by_side(

@@ -1,12 +1,13 @@
 """Twelve configs of `vramwise new`, to be run on one large card under the memory of the cards they were written for:
 
     python bench/card/new_cases.py FOLDER           # writes configs, shapes, data, cases.jsonl and predictions.jsonl
-    python FOLDER/run_new.py OUT --seconds 500      # on the card: makes the models, starts the trainers; new_runs.py
+    python FOLDER/run_new.py OUT --seconds 480      # on the card: makes the models, starts the trainers; new_runs.py
 
 Three of each trainer are drawn by chance from the models and cards of `new_table.py`. Models are folders with the
 shapes of real ones; their weights are random and made on the card. The configs name `models/NAME` and `data.jsonl`, so
 that nothing in them has to be changed there. Each is predicted twice before it runs:
-on the card it was written for, and on the one it runs on, whose libraries take other workspaces.
+on the card it was written for, and on the one it runs on, whose libraries take other workspaces. They run in turns, a
+trainer each, the smallest model first; those of `--last` come after all others.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ VERSIONS = {
         *_COMMON,
     ),
 }
+ORDER = ("unsloth", "trl", "llamafactory", "axolotl")
 RUNS_ON = "h200"
 _SPECIAL = ("<unk>", "<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>")
 _TURN = "{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
@@ -189,7 +191,9 @@ def main() -> None:
     """Write everything that the card needs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--last", nargs="*", default=[], help="numbers of cases that may wait, such as 01 06")
+    asked = parser.parse_args()
+    folder = asked.folder
     (folder / "configs").mkdir(parents=True, exist_ok=True)
     for name in ("new_child.py", "watch.py"):
         shutil.copy(HERE / name, folder / name)
@@ -209,6 +213,21 @@ def main() -> None:
         write_model(Path("models") / short, shape_of(model), tokenizer)
         done.add(f"{trainer}-{short}-{card}")
         counts[trainer] += write_case(number, model, card, trainer, script)
+    put_in_order(listed, asked.last)
+
+
+def put_in_order(listed: Path, last: list[str]) -> None:
+    """Unsloth first, which takes longest to start."""
+    cases = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
+    cases.sort(key=lambda case: case["parameters"])
+    turns: Counter[str] = Counter()
+    ranked = []
+    for case in cases:
+        case["later"] = later = case["name"][:2] in last
+        turns[case["trainer"]] += not later
+        ranked.append((later, turns[case["trainer"]], ORDER.index(case["trainer"]), case["parameters"], case))
+    ranked.sort(key=lambda one: one[:-1])
+    listed.write_text("".join(json.dumps(one[-1]) + "\n" for one in ranked), encoding="utf-8")
 
 
 if __name__ == "__main__":

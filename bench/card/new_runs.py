@@ -2,8 +2,9 @@
 
 $SITES is a folder of folders with packages, torch apart; each case names those that it needs. $SHIM (else `shim` beside
 this file) is a folder with stand-ins for flash_attn, numba and wandb, for Axolotl and TRL. Each process may take
-as much as its target card has. Models are made one after another while others train, and removed after their last
-case. A line goes to OUT/results.jsonl after each case; cases that are in it already are not run again.
+as much as its target card has. Models are made one after another while others train, in memory where there is room
+for them ($NEW_WORK names another folder), and removed after their last case. A line goes to OUT/results.jsonl after
+each case; cases that are in it already are not run again.
 """
 
 from __future__ import annotations
@@ -19,15 +20,25 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WORK = Path(os.environ.get("NEW_WORK", "/tmp/new-on-card"))
 MIB, GIB = 1 << 20, 1 << 30
-LONGEST_S = 230
-# What a process takes beside its allocator, what all may take of the card at once, and of the disk.
+LONGEST_S = 280
+# What a process takes beside its allocator, what all may take of the card at once, and models of the place they are in.
 CONTEXT_BYTES = 2 * GIB
 CARD_BYTES = int(float(os.environ.get("NEW_CARD_GIB", "100")) * GIB)
-DISK_BYTES = int(float(os.environ.get("NEW_DISK_GIB", "40")) * GIB)
+MODELS_BYTES = int(float(os.environ.get("NEW_DISK_GIB", "40")) * GIB)
+LEFT_FREE_BYTES = 4 * GIB
 BYTES_A_PARAMETER = 2
 MAKES_MODELS = ("axolotl-0.21",)
+
+
+def _workplace() -> Path:
+    """Memory where it holds the largest two models, else the temporary folder."""
+    shared = Path("/dev/shm")
+    roomy = shared.is_dir() and shutil.disk_usage(shared).free > MODELS_BYTES
+    return Path(os.environ.get("NEW_WORK") or (shared if roomy else Path("/tmp")) / "new-on-card")
+
+
+WORK = _workplace()
 
 
 def with_shim() -> Path:
@@ -37,6 +48,8 @@ def with_shim() -> Path:
     if given.is_dir() and not shim.exists():
         shutil.copytree(given, shim)
         meta = shim / "flash_attn-2.8.3.dist-info"
+        if any(shim.glob("flash_attn-*.dist-info")):
+            return shim
         meta.mkdir()
         (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n")
         (meta / "RECORD").write_text("flash_attn/__init__.py,,\nflash_attn-2.8.3.dist-info/METADATA,,\n")
@@ -77,7 +90,8 @@ model.save_pretrained(folder)
 class Models:
     """Random weights beside the shapes and tokenizers, one model after another, as the disk has room."""
 
-    def __init__(self, cases: list[dict[str, Any]]) -> None:
+    def __init__(self, cases: list[dict[str, Any]], out: Path) -> None:
+        self.out = out
         self.sizes = {case["model"]: case["parameters"] * BYTES_A_PARAMETER for case in cases}
         self.order = list(dict.fromkeys(case["model"] for case in cases))
         self.made: set[str] = set()
@@ -94,16 +108,20 @@ class Models:
             (self.failed if process.returncode else self.made).add(name)
             print(f"model {name}: rc {process.returncode}", flush=True)
         held = sum(self.sizes[name] for name in self.made)
-        for name in self.order:
-            if self.made and held + self.sizes[name] > DISK_BYTES:
-                return
-            self.order.remove(name)
+        room = min(MODELS_BYTES - held, shutil.disk_usage(WORK).free - LEFT_FREE_BYTES)
+        if self.order and (self.sizes[self.order[0]] <= room or not self.made):
+            name = self.order.pop(0)
             folder = WORK / "models" / name
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(HERE / "models" / name, folder)
             words = [sys.executable, "-c", MAKE, str(folder)]
-            self.making = name, subprocess.Popen(words, env=environment(MAKES_MODELS))
-            return
+            with (self.out / "models.log").open("a") as log:
+                self.making = name, subprocess.Popen(words, env=environment(MAKES_MODELS), stdout=log, stderr=log)
+
+    @property
+    def on_card_bytes(self) -> int:
+        """What the one that is being made takes of the card."""
+        return 0 if self.making is None else self.sizes[self.making[0]] + CONTEXT_BYTES
 
     def drop(self, name: str) -> None:
         """It is needed no more."""
@@ -119,8 +137,9 @@ def begin(case: dict[str, Any]) -> subprocess.Popen[bytes]:
     (folder / "models").symlink_to(WORK / "models")
     for needed in (HERE / "data.jsonl", HERE / "dataset_info.json", HERE / "configs" / case["file"]):
         shutil.copy(needed, folder)
-    own = {"WATCH_OUT": str(folder / "watch.json"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    own["UNSLOTH_COMPILE_LOCATION"] = str(folder / "compiled")
+    own = {"WATCH_OUT": str(folder / "watch.json"), "UNSLOTH_COMPILE_LOCATION": str(folder / "compiled")}
+    own |= {"TRITON_CACHE_DIR": str(WORK / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(WORK / "inductor")}
+    own |= {"HF_HOME": str(folder / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "2"}
     with (folder / "log").open("w") as log:
         words = [sys.executable, str(HERE / "new_child.py"), case["trainer"], case["file"]]
         environ = {**environment(case["sites"], case), **own}
@@ -155,7 +174,7 @@ def ended(case: dict[str, Any], code: int, seconds: float, out: Path) -> None:
 
 def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
     """Some side by side, as many as the card's memory holds; what runs at the end is killed."""
-    todo, running, models, predicted = list(cases), {}, Models(cases), _predicted()
+    todo, running, models, predicted = list(cases), {}, Models(cases, out), _predicted()
 
     def share(case: dict[str, Any]) -> int:
         return int(min(case["limit_bytes"], 1.1 * predicted[case["name"]]["reserved_on_h200_bytes"])) + CONTEXT_BYTES
@@ -163,8 +182,9 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
     while (todo or running) and time.time() < end:
         models.tend()
         todo = [case for case in todo if case["model"] not in models.failed]
-        used = sum(share(case) for case, _, _ in running.values())
-        for case in [one for one in todo if one["model"] in models.made]:
+        used = models.on_card_bytes + sum(share(case) for case, _, _ in running.values())
+        first = [one for one in todo if not one.get("later")] or todo
+        for case in [one for one in first if one["model"] in models.made]:
             if len(running) < jobs and used + share(case) <= CARD_BYTES:
                 used += share(case)
                 todo.remove(case)
@@ -178,11 +198,13 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
             if code is not None:
                 del running[name]
                 ended(case, code, time.time() - began, out)
+                shutil.rmtree(WORK / "runs" / name, ignore_errors=True)
                 waiting = [*todo, *(one for one, _, _ in running.values())]
                 if all(one["model"] != case["model"] for one in waiting):
                     models.drop(case["model"])
-    for _, process, _ in running.values():
+    for case, process, began in running.values():
         os.killpg(process.pid, 9)
+        ended(case, 124, time.time() - began, out)
     if models.making is not None:
         models.making[1].kill()
     print("not run:", [case["name"] for case in todo], "killed:", list(running), flush=True)
@@ -212,7 +234,7 @@ def main() -> None:
     (WORK / "models").mkdir(parents=True, exist_ok=True)
     with_shim()
     listed = [json.loads(line) for line in (HERE / "cases.jsonl").read_text().splitlines()]
-    done = done_before(asked.out) | done_before(HERE / "before")
+    done = done_before(asked.out)
     cases = [case for case in listed if asked.only in case["name"] and case["name"] not in done and installed(case)]
     run(cases, asked.jobs, asked.out, began + asked.seconds)
     shutil.rmtree(WORK, ignore_errors=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from vramwise.variants.speed import Speed
 
 
+_DIVIDED = ("divided",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A config and what it means here. `model` is None where its dimensions are not known: `model_missing` says why."""
@@ -48,8 +51,8 @@ class Subject:
     text_alone: bool = False
     # Rules that the options or the project's settings silence.
     ignored: tuple[str, ...] = ()
-    # Predictions that were made of this very run, by question.
-    _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
+    # Predictions that were made of this very run, by question, and its data divided.
+    _memo: dict[tuple[object, ...], tuple[Any, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
     _simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
 
@@ -97,8 +100,8 @@ class Subject:
         # Late: it loads the ghost run and the allocator, which `check` without a card never asks.
         from vramwise.variants.prediction import predict_run
 
-        lengths = self.data.train if lengths is None else lengths
-        eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
+        lengths = self.divided.train if lengths is None else lengths
+        eval_lengths = self.divided.evaluation if eval_lengths is None else eval_lengths
         key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
         if key not in self._memo:
             self.effort.spend(SAMPLE * self.data.samples)
@@ -116,7 +119,8 @@ class Subject:
             prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes, *self._assumed())
             # The lengths are kept, so that their ids stay theirs.
             self._memo[key] = (prediction, (lengths, eval_lengths))
-        return self._memo[key][0]
+        found: Prediction = self._memo[key][0]
+        return found
 
     def _assumed(self) -> tuple[str, ...]:
         """What was assumed of a script: of keys that decide the run, and of the script as a whole."""
@@ -129,6 +133,19 @@ class Subject:
         """The errors for which it does not start, or is not the run that the file describes."""
         return stops_of(self.run, self.trainer, self.ignored)
 
+    @property
+    def divided(self) -> Data:
+        """The lengths of its data, those of held-out samples apart."""
+        if self.data.train is None:
+            return self.data
+        # Late: only predictions ask for it.
+        from vramwise.variants.held_out import divided
+
+        if _DIVIDED not in self._memo:
+            self._memo[_DIVIDED] = (divided(self.data, self.run, self.trainer.schedule(self.document)), None)
+        found: Data = self._memo[_DIVIDED][0]
+        return found
+
     def speed(self) -> Speed | None:
         """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
         if self.model is None:
@@ -137,7 +154,7 @@ class Subject:
         from vramwise.variants.batches import train_shapes
         from vramwise.variants.speed import speed_of
 
-        lengths = self.data.train
+        lengths = self.divided.train
         shapes = train_shapes(self.run, lengths) if lengths else ()
         self.effort.spend(SAMPLE * self.data.samples)
         try:

@@ -52,7 +52,21 @@ def test_csv_is_read_and_named(tmp_path):
     assert (found.kind, found.format, found.folder) == ("csv", "prompt", False)
 
 
-@pytest.mark.parametrize("rows", [[{"foo": "bar"}], [{"text": "a"}, {"prompt": "b", "completion": "c"}]])
-def test_what_is_no_format_or_a_mixture_is_refused(tmp_path, rows):
+@pytest.mark.parametrize("rows", [[{"foo": "bar"}], [{"foo": "bar"}, {"prompt": "b", "completion": "c"}]])
+def test_what_is_no_format_is_refused(tmp_path, rows):
     with pytest.raises(VramwiseError, match="Known formats: alpaca"):
         recognised(tmp_path, *rows)
+
+
+def test_rated_answers_are_no_prompts_and_completions(tmp_path):
+    file = tmp_path / "kto.jsonl"
+    file.write_text('{"prompt": "Say it", "completion": "no", "label": false}\n')
+    with pytest.raises(VramwiseError, match=r"rates its answers \(label\): that is data for KTO"):
+        recognise_data(str(file))
+
+
+def test_rows_of_two_formats_are_named(tmp_path):
+    file = tmp_path / "mixed.jsonl"
+    file.write_text('{"text": "one"}\n{"text": "two"}\n{"prompt": "Say it", "completion": "yes"}\n')
+    with pytest.raises(VramwiseError, match="row 1 has text, row 3 has prompt, completion"):
+        recognise_data(str(file))

@@ -75,6 +75,32 @@ def test_every_trainer_gets_a_clean_config_that_fits(data, trainer, kind):
         assert LAUNCHED[trainer] in found.launch
 
 
+@pytest.mark.parametrize("trainer", ["axolotl", "trl"])
+def test_what_only_costs_memory_is_silenced_where_it_fits(data, trainer):
+    found = new(MODEL, Options(gpu=CARD, trainer=trainer), data="pairs.jsonl", method="full")
+    assert found.findings == ()
+    assert "ignore[reference-model-in-memory] it fits with it" in found.text
+    clean_and_fitting(found.text, trainer)
+
+
+def test_the_first_line_says_what_it_is(data):
+    found = new(MODEL, Options(gpu=CARD, trainer="llamafactory"), data="chat.jsonl", method="lora")
+    assert found.text.startswith("# LoRA of ")
+    assert "ignore[allocator-not-expandable]" in found.text
+
+
+def test_trls_command_needs_a_chat_template_and_a_script_brings_one(data):
+    options = Options(gpu=CARD, trainer="trl")
+    asked = {"data": "chat.jsonl", "method": "lora"}
+    config, script = new(MODEL, options, **asked), new(MODEL, options, **asked, script=True)
+    assert "chat template" in config.requirements[0]
+    assert f"# Needs: {config.requirements[0]}" in config.text
+    assert script.requirements == ()
+    assert "if tokenizer.chat_template is None:" in script.text
+    assert "processing_class=tokenizer," in script.text
+    assert new(MODEL, options, data="prompt.jsonl", method="lora").requirements == ()
+
+
 def test_what_stops_the_trainer_is_told(data):
     found = new(MODEL, Options(gpu="h100", trainer="llamafactory"), data="pairs.jsonl", method="lora")
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]

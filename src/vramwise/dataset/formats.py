@@ -30,13 +30,41 @@ def recognise_data(name: str) -> Source:
     rows = list(islice(read_rows(files[0], Budget()), _LOOKED_AT))
     found = _format_of(rows)
     if found is None:
-        columns = ", ".join(str(column) for column in (rows[0] if rows else ()))[:120]
-        known = "; ".join(FORMATS.values())
-        if not columns:
-            raise VramwiseError(f"{name} has no rows. Known formats: {known}")
-        raise VramwiseError(f"the format of {name} is unknown (columns: {columns}). Known formats: {known}")
+        raise VramwiseError(_unknown(name, rows))
     kind = KINDS.get(files[0].suffix.lower(), "json")
     return Source(path=name, kind=kind, folder=path.is_dir(), **found)
+
+
+def _unknown(name: str, rows: Sequence[Row]) -> str:
+    known = "; ".join(FORMATS.values())
+    if not rows or not rows[0]:
+        return f"{name} has no rows. Known formats: {known}"
+    first = _columns(rows[0])
+    other = next((number for number, row in enumerate(rows, 1) if _columns(row) != first and _named(row)), None)
+    if _named(rows[0]) and other is not None:
+        return (
+            f"the rows of {name} have different formats: row 1 has {first}, row {other} has "
+            f"{_columns(rows[other - 1])}; write one format per file"
+        )
+    if all(_rated(row) for row in rows):
+        return (
+            f"{name} rates its answers (label): that is data for KTO, which new does not write configs for; keep the "
+            "good answers and drop the column label to train on those. Known formats: " + known
+        )
+    return f"the format of {name} is unknown (columns: {first}). Known formats: {known}"
+
+
+def _columns(row: Row) -> str:
+    return ", ".join(map(str, row))[:120]
+
+
+def _named(row: Row) -> bool:
+    return _format_of([row]) is not None
+
+
+def _rated(row: Row) -> bool:
+    """Whether the row says of its answer that it is good or bad."""
+    return isinstance(row.get("label"), bool)
 
 
 def _format_of(rows: Sequence[Row]) -> Found | None:
@@ -101,6 +129,8 @@ def _alpaca(row: Row) -> Found | None:
 
 
 def _prompt(row: Row) -> Found | None:
+    if _rated(row):
+        return None
     for prompt, answers in _PROMPTS:
         answer = next((name for name in answers if row.get(name)), None)
         if row.get(prompt) and answer is not None and type(row[prompt]) is type(row[answer]):

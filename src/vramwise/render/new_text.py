@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.render.outward import style
-from vramwise.render.speed_text import hours, seconds
+from vramwise.render.speed_text import hours, seconds, steps_of
 from vramwise.render.verdict_text import SIGNS
 from vramwise.trainers.starting import FORMATS
 from vramwise.units import gib, readable
@@ -23,6 +23,8 @@ def verdict(new: New) -> str:
     """One sentence: what it trains, how, what it needs of the card, how long a step and the whole run take."""
     trained = f"{new.plan.described(new.method)} ({new.subject.trainer.title})"
     if not new.fits:
+        if new.only_stops:
+            return f"Nothing that fits {new.plan.cards} starts: {trained} would fit, and stops"
         return f"Nothing fits {new.plan.cards}: {trained} comes closest and misses by {_missed(new)}"
     needs = gib(new.prediction.needs.highest_reserved_bytes)
     room = gib(new.prediction.capacity_bytes or 0)
@@ -41,6 +43,7 @@ def further(new: New) -> Iterator[str]:
         yield f"Better, but too large: {METHODS[new.better.method]} needs {needs}, {short} more than fits with a margin"
     for found in new.findings:
         yield f"check says: {found.message}"
+    yield from (f"Needs: {line}" for line in new.requirements)
     yield f"Train: {new.launch}"
 
 
@@ -67,11 +70,15 @@ def _time(new: New) -> str:
     if whole is None:
         return step
     least = "at least " if whole.at_least else ""
-    return f"{step}, {least}{hours(whole.hours)} in all ({whole.steps:,} steps: {whole.basis})"
+    return f"{step}, {least}{hours(whole.hours)} in all ({steps_of(whole)}: {whole.basis})"
 
 
 def _instead(new: New) -> Iterator[str]:
-    """What would fit."""
+    """What would fit, or start."""
+    if new.only_stops:
+        yield from (f"check says: {found.message}" for found in new.subject.stops)
+        yield "Choose another --trainer or --method"
+        return
     closest = new.closest
     if closest is not None and closest.needs_bytes:
         yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}, and a margin"

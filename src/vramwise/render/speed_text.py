@@ -50,7 +50,7 @@ def speed_figures(speed: Speed, duration: Duration | None = None) -> list[tuple[
     figures = [("A step", f"about {seconds(speed.step_seconds)}", rate)]
     if duration is not None:
         least = "at least " if duration.at_least else "about "
-        figures.append(("All of it", f"{least}{hours(duration.hours)}", f"{duration.steps:,} steps: {duration.basis}"))
+        figures.append(("All of it", f"{least}{hours(duration.hours)}", f"{steps_of(duration)}: {duration.basis}"))
     return figures
 
 
@@ -78,8 +78,15 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s" if value < 99.95 else f"{value:,.0f} s"
 
 
+def steps_of(duration: Duration) -> str:
+    """`1,200 steps`."""
+    return f"{duration.steps:,} step{'s' * (duration.steps != 1)}"
+
+
 def hours(value: float) -> str:
     """`40 seconds`, `35 minutes`, `1.2 hours`, `3.4 days`: as one would say it."""
+    if value < 1.5 / 3600:
+        return "about a second"
     if value < 1.5 / 60:
         return f"{3600 * value:.0f} seconds"
     if value < 1:

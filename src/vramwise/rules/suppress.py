@@ -29,8 +29,8 @@ def ignored_by_line(text: str) -> dict[int, frozenset[str]]:
     if "vramwise:" not in text:
         return {}
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    found = ((number, _COMMENT.search(line)) for number, line in enumerate(lines, 1))
-    return {number: _ids(match[1]) for number, match in found if match}
+    found = ((number, _COMMENT.findall(line)) for number, line in enumerate(lines, 1))
+    return {number: frozenset().union(*map(_ids, names)) for number, names in found if names}
 
 
 def _ids(names: str) -> frozenset[str]:

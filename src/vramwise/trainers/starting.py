@@ -47,6 +47,11 @@ class Source:
         return self.columns.get(name, name)
 
     @property
+    def conversational(self) -> bool:
+        """Whether samples are messages, which a chat template makes text of."""
+        return self.format == "chat" or self.turns
+
+    @property
     def placeholder(self) -> bool:
         """Whether no data is named yet."""
         return self.path == PLACEHOLDER
@@ -104,6 +109,10 @@ class Starter(Protocol):
 
     def companions(self, start: Start) -> Mapping[str, str]:
         """Files that the config needs beside it, by their paths, with their text."""
+        ...
+
+    def requirements(self, start: Start) -> Sequence[str]:
+        """What else must be true for it to start, and is not known here: a sentence each, without its end."""
         ...
 
 

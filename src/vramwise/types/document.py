@@ -92,6 +92,7 @@ class Script:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the allocator, which the source itself sets
     cells: tuple[tuple[int, int], ...] = ()
     raw: str = ""
+    split_seed: int | None = None  # of the one `train_test_split`
     facts: Mapping[str, int] = field(default_factory=dict)  # what else the source does, by the line that does it
 
 

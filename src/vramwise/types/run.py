@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
+from math import ceil
 from typing import Any
 
 from vramwise.types.document import Config, DuplicateKey, Origin, join_key
@@ -33,11 +34,21 @@ PLACEHOLDERS = ("your/dataset", "your_dataset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number."""
+    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number.
+
+    `split_seed`: the seed by which `datasets` draws the samples that are held out; None: every run draws anew. They are
+    the first that are drawn; with `held_out_last` the last, of samples that are not dropped for their length.
+    """
 
     epochs: float = 1.0
     max_steps: int | None = None
     held_out: float = 0.0
+    split_seed: int | None = None
+    held_out_last: bool = False
+
+    def held_out_of(self, samples: int) -> int:
+        """How many of so many samples are held out: `datasets` rounds a share up."""
+        return ceil(self.held_out * samples) if self.held_out < 1 else int(self.held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

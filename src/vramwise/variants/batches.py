@@ -12,7 +12,7 @@ from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
 from vramwise.variants.lengths import Lengths
-from vramwise.variants.packing import packed_batches
+from vramwise.variants.packing import joined_batches, joins_rows, packed_batches
 from vramwise.variants.shuffling import permutation
 
 # What collators round widths up to.
@@ -56,6 +56,8 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     if lengths.packed:
         return _packed(run, lengths, evaluation=evaluation)
+    if evaluation and joins_rows(run):
+        return joined_batches(run, lengths.tokens)
     if run.shapes.packing_fill != "full" and (run.evaluation.eval_sample_packing or not evaluation):
         return packed_batches(run, lengths.tokens, lengths.labels(run), evaluation=evaluation)
     lengths = lengths if evaluation else _shuffled(run, lengths)

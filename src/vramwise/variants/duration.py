@@ -32,7 +32,7 @@ class Duration:
 def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: Speed) -> Duration | None:
     """None where neither the steps nor the data are known, and where steps make their own data."""
     if schedule.max_steps is not None:
-        basis = f"{schedule.max_steps:,} steps"
+        basis = f"{schedule.max_steps:,} step{'s' * (schedule.max_steps != 1)}"
         return Duration(steps=schedule.max_steps, hours=schedule.max_steps * speed.step_seconds / _HOUR, basis=basis)
     if lengths is None or run.objective.completion_len is not None:
         return None
@@ -42,7 +42,8 @@ def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: S
     # "single": the rows of a batch are joined, and each is still one sample
     fills = run.shapes.packing_rows != "none" and run.shapes.packing_fill != "single"
     rows = sum(samples) / run.shapes.sequence_len if fills else len(samples)
-    steps = max(1, ceil(rows * schedule.epochs / run.batch.effective_batch_size))
+    # the last step of every epoch takes what is left
+    steps = max(1, ceil(schedule.epochs * ceil(rows / run.batch.effective_batch_size)))
     passes = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs:g} epochs"
     packed = ", packed without gaps" if fills else ""
     return Duration(
@@ -61,5 +62,4 @@ def _samples(run: RunSpec, lengths: Lengths, schedule: Schedule) -> Sequence[int
         kept = [length for length in longest if length <= run.shapes.sequence_len]
     else:
         kept = [min(length, run.shapes.sequence_len) for length in longest]
-    held_out = schedule.held_out * len(kept) if schedule.held_out < 1 else schedule.held_out
-    return kept[: max(0, len(kept) - round(held_out))]
+    return kept[: max(0, len(kept) - schedule.held_out_of(len(kept)))]

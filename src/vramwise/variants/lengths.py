@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.budget import json_memory_bytes, limits, parse_json
@@ -50,6 +50,28 @@ class Lengths:
     unshuffled: bool = False
     unread: tuple[str, ...] = ()
     labelled_by: Mapping[str, Sequence[int]] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return len(self.tokens) // self._each
+
+    @property
+    def _each(self) -> int:
+        return 2 if self.pairs else 1
+
+    def longest(self, number: int) -> int:
+        """The tokens of a sample; of a pair those of its longer row."""
+        return max(self.tokens[number * self._each : (number + 1) * self._each])
+
+    def at(self, numbers: Sequence[int]) -> Lengths:
+        """The samples with these numbers, in this order."""
+        places = [number * self._each + row for number in numbers for row in range(self._each)]
+        held = None if self.labelled is None else [self.labelled[place] for place in places]
+        by = self.labelled_by
+        each = None if by is None else {on: [counts[place] for place in places] for on, counts in by.items()}
+        tokens = [self.tokens[place] for place in places]
+        return replace(self, tokens=tokens, labelled=held, labelled_by=each)
 
     def labels(self, run: RunSpec) -> Sequence[int] | None:
         """How many tokens of each are trained on in this run; None where that is not known, or all are."""

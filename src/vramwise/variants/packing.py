@@ -42,6 +42,33 @@ def packed_batches(
     return [_batch(run, rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
+def joins_rows(run: RunSpec) -> bool:
+    """Whether an evaluation fills one row with as many tokens as its batch has room for, in the order of the data.
+
+    Training does so too, but with enough samples for every row to be full.
+    """
+    packed = run.evaluation.eval_sample_packing and run.shapes.packing_rows == "one"
+    return packed and run.shapes.packing_fill == "full"
+
+
+def joined_batches(run: RunSpec, tokens: Sequence[int]) -> list[BatchShape]:
+    """The rows of such an evaluation, padded to a multiple of `pad_multiple`.
+
+    Axolotl 0.21: utils/samplers/multipack.py (pack_group), utils/collators/batching.py.
+    """
+    longest = run.shapes.sequence_len
+    room = longest * (run.evaluation.eval_batch_size or run.batch.micro_batch_size)
+    rows: list[int] = []
+    for length in tokens:
+        length = min(length, longest)
+        place = next((place for place, held in enumerate(rows) if held + length <= room), None)
+        if place is None:
+            rows.append(length)
+        else:
+            rows[place] += length
+    return [BatchShape(1, _rounded(run, held), False) for held in rows]
+
+
 def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:
     """Rows in the order in which packing makes them: of so many samples at a time as it looks at together."""
     pack = _WAYS[run.shapes.packing_fill]

@@ -14,6 +14,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_named
+from vramwise.trainers.rulebook import rules_for
 from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
@@ -22,7 +23,7 @@ from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.lengths import NO_DATA
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
@@ -139,7 +140,9 @@ def _written(
     launch, settled = _launch(plan, trainer, fitted)
     comments = _with_silenced(comments, settled, "the command sets the allocator")
     comments = _with_silenced(comments, _passed_by(plan, fitted), "its fix is slower with this data")
-    head = _head(plan, chosen, launch, companions)
+    comments = _with_silenced(comments, _of_memory(fitted, settled), "it fits with it")
+    requirements = trainer.starter().requirements(chosen.start)
+    head = _head(plan, chosen, launch, companions, requirements)
     if plan.script:
         assert isinstance(trainer, WritesScripts)
         text = trainer.script(fitted.document.values, chosen.start, comments, _with_first(head, comments))
@@ -160,14 +163,15 @@ def _written(
         duration=None if speed is None else subject.duration(speed),
         launch=launch,
         companions=companions,
+        requirements=requirements,
         better=better,
         findings=tuple(check_subject(subject, Policy(predicts=True)).findings),
     )
 
 
 def _with_first(head: Sequence[str], comments: Mapping[str, str]) -> list[str]:
-    """The head, after the comment that is about the file as a whole."""
-    return [*([comments[""]] if comments.get("") else []), *head]
+    """The head, and behind it the comment that is about the file as a whole."""
+    return [*head, *([comments[""]] if comments.get("") else [])]
 
 
 def _fixed(subject: Subject) -> Subject:
@@ -216,6 +220,14 @@ def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
     return [one for one, change in changes if change is not None and change.effect == "rounding"]
 
 
+def _of_memory(fitted: Subject, settled: Sequence[Finding]) -> Sequence[Finding]:
+    """Findings that are about memory alone, and not settled yet: what they cost is in the prediction, and fits."""
+    of_memory = {rule.id for rule in rules_for(fitted.trainer) if rule.costs_memory}
+    done = {(one.rule, one.key) for one in settled}
+    found = check_subject(fitted, Policy(predicts=True, figures=False)).findings
+    return [one for one in found if one.rule in of_memory and (one.rule, one.key) not in done]
+
+
 def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding], why: str) -> dict[str, str]:
     """Comments that also silence findings, each at the key that it is about; "" is the first line of the file."""
     found = dict(comments)
@@ -226,9 +238,12 @@ def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding], why
     return found
 
 
-def _head(plan: Plan, chosen: Trial, launch: str, companions: Mapping[str, str]) -> list[str]:
+def _head(
+    plan: Plan, chosen: Trial, launch: str, companions: Mapping[str, str], requirements: Sequence[str]
+) -> list[str]:
     what = plan.described(chosen.method)
     lines = [f"{what} on {plan.cards}, made by vramwise new.", f"Train: {launch}"]
+    lines += [f"Needs: {line}" for line in requirements]
     for name, text in companions.items():
         lines += [f"It needs {name} with this entry:", *(f"  {line}" for line in text.splitlines())]
     return lines
@@ -257,22 +272,21 @@ def _short_bytes(candidate: Candidate) -> int:
 def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
     closest = min(failed, key=lambda trial: _short_bytes(trial.best))
     prediction = closest.best.prediction or closest.subject.prediction()
+    missing = _misses([closest])
+    short = missing.short_bytes > 0  # else it fits, and is refused
     return New(
         plan=plan,
         method=closest.method,
         subject=closest.fitted,
         prediction=prediction,
         packed=closest.packed,
-        closest=replace(_misses([closest]), card=smallest_card(closest.fitted)),
-        smaller_model=_smaller_model(closest.subject),
+        closest=replace(missing, card=smallest_card(closest.searched.apart()) if short else None),
+        smaller_model=_smaller_model(closest.subject.apart()) if short else "",
     )
 
 
 def _smaller_model(subject: Subject) -> str:
     """The largest model of the family that fits instead; "" where none is known."""
-    try:
-        found = largest_of(subject, "model", axes=opened())
-    except VramwiseError:
-        return ""
-    run = None if found.best is None else found.best.run
-    return "" if run is None or run.base_model is None else run.base_model
+    with suppress(VramwiseError):
+        return largest_model(subject, opened())
+    return ""

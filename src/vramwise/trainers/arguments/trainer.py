@@ -33,7 +33,12 @@ class ArgumentsTrainer:
             epochs=_EPOCHS if epochs is None else max(0.0, epochs),
             max_steps=int(steps) if steps is not None and steps >= 1 else None,
             held_out=max(0.0, held or 0.0),
+            split_seed=self.split_seed(document),
         )
+
+    def split_seed(self, document: Document) -> int | None:
+        """The seed by which held-out samples are drawn; None where every run draws anew."""
+        return None if document.script is None else document.script.split_seed
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Every key that this file may have; without one, every key there is."""

@@ -12,6 +12,10 @@ from vramwise.types import Schedule
 _COLUMNS = ("field", "field_messages", "field_chosen", "field_rejected", "field_prompt")
 
 
+# What Axolotl seeds with where nothing is said.
+_SEED = 42
+
+
 def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
     """Every entry of the lists that name data; what is no entry is left to the rules."""
     for key in ("datasets", "pretraining_dataset", "test_datasets"):
@@ -31,8 +35,14 @@ def schedule(values: Mapping[str, Any]) -> Schedule:
     """How long it trains: `max_steps` comes before `num_epochs`; `test_datasets` leave `datasets` whole."""
     steps = _number(values.get("max_steps"))
     held_out = 0.0 if values.get("test_datasets") else _number(values.get("val_set_size"))
+    seed = values.get("seed", _SEED)
     return Schedule(
-        epochs=_number(values.get("num_epochs")) or 1.0, max_steps=int(steps) if steps >= 1 else None, held_out=held_out
+        epochs=_number(values.get("num_epochs")) or 1.0,
+        max_steps=int(steps) if steps >= 1 else None,
+        held_out=held_out,
+        # shuffled when it is loaded; then the last samples are split off
+        split_seed=seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None,
+        held_out_last=True,
     )
 
 

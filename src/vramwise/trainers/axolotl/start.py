@@ -113,6 +113,11 @@ def companions(start: Start) -> dict[str, str]:
     return {}
 
 
+def requirements(start: Start) -> tuple[str, ...]:
+    """None."""
+    return ()
+
+
 def launch(run: RunSpec, path: str) -> str:
     """Axolotl's command starts a process for each GPU by itself."""
     fetch = f"{FETCH} && " if run.sharding.kind.startswith("zero") else ""

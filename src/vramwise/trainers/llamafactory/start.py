@@ -124,6 +124,11 @@ def _refuse_turns(source: Source) -> None:
 _ENTRIES = {"alpaca": _alpaca, "chat": _chat, "prompt": _prompt, "pairs": _pairs, "text": _text}
 
 
+def requirements(start: Start) -> tuple[str, ...]:
+    """None."""
+    return ()
+
+
 def launch(run: RunSpec, path: str) -> str:
     """torchrun starts a process for each GPU, and is needed for DeepSpeed and FSDP."""
     forced = "FORCE_TORCHRUN=1 " if run.batch.gpus > 1 else ""

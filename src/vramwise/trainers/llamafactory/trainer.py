@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from vramwise.trainers.wishes import Wishes
 
 
+# Of TrainingArguments.
+_SEED = 42
+
+
 class LlamaFactory(ArgumentsTrainer):
     """The files of `llamafactory-cli train`."""
 
@@ -26,6 +30,11 @@ class LlamaFactory(ArgumentsTrainer):
     held_out_key = "val_size"
     other_names = ("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory")  # in logs
     own_setting = "cutoff_len"  # that logs print under this name for no other trainer
+
+    def split_seed(self, document: Document) -> int | None:
+        """`seed`, as training has it."""
+        seed = document.values.get("seed", _SEED)
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
 
     def other_files(self) -> Sequence[Sign]:
         """Signs of files that are no training configs."""

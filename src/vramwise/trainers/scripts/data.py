@@ -24,6 +24,13 @@ def loaded_data(evaluator: Evaluator) -> dict[str, Any]:
     return found | ({"test_split_size": share} if isinstance(share, float) else {})
 
 
+def split_seed(evaluator: Evaluator) -> int | None:
+    """The seed of the one `train_test_split`; None where it has none, or there are several."""
+    splits = list(_called(evaluator, "train_test_split"))
+    seed = _arguments(evaluator, splits[0])[1].get("seed") if len(splits) == 1 else None
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
+
+
 def _loaded(evaluator: Evaluator, call: Called) -> dict[str, Any]:
     positional, named = _arguments(evaluator, call)
     name = named.get("path", positional[0] if positional else None)

@@ -20,7 +20,7 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found
-from vramwise.trainers.scripts.data import loaded_data
+from vramwise.trainers.scripts.data import loaded_data, split_seed
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
@@ -189,6 +189,7 @@ def _document(
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
         raw=source.raw or _as_it_was(data, source),
+        split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)

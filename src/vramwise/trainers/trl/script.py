@@ -14,20 +14,27 @@ _MODEL = frozenset({"model_name_or_path", "dtype", "attn_implementation", "load_
 _ADAPTER = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_target_modules": "target_modules"}
 _ELSEWHERE = _MODEL | _ADAPTER.keys() | {"use_peft", "datasets", "dataset_name", "test_split_size", "env"}
 _LAUNCHER = frozenset({"accelerate_config", "num_processes"})
+# Messages as text where a tokenizer has no template of its own.
+_CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}",
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+)
 _DTYPES = {"bfloat16": "torch.bfloat16", "float16": "torch.float16", "float32": "torch.float32"}
 
 
 def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
     """The script's text. `values` are those of the config, `comments` the reasons of its lines."""
     kind = "DPO" if start.preference else "SFT"
+    conversational = start.source.conversational
     blocks = [
         list(_environment(values)),
-        list(_imports(values, kind)),
+        list(_imports(values, kind, conversational)),
         list(_data(values, start)),
+        list(_tokenizer(values)) if conversational else [],
         list(_model(values, comments)),
         list(_adapter(values, comments)),
         list(_arguments(values, kind, comments)),
-        list(_trainer(values, kind)),
+        list(_trainer(values, kind, conversational)),
     ]
     return script_text(head, blocks)
 
@@ -40,13 +47,15 @@ def _environment(values: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"os.environ[{literal(name)}] = {literal(str(value))}" for name, value in values["env"].items())
 
 
-def _imports(values: Mapping[str, Any], kind: str) -> Iterator[str]:
+def _imports(values: Mapping[str, Any], kind: str, conversational: bool) -> Iterator[str]:
+    quantised = bool(values.get("load_in_4bit"))
     yield "import torch"
     yield "from datasets import load_dataset"
     if values.get("use_peft"):
         yield "from peft import LoraConfig"
-    if values.get("load_in_4bit"):
-        yield "from transformers import BitsAndBytesConfig"
+    names = [name for name, used in (("AutoTokenizer", conversational), ("BitsAndBytesConfig", quantised)) if used]
+    if names:
+        yield f"from transformers import {', '.join(names)}"
     yield f"from trl import {kind}Config, {kind}Trainer"
 
 
@@ -127,10 +136,21 @@ def _argument_keys(values: Mapping[str, Any]) -> Sequence[str]:
     return [key for key, value in values.items() if key not in _ELSEWHERE | _LAUNCHER and value is not None]
 
 
-def _trainer(values: Mapping[str, Any], kind: str) -> Iterator[str]:
+def _tokenizer(values: Mapping[str, Any]) -> Iterator[str]:
+    """The model's tokenizer, with a template for messages: TRL stops without one."""
+    yield f"tokenizer = AutoTokenizer.from_pretrained({literal(values['model_name_or_path'])})"
+    yield "if tokenizer.chat_template is None:  # base models often have none"
+    yield "    tokenizer.chat_template = ("
+    yield from (f"        {literal(part)}" for part in _CHATML)
+    yield "    )"
+
+
+def _trainer(values: Mapping[str, Any], kind: str, conversational: bool) -> Iterator[str]:
     yield f"trainer = {kind}Trainer("
     yield f"    model={literal(values['model_name_or_path'])},"
     yield "    args=args,"
+    if conversational:
+        yield "    processing_class=tokenizer,"
     yield '    train_dataset=dataset["train"],'
     yield '    eval_dataset=dataset["test"],'
     if values.get("use_peft"):

@@ -96,6 +96,16 @@ def companions(start: Start) -> dict[str, str]:
     return {}
 
 
+def requirements(start: Start) -> tuple[str, ...]:
+    """Messages become text by the tokenizer's template; a script brings one where there is none."""
+    if start.script or not start.source.conversational:
+        return ()
+    return (
+        "a chat template in the model's tokenizer; base models often have none: then use --as script, or set "
+        "chat_template_path",
+    )
+
+
 def launch(run: RunSpec, path: str) -> str:
     """TRL's command reads the number of processes from the file."""
     return f"trl {kind_name(run)} --config {path}"

@@ -135,6 +135,11 @@ def companions(start: Start) -> dict[str, str]:
     return {}
 
 
+def requirements(start: Start) -> tuple[str, ...]:
+    """None."""
+    return ()
+
+
 def launch(run: RunSpec, path: str) -> str:
     """The command uses one card."""
     return f"unsloth train --config {path}"

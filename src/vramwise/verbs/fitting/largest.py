@@ -42,26 +42,17 @@ def largest_of(
 
     First with all else as the file has it; beyond that with what `fit` may change (`axes`), less what is kept.
     """
-    assert subject.model is not None
-    field = _field(subject, asked)
-    steps = ladder(subject.run, subject.model, field)
-    if not steps:
-        raise VramwiseError(f"--max {asked}: the config does not use it, so there is nothing to enlarge")
+    steps = _steps(subject, asked)
     climb = _Climb(
         subject=subject,
-        axes=tuple(axis for axis in axes if axis.name not in _SAME_SETTING.get(field, ())),
+        axes=tuple(axis for axis in axes if axis.name not in _SAME_SETTING.get(_field(subject, asked), ())),
         keep=keep,
         margin_bytes=margin_bytes,
         limit_bytes=limit_bytes,
         progress=progress,
     )
-    low, high = climb.between(lambda step: climb.tried(step).fits, steps, -1)
-    alone = climb.tried(steps[low]) if low >= 0 else None
+    alone, low, high = climb.climbed(steps)
     ended = high - low > 1
-    if not ended and high < len(steps):
-        climb.look_for_help(steps[min(len(steps) - 1, max(low, 0) * _FAR + 1)])
-        low, high = climb.between(lambda step: climb.helped(step).fits, steps, low)
-        ended = high - low > 1
     climb.until = NO_LIMIT
     best = alone if low < 0 or (alone is not None and climb.tried(steps[low]) is alone) else climb.fastest(steps[low])
     return Fit(
@@ -74,6 +65,22 @@ def largest_of(
         considered=len(steps),
         simulated=climb.simulated,
     )
+
+
+def largest_model(subject: Subject, axes: tuple[Axis, ...]) -> str:
+    """The name of the largest model of the family that fits, with what `axes` may change; "" where none does."""
+    steps = _steps(subject, "model")
+    climb = _Climb(subject=subject, axes=axes, keep=(), margin_bytes=None, limit_bytes=None, progress=None)
+    low = climb.climbed(steps)[1]
+    return str(steps[low].fields["base_model"]) if low >= 0 else ""
+
+
+def _steps(subject: Subject, asked: str) -> Sequence[Change]:
+    assert subject.model is not None
+    steps = ladder(subject.run, subject.model, _field(subject, asked))
+    if not steps:
+        raise VramwiseError(f"--max {asked}: the config does not use it, so there is nothing to enlarge")
+    return steps
 
 
 def _field(subject: Subject, asked: str) -> str:
@@ -102,6 +109,15 @@ class _Climb:
     _help: tuple[Change, ...] = ()
     _tried: dict[str, Candidate] = field(default_factory=dict)
     _helped: dict[str, Candidate] = field(default_factory=dict)
+
+    def climbed(self, steps: Sequence[Change]) -> tuple[Candidate | None, int, int]:
+        """The largest that fits alone; the numbers of the last step that fits, also with help, and of the next."""
+        low, high = self.between(lambda step: self.tried(step).fits, steps, -1)
+        alone = self.tried(steps[low]) if low >= 0 else None
+        if high - low == 1 and high < len(steps):
+            self.look_for_help(steps[min(len(steps) - 1, max(low, 0) * _FAR + 1)])
+            low, high = self.between(lambda step: self.helped(step).fits, steps, low)
+        return alone, low, high
 
     def between(self, fits: Callable[[Change], bool], steps: Sequence[Change], low: int) -> tuple[int, int]:
         """The last step that fits and the first that does not; further apart where effort ended."""

@@ -24,28 +24,34 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
     that the default build of torch has no kernels for.
     What a run needs is predicted once for every way in which the config is resolved and for cards with the same
     attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain, and
-    one that takes too much effort is not tried on further cards.
+    one that takes too much effort is not tried on cards for which it would have to be predicted anew.
     """
     asked, since = subject.target.gpu, subject.effort.spent
-    if asked is None or _needed_bytes(subject) is None:
+    first = None if asked is None else _needed_bytes(subject)
+    if asked is None or first is None:
         return None
     oldest = oldest_card(subject.target.torch)
-    needed: dict[Hashable, int | None] = {}
+    needed: dict[Hashable, int | None] = {_alike(subject, asked): first}
     for card in sorted(discrete_gpus(), key=lambda card: (card.memory_bytes, card.name)):
         if card.vendor != asked.vendor or (card.capability or oldest) < oldest:
             continue
         moved = subject.moved_to(card)
         if moved.stops:
             continue
-        alike = (settings_of(moved.run), hardware_of(card, moved.run.target.torch).attention)
+        alike = _alike(moved, card)
         if alike not in needed:
             if not subject.effort.leaves(CARDS, since):
-                return None
+                continue
             needed[alike] = _needed_bytes(moved)
         enough = needed[alike]
         if enough is not None and card.memory_bytes >= enough and _fits(moved):
             return card
     return None
+
+
+def _alike(subject: Subject, card: GpuSpec) -> Hashable:
+    """What decides what a run needs."""
+    return settings_of(subject.run), hardware_of(card, subject.run.target.torch).attention
 
 
 def _needed_bytes(subject: Subject) -> int | None:

@@ -68,7 +68,7 @@ class SubjectWorkshop:
 
     def least_bytes(self, run: RunSpec) -> int:
         """What the run certainly needs."""
-        model, data, key = self.subject.model, self.subject.data, settings_of(run)
+        model, data, key = self.subject.model, self.subject.divided, settings_of(run)
         assert model is not None
         self._asked()
         if key not in self._bounds:

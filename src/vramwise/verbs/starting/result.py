@@ -29,6 +29,7 @@ class New:
 
     `subject` is the config as it is read from its text. `better`: the next better method that does not fit.
     `findings`: what `check` finds in it. `companions`: files that it needs besides, by path.
+    `requirements`: what else must be true for it to start, and is not known here.
     `closest`: the method that misses by least; `smaller_model`: one of the family that fits.
     """
 
@@ -43,6 +44,7 @@ class New:
     duration: Duration | None = None
     launch: str = ""
     companions: Mapping[str, str] = field(default_factory=dict)
+    requirements: Sequence[str] = ()
     better: Better | None = None
     findings: Sequence[Finding] = ()
     closest: Better | None = None
@@ -52,3 +54,8 @@ class New:
     def fits(self) -> bool:
         """Whether there is a config, and it is predicted to run."""
         return bool(self.text)
+
+    @property
+    def only_stops(self) -> bool:
+        """Whether the closest would fit, and the trainer refuses it."""
+        return self.closest is not None and not self.closest.short_bytes and bool(self.subject.stops)

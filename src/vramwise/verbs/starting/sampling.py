@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from vramwise.variants.lengths import Data, Lengths
@@ -15,8 +14,13 @@ _MORE_PACKED = 4
 
 def sampled(data: Data, a_step: int, *, packed: bool) -> Data:
     """Samples of every length, the longest among them, in the order of the data; at least two optimizer steps."""
-    train = _sampled(data.train, max(FEW, 2 * a_step) * (_MORE_PACKED if packed else 1))
-    return data if train is data.train else replace(data, train=train, evaluation=_sampled(data.train, _EVALUATED))
+    more = _MORE_PACKED if packed else 1
+    train = _sampled(data.train, max(FEW, 2 * a_step) * more)
+    return (
+        data
+        if train is data.train
+        else replace(data, train=train, evaluation=_sampled(data.evaluation, _EVALUATED * more))
+    )
 
 
 def _sampled(lengths: Lengths | None, count: int) -> Lengths | None:
@@ -25,10 +29,4 @@ def _sampled(lengths: Lengths | None, count: int) -> Lengths | None:
     ranked = sorted(range(len(lengths.tokens)), key=lambda place: lengths.tokens[place])
     last = len(ranked) - 1
     kept = sorted(ranked[round(step * last / (count - 1))] for step in range(count))
-    each = None if lengths.labelled_by is None else {on: _at(held, kept) for on, held in lengths.labelled_by.items()}
-    labelled = None if lengths.labelled is None else _at(lengths.labelled, kept)
-    return replace(lengths, tokens=_at(lengths.tokens, kept), labelled=labelled, labelled_by=each)
-
-
-def _at(values: Sequence[int], places: Sequence[int]) -> list[int]:
-    return [values[place] for place in places]
+    return lengths.at(kept)

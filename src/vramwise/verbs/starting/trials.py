@@ -58,11 +58,15 @@ class Trial:
         return self.best.fits and not self.subject.stops
 
     @property
+    def searched(self) -> Subject:
+        """The config of the answer, with the data that was searched with."""
+        document = self.best.attempt.document
+        return self.subject if document is None else self.subject.with_document(document)
+
+    @property
     def fitted(self) -> Subject:
         """The config of the answer, with all data."""
-        document = self.best.attempt.document
-        subject = self.subject if document is None else self.subject.with_document(document)
-        return replace(subject, data=self.data, _memo={})
+        return replace(self.searched, data=self.data, _memo={})
 
     @property
     def duration(self) -> Duration | None:
@@ -86,8 +90,10 @@ def trials(
         if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
         packed = bool(start.wishes.packing)
-        data = sampled(plan.data, plan.ask.batch, packed=packed) if few else plan.data
-        subject = replace(subject, data=data, _memo={})
+        subject = replace(subject, data=plan.data, _memo={})
+        if few:
+            data = sampled(subject.divided, plan.ask.batch, packed=packed)
+            subject = replace(subject, data=data, _memo={})
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
         if best is None:
             found[:1] = [replace(first, unbeaten=True) for first in found[:1]]

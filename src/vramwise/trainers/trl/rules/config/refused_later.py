@@ -24,6 +24,11 @@ def _packs(run: RunSpec) -> bool:
     return run.shapes.sample_packing
 
 
+def _scales(run: RunSpec) -> bool:
+    """Whether gradients are scaled: fp16 under autocast."""
+    return run.precision.compute == "fp16" and run.precision.autocast
+
+
 def _open(run: RunSpec, key: str) -> bool:
     script = run.config.document.script
     return script is not None and script.leaves_open(key)
@@ -83,6 +88,14 @@ _REFUSALS = (
             and run.batch.micro_batch_size == 1
             and run.config.get("loss_type") != "apo_zero_unpaired"
         ),
+    ),
+    _Refusal(
+        key="fp16",
+        why=(
+            "fp16 with an adapter on a quantised base: TRL turns the adapter into bf16, and fp16's loss scaling does "
+            "not work with bf16 gradients"
+        ),
+        holds=lambda run: run.adapter.half_adapters and _scales(run),
     ),
     _Refusal(
         key="sync_ref_model",

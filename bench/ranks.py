@@ -98,7 +98,9 @@ def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
         lengths, eval_lengths = [trainers.lengths_of(row[key], plain) for key in ("widths", "eval_widths")]
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
-        prediction = subject.prediction(lengths=lengths, eval_lengths=eval_lengths, steps=row.get("max_steps") or len(row["steps"]))
+        prediction = subject.prediction(
+            lengths=lengths, eval_lengths=eval_lengths, steps=row.get("max_steps") or len(row["steps"])
+        )
     return figures_of(prediction), features(prediction.run, prediction.model)
 
 

@@ -160,9 +160,7 @@ CASES = dict(
         axolotl("fsdp2_full_dpo", "qwen25_05b", 2, {**sharded(QWEN), **CHECKPOINTED, "rl": "dpo"}),
         trl("ddp_qlora", "llama8b8", 2, {**TRL_LORA, "load_in_4bit": True}, cuda="nccl"),
         factory("zero3_lora", "llama1b", 2, FACTORY_LORA, zero=zero(3), cuda="nccl"),
-        trl(
-            "fsdp2_full", "llama1b", 2, {}, accelerate=launched(2, fsdp_cpu_ram_efficient_loading=False), cuda="nccl"
-        ),
+        trl("fsdp2_full", "llama1b", 2, {}, accelerate=launched(2, fsdp_cpu_ram_efficient_loading=False), cuda="nccl"),
     ]
 )
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 
-PORT = "29590"
 LONGEST_S = 45
 SIZE = 64 << 20
 
@@ -49,9 +49,11 @@ def rank() -> None:
 
 def main() -> None:
     """Start both; a hang is a no."""
-    common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     common |= {"RANKS_CUDA": "nccl", "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
-    line = [sys.executable, os.path.abspath(__file__)]
+    line = [sys.executable, __file__]
     ranks = [subprocess.Popen(line, env={**os.environ, **common, "RANK": str(number)}) for number in range(2)]
     end = time.time() + LONGEST_S
     while time.time() < end and any(one.poll() is None for one in ranks) and not any(one.poll() for one in ranks):

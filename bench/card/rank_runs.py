@@ -7,8 +7,8 @@ A case: `name: {"trainer": "axolotl" | "trl" | "llamafactory", "method": "sft", 
 `accelerate`: the file that `accelerate launch` is given. Models, data and configs are those of `axolotl_runs.py`, ranks
 those of `rank_start.py`. The first rank's allocator events go to OUT_DIR/traces.tar, with `frames` those of Python too.
 Environment: SITES names a folder with `axolotl-0.21` (Axolotl and TRL) and `llamafactory` (laid over the first); SHIM
-one with stand-ins that Axolotl imports; LLAMAFACTORY_EXTRA one with a stand-in for torchaudio. `--without-nccl`: NCCL refuses two ranks on this card, so cases of
-two ranks that want it exchange through gloo.
+one with stand-ins that Axolotl imports; LLAMAFACTORY_EXTRA one with a stand-in for torchaudio. `--without-nccl`: NCCL
+refuses two ranks on this card, so cases of two ranks that want it exchange through gloo.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def environment(trainer: str, alloc: str) -> dict[str, str]:
     made = runs.environment(BASE, alloc, trainer)
     layers = [runs.SITES / layer for layer in LAYERS[trainer]]
     # a flash_attn without metadata stops LLaMA-Factory's transformers
-    more = runs.SHIM if trainer != "llamafactory" else [os.environ.get("LLAMAFACTORY_EXTRA", "")]
+    more = {"axolotl": runs.SHIM, "llamafactory": [os.environ.get("LLAMAFACTORY_EXTRA", "")]}.get(trainer, [])
     folders = (*layers, *(folder for folder in more if folder), runs.HERE)
     path = ":".join(str(folder) for folder in folders)
     quiet = {

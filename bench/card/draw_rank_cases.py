@@ -1,8 +1,14 @@
-"""The runs of several ranks that are measured on one card: `python draw_rank_cases.py > rank_cases.json`."""
+"""The runs of several ranks that are measured on one card.
+
+python draw_rank_cases.py > rank_cases.json             the ones that were chosen
+python draw_rank_cases.py --seed 7 --count 10           so many by chance
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import random
 from typing import Any
 
 LORA = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_linear": True}
@@ -165,9 +171,65 @@ CASES = dict(
 )
 
 
+# models by chance: name, and the class of a block
+BY_CHANCE = {
+    "llama1b": "LlamaDecoderLayer",
+    "tinyllama": "LlamaDecoderLayer",
+    "qwen25_05b": QWEN,
+    "qwen3_06b": "Qwen3DecoderLayer",
+}
+WAYS = ("ddp", "fsdp2", "fsdp2", "zero1", "zero2", "zero3", "zero3")
+
+
+def by_chance(rng: random.Random) -> tuple[str, dict[str, Any]]:
+    """A trainer, a model, a way to spread it, and a few settings that change what memory holds."""
+    trainer, way = rng.choice(("ax", "trl", "lf")), rng.choice(WAYS)
+    model, world = rng.choice(list(BY_CHANCE)), rng.choice((2, 2, 2, 4))
+    lora, checkpointed = rng.random() < 0.5, rng.random() < 0.5
+    length, rows, accumulation = rng.choice((512, 1024, 2048)), rng.choice((1, 2, 4)), rng.choice((1, 1, 2, 3))
+    more: dict[str, Any] = {"cuda": "gloo"} if way == "ddp" else {}
+    config: dict[str, Any] = {"gradient_accumulation_steps": accumulation}
+    config |= {"gradient_checkpointing": True} if checkpointed else {}
+    name = f"{way}_{'lora' if lora else 'full'}"
+    if way.startswith("zero"):
+        stage = int(way[-1])
+        more["zero"] = zero(stage, **(OFFLOADED if stage == 3 and rng.random() < 0.3 else {}))
+        name += "_offload" if "offload_param" in more["zero"]["zero_optimization"] else ""
+    elif way == "fsdp2":
+        spared = {key: rng.random() < 0.5 for key in ("cpu_ram_efficient_loading", "reshard_after_forward")}
+        if trainer == "ax":
+            config |= sharded(BY_CHANCE[model], **spared)
+        else:
+            more["accelerate"] = launched(
+                world, BY_CHANCE[model], **{f"fsdp_{key}": value for key, value in spared.items()}
+            )
+    if trainer == "ax":
+        packed = PACKED if rng.random() < 0.3 else {}
+        own = {**(LORA if lora else {}), **packed, "sequence_len": length, "micro_batch_size": rows, **config}
+        return axolotl(f"chance_{name}", model, world, own, **more)
+    sizes = {"per_device_train_batch_size": rows, **config}
+    if trainer == "trl":
+        return trl(
+            f"chance_{name}", model, world, {**(TRL_LORA if lora else TRL_FULL), "max_length": length, **sizes}, **more
+        )
+    own = {**(FACTORY_LORA if lora else FACTORY_FULL), "cutoff_len": length, **sizes}
+    if not checkpointed:
+        own["disable_gradient_checkpointing"] = True
+    own.pop("gradient_checkpointing", None)
+    return factory(f"chance_{name}", model, world, own, **more)
+
+
 def main() -> None:
     """Print the cases, the most wanted first."""
-    print(json.dumps(CASES, indent=1))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--count", type=int, default=10)
+    arguments = parser.parse_args()
+    cases = CASES
+    if arguments.seed is not None:
+        rng = random.Random(arguments.seed)
+        cases = dict(by_chance(rng) for _ in range(arguments.count))
+    print(json.dumps(cases, indent=1))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 A recorded run holds one entry a rank; the fullest one counts. Everything else is as in `axolotl.py`.
 
     python bench/ranks.py [FILE.jsonl ...] [--only NAME]
+    python bench/ranks.py --seal CASES.json        predictions for cases of `card/rank_runs.py` before they run
+
+Sealed ones take the batches of a recorded run of the same trainer, method and ranks, whose data and seed are the same;
+where there is none, batches are as wide as they may be.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ import argparse
 import json
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
 
 import trainers  # noqa: E402
 from axolotl import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
@@ -72,7 +77,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
         told = (("config_file", str(folder / "accelerate.yaml")),)
     (folder / "config.yml").write_text(json.dumps(config))
     options = Options(
-        gpu=f"{row['world']}xh200",
+        gpu=f"{max(2, row['world'])}xh200",  # one rank of DDP by itself has buckets too
         versions=(*_VERSIONS[trainer], f"torch=={row['torch'].split('+')[0]}"),
         alloc_conf=row["alloc_conf"],
         trainer=row.get("trainer"),
@@ -84,15 +89,54 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
     trainer, _, method = row.get("trainer", "axolotl").partition(":")
-    if trainer == "axolotl":
+    if "widths" not in row:
+        lengths = eval_lengths = None
+    elif trainer == "axolotl":
         lengths, eval_lengths = lengths_of(row["widths"], row["config"]), lengths_of(row["eval_widths"], {})
     else:
         plain = {**row, "trainer": trainer, "method": method or row["config"]["stage"]}
         lengths, eval_lengths = [trainers.lengths_of(row[key], plain) for key in ("widths", "eval_widths")]
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
-        prediction = subject.prediction(lengths=lengths, eval_lengths=eval_lengths, steps=len(row["steps"]))
+        prediction = subject.prediction(
+            lengths=lengths, eval_lengths=eval_lengths, steps=row.get("max_steps") or len(row["steps"])
+        )
     return figures_of(prediction), features(prediction.run, prediction.model)
+
+
+def seal(cases: Path) -> None:
+    """Print a JSON line a case: what it will take, in MiB, and whose batches were taken."""
+    import axolotl_runs
+
+    known = {_kind(row): row for row in rows([])}
+    for name, case in json.loads(cases.read_text()).items():
+        trainer = case["trainer"]
+        config = axolotl_runs.config_of(name, case if trainer != "axolotl" else {**case, "trainer": None})
+        row = {
+            **case,
+            "trainer": trainer if trainer != "trl" else f"trl:{case['method']}",
+            "config": axolotl_runs._without_places(config),
+            "model": axolotl_runs.MODELS[case["model"]],
+            "torch": "2.11.0",
+            "alloc_conf": case.get("alloc", "expandable_segments:True"),
+            "max_steps": config["max_steps"],
+        }
+        like = known.get(_kind(row))
+        if like:
+            row |= {"widths": like["widths"], "eval_widths": like["eval_widths"]}
+        try:
+            figures = asdict(predicted(row)[0])
+        except VramwiseError as error:
+            figures = {"not predicted": str(error)}
+        print(json.dumps({"name": name, **figures, "batches": like and like["name"]}), flush=True)
+
+
+def _kind(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What decides the batches of a run, the data being the same for all."""
+    config = row["config"]
+    keys = ("rl", "micro_batch_size", "per_device_train_batch_size", "sample_packing", "eval_steps", "max_steps")
+    keys = (*keys, "gradient_accumulation_steps")
+    return row.get("trainer", "axolotl"), row["world"], *(config.get(key) for key in keys)
 
 
 def entries_of(trainer: str) -> list[Entry]:
@@ -114,7 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--seal", type=Path, help="cases to predict before they run")
     arguments = parser.parse_args()
+    if arguments.seal:
+        seal(arguments.seal)
+        return
     for row in rows(arguments.files):
         if arguments.only not in row["name"]:
             continue

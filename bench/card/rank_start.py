@@ -2,7 +2,9 @@
 
 Objects, barriers and small tensors (up to 4096 numbers) go through gloo on the host: what ranks agree on is true. On
 the card either nothing is moved (RANKS_CUDA=fake: a rank's memory is that of a real one, less NCCL's own; values are
-not), or gloo moves it through the host (RANKS_CUDA=gloo, for DDP, whose reducer waits for results).
+not), or gloo moves it through the host (RANKS_CUDA=gloo, for DDP, whose reducer waits for results), or NCCL does as it
+would between machines (RANKS_CUDA=nccl): each rank gives itself out as another host, so that NCCL, which refuses two
+ranks of a host on one card, sends everything through a socket. Then everything is as in a real run.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ def share_one_card() -> None:
     import torch.testing._internal.distributed.fake_pg
 
     cuda = os.environ["RANKS_CUDA"]
+    if cuda == "nccl":
+        _be_another_host()
+        return
     original, gather = dist.init_process_group, dist.all_gather
 
     def begin(backend: Any = None, *arguments: Any, **words: Any) -> Any:
@@ -43,6 +48,16 @@ def share_one_card() -> None:
         _put("gather", _to_one(dist.gather))
     # gloo writes into views of the output, which autograd does not allow outside of no_grad
     _put("all_gather_into_tensor", _gathered_flat(dist.all_gather_into_tensor, gather))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(0)
+
+
+def _be_another_host() -> None:
+    import torch
+
+    if os.environ["WORLD_SIZE"] != "1":
+        os.environ["NCCL_HOSTID"] = f"rank{os.environ['RANK']}"
+        os.environ |= {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
     if torch.cuda.is_available():
         torch.cuda.set_device(0)
 

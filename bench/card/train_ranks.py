@@ -1,12 +1,13 @@
 """`vramwise train` as two ranks that share one card: measured, out of memory, killed; and the losses afterwards.
 
-    python train_ranks.py OUT_DIR [--seconds 300] [--only NAME]
+    python train_ranks.py OUT_DIR [--seconds 300] [--only NAME] [--without-nccl]
 
-The embedded engine, started by torchrun as for two cards. Under DDP gloo moves what ranks exchange through the host, so
-losses are true; under FSDP 2 and ZeRO 3 nothing is moved (torch's fake backend): memory is a rank's, values are not.
-Each case is trained free, then under a limit below what it took, where it must run out of memory on every or one rank,
-restart all with the same effective batch and end. DDP's is also killed (rank 1, SIGKILL) and resumed. SITES as in
-`rank_runs.py`. One JSON line a run in OUT_DIR/train_ranks.jsonl.
+The embedded engine, started by torchrun as for two cards; ranks exchange by NCCL (see `rank_start.py`), so losses are
+true. `--without-nccl`: DDP by gloo, whose losses are true as well; under FSDP 2 and ZeRO 3 nothing is moved (torch's
+fake backend): memory is a rank's, values are not. Each case is trained free, then under a limit below what it took,
+where it must run out of memory on every or one rank, restart all with the same effective batch and end. DDP's is killed
+instead (rank 1, SIGKILL) and resumed. SITES as in `rank_runs.py`, REPO: a tree
+of vramwise where this one is a copy elsewhere. One JSON line a run in OUT_DIR/train_ranks.jsonl.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,21 @@ import axolotl_runs as runs
 from rank_runs import environment
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent.parent / "src"
+SOURCE = Path(os.environ.get("REPO", HERE.parent.parent)) / "src"
 MIB = 1024**2
 LONGEST_RUN_S = 110
 FSDP = {
     "fsdp_version": 2,
     "fsdp_config": {"transformer_layer_cls_to_wrap": "Qwen2DecoderLayer", "offload_params": False},
 }
-ZERO = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
+ZERO = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": "auto"}
+ZERO |= dict.fromkeys(("train_batch_size", "gradient_accumulation_steps", "gradient_clipping"), "auto")
 COMMON = {
-    "sequence_len": 1024,
+    "sequence_len": 512,
     "pad_to_sequence_len": True,
     "micro_batch_size": 8,
     "gradient_accumulation_steps": 1,
-    "max_steps": 6,
-    "save_steps": 1,
-    "save_total_limit": 2,
+    "max_steps": 4,
     "learning_rate": 1e-4,
     "lr_scheduler": "constant",
     "optimizer": "adamw_torch_fused",
@@ -52,31 +51,45 @@ COMMON = {
     "seed": 11,
 }
 LORA = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_linear": True}
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    # name: how ranks exchange, model, keys
-    "ddp": ("gloo", "qwen25_05b", LORA),
-    "fsdp2": ("fake", "qwen25_05b", FSDP),
-    "zero3": ("fake", "qwen25_05b", {"deepspeed": "ds.json"}),
+UNSAVED = {"save_strategy": "no"}
+SAVED = {"save_steps": 1, "save_total_limit": 2}
+MODEL = "qwen25_8"
+# a Qwen2.5-0.5B of eight layers and fewer words: ranks send all of it through a socket in every step
+SHAPE = {"num_hidden_layers": 8, "vocab_size": 64000}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    # name: how ranks exchange where NCCL cannot, keys
+    "fsdp2": ("fake", {**FSDP, **UNSAVED}),
+    "zero3": ("fake", {"deepspeed": "ds.json", **UNSAVED}),
+    "ddp": ("gloo", {**LORA, **SAVED}),
 }
+
+
+def make_model() -> None:
+    """The one model of all cases, where the runs look for models."""
+    runs.MODELS[MODEL] = {**runs.MODELS["qwen25_05b"], **SHAPE}
+    if runs.MODELS[MODEL].get("layer_types"):
+        runs.MODELS[MODEL]["layer_types"] = runs.MODELS[MODEL]["layer_types"][: SHAPE["num_hidden_layers"]]
+    runs.ROOM_FOR_A_MODEL = 4 << 30
+    runs.make([MODEL])
 
 
 def write(folder: Path, name: str) -> Path:
     """The config of a case."""
-    _, model, keys = CASES[name]
+    keys = CASES[name][1]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ds.json").write_text(json.dumps(ZERO))
     keys = {**keys, **({"deepspeed": str(folder / "ds.json")} if "deepspeed" in keys else {})}
     data = [{"path": str(runs.WORK / "data.jsonl"), "type": "alpaca", "ds_type": "json"}]
-    paths = {"base_model": str(runs.WORK / "models" / model), "datasets": data, "output_dir": str(folder / "out")}
+    paths = {"base_model": str(runs.WORK / "models" / MODEL), "datasets": data, "output_dir": str(folder / "out")}
     (folder / "config.yml").write_text(json.dumps(COMMON | keys | paths))
     return folder / "config.yml"
 
 
-def start(config: Path, name: str, log: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(config: Path, cuda: str, log: Path, *words: str) -> subprocess.Popen[bytes]:
     """`vramwise train`, its ranks on one card."""
     env = environment("axolotl", "")
     env["PYTHONPATH"] = f"{HERE / 'one_card'}:{HERE}:{SOURCE}:{env['PYTHONPATH']}"
-    env |= {"RANKS_CUDA": CASES[name][0], "PYTHONUNBUFFERED": "1"}
+    env |= {"RANKS_CUDA": cuda, "PYTHONUNBUFFERED": "1"}
     for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         env.pop(variable, None)
     line = [sys.executable, "-m", "vramwise", "train", str(config), "--engine", "transformers", "--gpus", "2", *words]
@@ -118,7 +131,7 @@ def outcome(name: str, what: str, folder: Path, code: int) -> dict[str, Any]:
 
 def kill_rank(number: int, folder: Path, deadline: float) -> bool:
     """SIGKILL to the worker with that rank, once the second checkpoint is there."""
-    while not (folder / "out" / "checkpoint-2").exists():
+    while not (folder / "out" / "checkpoint-2" / "trainer_state.json").exists():
         if time.time() > deadline:
             return False
         time.sleep(0.25)
@@ -137,52 +150,58 @@ def kill_rank(number: int, folder: Path, deadline: float) -> bool:
 class Case:
     """All runs of a case, one after the other; each is written down as soon as it has ended."""
 
-    def __init__(self, name: str, out: Path, deadline: float) -> None:
+    def __init__(self, name: str, out: Path, deadline: float, cuda: str) -> None:
         self.name = name
         self.out = out
         self.deadline = deadline
+        self.cuda = cuda
 
     def run(self) -> None:
-        """Free, under a limit, and killed."""
+        """Free, then under a limit or killed."""
         peaks = self._once("free", "free").get("ranks") or []
-        if peaks:
-            limit = f"{int(0.85 * max(peak[1] for peak in peaks) / MIB)}MiB"
-            self._once("limited", f"limit {limit}", "--memory-limit", limit)
         if self.name == "ddp":
             self._once("killed", "rank 1 killed", kills=True)
             self._once("killed", "resumed", "--resume")
+        elif peaks:
+            limit = f"{int(0.85 * max(peak[1] for peak in peaks) / MIB)}MiB"
+            self._once("limited", f"limit {limit}", "--memory-limit", limit)
 
     def _once(self, place: str, what: str, *words: str, kills: bool = False) -> dict[str, Any]:
         if time.time() > self.deadline - 20:
             return {}
         folder = runs.WORK / "train_ranks" / self.name / place
         config = write(folder, self.name)
-        process = start(config, self.name, folder / "log", "--force", *words)
+        began = time.time()
+        process = start(config, self.cuda, folder / "log", "--force", *words)
         if kills:
-            what += f": {kill_rank(1, folder, self.deadline)}"
-        row = outcome(self.name, what, folder, ended(process, self.deadline))
+            what += f": {kill_rank(1, folder, min(self.deadline, began + LONGEST_RUN_S))}"
+        code = ended(process, self.deadline)
+        row = outcome(self.name, what, folder, code) | {"cuda": self.cuda, "seconds": round(time.time() - began, 1)}
         with (self.out / "train_ranks.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-        print(row["name"], row["what"], row["code"], row.get("losses"), flush=True)
+        print(row["name"], row["what"], row["code"], row.get("losses"), row["seconds"], flush=True)
         return row
 
 
 def main() -> None:
-    """All cases side by side."""
+    """One case after the other: two processes are on the card at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--without-nccl", action="store_true")
     arguments = parser.parse_args()
     deadline = time.time() + arguments.seconds
     runs.WORK.mkdir(exist_ok=True)
     runs.data()
-    wanted = [name for name in CASES if arguments.only in name]
-    code = f"import axolotl_runs; axolotl_runs.make({sorted({CASES[name][1] for name in wanted})!r})"
+    code = "import train_ranks; train_ranks.make_model()"
     subprocess.run([sys.executable, "-c", code], env=environment("axolotl", ""), cwd=HERE, check=True)
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        for _ in pool.map(lambda name: Case(name, arguments.out, deadline).run(), wanted):
-            pass
+    for name, (otherwise, _) in CASES.items():
+        if arguments.only in name:
+            try:
+                Case(name, arguments.out, deadline, otherwise if arguments.without_nccl else "nccl").run()
+            except Exception as error:  # the other cases go on
+                print(name, type(error).__name__, error, flush=True)
 
 
 if __name__ == "__main__":

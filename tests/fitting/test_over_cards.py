@@ -94,3 +94,18 @@ def test_the_report_says_that_speeds_were_not_measured(tmp_path):
     rows = fit_json(report)["strategies"]
     assert {row["sharding"] for row in rows} >= {"ddp", "fsdp2", "zero3"}
     assert all(row["speed"]["error"] is None for row in rows if row["speed"])
+
+
+def test_what_is_not_written_is_said(tmp_path):
+    """--allow writes the sharding; offloading is left to the user, unless the trainer's own file has it."""
+    found = strategies(opened(tmp_path, "axolotl", "8xh100"))
+    by_hand = {one.name: one.by_hand for one in found}
+    assert by_hand["FSDP 2"] == by_hand["ZeRO 2 with offload"] == ""  # Axolotl's zero2.json offloads
+    assert "offload_param" in by_hand["ZeRO 3 with offload"]
+    report = fit_source(str(tmp_path / "c.yaml"), Options(gpu="8x10GB"), FitOptions(online=False))
+    chosen = report.fastest_strategy
+    assert chosen is not None
+    assert chosen.by_hand
+    line = over_cards(report)[-1]
+    assert line.startswith("  Fits: ")  # the rates of a size alone are not known
+    assert f"set {chosen.by_hand} yourself" in line

@@ -56,6 +56,13 @@ FSDP = {
 }
 ZERO = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"deepspeed_config_file": "ds.json"}}
 CONFIGS = {
+    "ax.yml": {
+        "base_model": "meta-llama/Llama-3.1-8B",
+        "datasets": [{"path": "d", "type": "alpaca"}],
+        "micro_batch_size": 1,
+        "bf16": True,
+        "output_dir": "o",
+    },
     "trl.yaml": {"model_name_or_path": "meta-llama/Llama-3.1-8B", "dataset_name": "d", "use_peft": True},
     "lf.yaml": {
         "model_name_or_path": "meta-llama/Llama-3.1-8B",
@@ -84,7 +91,10 @@ def beside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("started", ["src/train.py lf.yaml", "-m llamafactory.cli train lf.yaml", "t.py"])
+STARTED = ["src/train.py lf.yaml", "-m llamafactory.cli train lf.yaml", "-m axolotl.cli.train ax.yml", "t.py"]
+
+
+@pytest.mark.parametrize("started", STARTED)
 @pytest.mark.parametrize(
     ("told", "sharding", "gpus"),
     [
@@ -98,6 +108,20 @@ def beside(tmp_path, monkeypatch):
 def test_what_accelerate_is_told_counts_for_every_trainer(started, told, sharding, gpus):
     run = open_subject(Command(f"accelerate launch {told} {started}")).run
     assert (run.sharding.kind, run.batch.gpus) == (sharding, gpus)
+
+
+@pytest.mark.usefixtures("beside")
+def test_axolotl_does_not_know_what_the_launcher_was_told(tmp_path):
+    """accelerate wraps the model that Axolotl has read whole; what Axolotl's own file says comes first."""
+    line = "accelerate launch --config_file fsdp.yaml -m axolotl.cli.train ax.yml"
+    run = open_subject(Command(line)).run
+    assert run.loading.loads_through == "device"
+    assert not run.sharding.fsdp_one_root
+    assert run.sharding.fsdp_widens == "trained"
+    assert "not measured" in run.origins["sharding"].why
+    own = {**CONFIGS["ax.yml"], "deepspeed": "deepspeed_configs/zero1.json"}
+    (tmp_path / "ax.yml").write_text(json.dumps(own))
+    assert open_subject(Command(line)).run.sharding.kind == "zero1"
 
 
 @pytest.mark.usefixtures("beside")

@@ -196,3 +196,16 @@ def test_ranks_that_were_killed_early_do_not_hide_the_others(tmp_path):
     assert [one.rank for one in report.ranks] == [0]
     assert report.compared[-1].measured.reserved_bytes == int(16.5 * GIB)
     assert report.torn
+
+
+def test_attempts_are_counted_through_a_resume(tmp_path):
+    """Each start of `vramwise train` begins with its first attempt again."""
+    write(tmp_path)
+    with MemoryLog(tmp_path / "memory.jsonl") as log:
+        for resumed in (None, "checkpoint-2"):
+            batch = {"micro_batch_size": 8, "gradient_accumulation_steps": 1}
+            log.write("decision", {"what": "attempt", "attempt": 1, **batch, "resume_from": resumed})
+    text = "\n".join(render_train_report(read_report(tmp_path)))
+    numbers = re.findall(r"attempt (\d+):", text)
+    assert numbers == [str(one) for one in range(1, len(numbers) + 1)]
+    assert len(numbers) >= 2

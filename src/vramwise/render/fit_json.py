@@ -84,6 +84,7 @@ def _strategy(one: Strategy) -> dict[str, Any]:
         "sharding": one.kind,
         "offloads": one.offloads,
         "allow": one.allow or None,
+        "by_hand": one.by_hand or None,
         "fits": one.fits,
         "reserved_bytes": prediction and prediction.needs.highest_reserved_bytes,
         "refused": one.attempt.refused,

@@ -12,6 +12,7 @@ from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.verbs.fitting.over_cards import Strategy
 from vramwise.verbs.fitting.report import FitReport
 
 # A column of words is never narrower, whatever the terminal.
@@ -101,9 +102,20 @@ def over_cards(report: FitReport) -> list[str]:
         own = "  your file" if not one.allow and not one.offloads else ""
         lines.append(f"  {'→' if one is chosen else ' '} {one.name:{longest}}{needed}{taken}{said}{own}".rstrip())
     if chosen is not None and chosen.launch:
-        opened = f" ({words.allowing(chosen.allow)} writes it into the file)" if chosen.allow else ""
-        lines.append(f"  Fastest that fits: {chosen.name}{opened}. Start it with: {chosen.launch}")
+        lines.append(f"  {_chosen(chosen)}. Start it with: {chosen.launch}")
     return lines
+
+
+def _chosen(one: Strategy) -> str:
+    """`Fastest that fits: ZeRO 3 with offload (--allow zero writes ZeRO 3; set offload_optimizer … yourself)`."""
+    steps = []
+    if one.allow:
+        written = "it into the file" if not one.by_hand else "the sharding into the file"
+        steps.append(f"{words.allowing(one.allow)} writes {written}")
+    if one.by_hand:
+        steps.append(f"set {one.by_hand} yourself")
+    head = "Fits" if one.seconds is None else "Fastest that fits"
+    return f"{head}: {one.name}" + (f" ({'; '.join(steps)})" if steps else "")
 
 
 def variants(fit: Fit) -> list[Candidate]:

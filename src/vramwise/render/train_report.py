@@ -11,7 +11,7 @@ from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.train_chart import chart_parts
-from vramwise.render.train_report_text import decision_line, difference, headline, size_of
+from vramwise.render.train_report_text import decision_lines, difference, headline, size_of
 from vramwise.training.parent.measured import Compared, TrainReport
 
 
@@ -92,6 +92,6 @@ def _warnings(report: TrainReport) -> Markup:
 
 
 def _history(report: TrainReport) -> Markup | None:
-    lines = [line for line in map(decision_line, report.decisions) if line]
+    lines = list(decision_lines(report.decisions))
     listed = element("ol", *(element("li", line) for line in lines))
     return card("history", "What happened", listed) if lines else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vramwise.training.parent.measured import Compared, Peak, TrainReport, Which
@@ -16,7 +16,7 @@ def render_train_report(report: TrainReport) -> list[str]:
 
 def _lines(report: TrainReport) -> Iterator[str]:
     yield headline(report)
-    yield from (f"  {line}" for line in map(decision_line, report.decisions) if line)
+    yield from (f"  {line}" for line in decision_lines(report.decisions))
     rows = report.compared
     if report.device is None:
         yield "no GPU was used: nothing was measured"
@@ -56,7 +56,17 @@ def headline(report: TrainReport) -> str:
     return " · ".join(words)
 
 
-def decision_line(decision: Mapping[str, Any]) -> str | None:
+def decision_lines(decisions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Every decision in words; attempts are counted through, also over a resume, which begins with its first again."""
+    number = 0
+    for decision in decisions:
+        number += decision.get("what") == "attempt"
+        line = _decision_line({**decision, "attempt": number})
+        if line:
+            yield line
+
+
+def _decision_line(decision: Mapping[str, Any]) -> str | None:
     """A decision in words; None for those that say nothing new."""
     if decision.get("what") == "attempt":
         batch = f"micro {decision.get('micro_batch_size')} × accumulation {decision.get('gradient_accumulation_steps')}"

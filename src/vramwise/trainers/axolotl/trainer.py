@@ -59,8 +59,7 @@ class Axolotl:
         from vramwise.trainers.axolotl.schema.values import axolotl_config
 
         config = axolotl_config(document, target.stack)
-        deepspeed = next((side_files.get(name) for name in self.side_files(document)), None)
-        return resolve_axolotl(config, target, deepspeed)
+        return resolve_axolotl(config, target, side_files)
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The change as edits of the file."""

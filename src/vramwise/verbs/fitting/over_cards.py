@@ -18,20 +18,30 @@ from vramwise.verbs.drafts import attempt
 _NAMES = {"none": "one GPU", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {
     f"zero{stage}": f"ZeRO {stage}" for stage in (1, 2, 3)
 }
+_IN_FSDP = "parameter offload in the FSDP settings"
+_BY_HAND = {
+    "fsdp1": _IN_FSDP,
+    "fsdp2": _IN_FSDP,
+    "zero1": "offload_optimizer in the DeepSpeed file",
+    "zero2": "offload_optimizer in the DeepSpeed file",
+    "zero3": "offload_optimizer and offload_param in the DeepSpeed file",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """One way to use the GPUs. `allow`: the word of --allow that opens it, "" for what the file has.
 
-    `offloads`: optimizer states, and weights where they are sharded, are in host memory. `attempt.prediction` is None
-    where it could not be written for this trainer: `attempt.refused` says why.
+    `by_hand`: what --allow does not write and the user has to set for it, "" for nothing. `offloads`: optimizer states,
+    and weights where they are sharded, are in host memory. `attempt.prediction` is None where it could not be written
+    for this trainer: `attempt.refused` says why.
     """
 
     kind: str
     allow: str
     offloads: bool
     attempt: Attempt
+    by_hand: str = ""
     speed: Speed | None = None
     launch: str = ""  # the command that starts it; "" where the trainer has none of its own
 
@@ -59,9 +69,9 @@ def strategies(subject: Subject, limit_bytes: int | None = None) -> tuple[Strate
 
 
 def fastest(found: tuple[Strategy, ...]) -> Strategy | None:
-    """The fastest that fits; where speeds are not known, the first."""
+    """The fastest that fits; where speeds are not known, the first, one without offload before others."""
     fitting = [one for one in found if one.fits]
-    return min(fitting, key=lambda one: one.seconds or 0.0, default=None)
+    return min(fitting, key=lambda one: (one.seconds or 0.0, one.offloads), default=None)
 
 
 def _written(subject: Subject, limit_bytes: int | None) -> Iterator[Strategy]:
@@ -100,7 +110,7 @@ def _with_offload(subject: Subject, one: Strategy, limit_bytes: int | None) -> I
     except VramwiseError:
         return
     made = replace(one.attempt, run=moved, prediction=prediction)
-    yield replace(one, offloads=True, attempt=made, speed=other.speed())
+    yield replace(one, offloads=True, attempt=made, by_hand=_BY_HAND[one.kind], speed=other.speed())
 
 
 def _offloads(run: RunSpec) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.trainers.arguments.resolve.accelerate import Accelerate, launched
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
-from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
+from vramwise.trainers.deepspeed import Filled, read_deepspeed, resolve_offload, resolve_zero
 from vramwise.types import Origin, Target
 
 NO_ACCELERATE = Accelerate()
@@ -45,20 +45,22 @@ def resolve_sharding(
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
     args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
     args.derive("host_weights_wide", False, "no weight is cast before DeepSpeed takes them")
-    _as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
+    as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
+    older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 unless said
+    unsaid = 1 if older else 2
     if args.value("deepspeed"):
         _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")
     elif accelerate.deepspeed:
         _zero(args, target, _content(accelerate.deepspeed, files), accelerate.deepspeed, accelerate.key)
     elif args.value("fsdp"):
-        _fsdp(args, _fsdp_block(args, files), "fsdp_config" if args.written("fsdp_config") else "fsdp")
+        resolve_fsdp(args, _fsdp_block(args, files), "fsdp_config" if args.written("fsdp_config") else "fsdp", unsaid)
     elif accelerate.fsdp is not None:
-        _fsdp(args, accelerate.fsdp, accelerate.key)
+        resolve_fsdp(args, accelerate.fsdp, accelerate.key, unsaid)
     else:
         _plain(args, target, accelerate)
 
 
-def _as_wrapped(args: Arguments, release: tuple[int, ...]) -> None:
+def as_wrapped(args: Filled, release: tuple[int, ...]) -> None:
     """FSDP 2 as this release of accelerate wraps a model (`fsdp2_prepare_model`).
 
     Since 1.14 embeddings and head are units of their own, and trained weights are cast to fp32 before they are sharded.
@@ -109,10 +111,9 @@ def _fsdp_block(args: Arguments, files: SideFiles) -> Mapping[str, Any]:
     return block
 
 
-def _fsdp(args: Arguments, block: Mapping[str, Any], key: str) -> None:
-    older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 unless said
-    version = block.get("version", 1 if older else 2)
-    number = 1 if str(version) == "1" else 2
+def resolve_fsdp(args: Filled, block: Mapping[str, Any], key: str, unsaid: int) -> None:
+    """Fills sharding and what belongs to it by FSDP's settings; `unsaid`: the version where they name none."""
+    number = 1 if str(block.get("version", unsaid)) == "1" else 2
     args.derive("sharding", f"fsdp{number}", f"FSDP {number}", key=key)
     if str(block.get("reshard_after_forward")).lower() in ("false", "shard_grad_op"):
         args.derive("reshard_after_forward", False, "reshard_after_forward is off", key=key)

@@ -6,9 +6,6 @@ model: where Axolotl looks at the model's config (head size, mixture of experts)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from vramwise.trainers.axolotl.resolve.adapter import resolve_method
 from vramwise.trainers.axolotl.resolve.allocator import added_variables
 from vramwise.trainers.axolotl.resolve.batch import resolve_batch
@@ -18,17 +15,18 @@ from vramwise.trainers.axolotl.resolve.objective import resolve_preference
 from vramwise.trainers.axolotl.resolve.precision import resolve_dtypes
 from vramwise.trainers.axolotl.resolve.savings import resolve_memory_savers
 from vramwise.trainers.axolotl.resolve.shapes import resolve_shapes
-from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding
+from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding, spread_by_file
 from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields, resolved
 from vramwise.types import Config, RunSpec, Target
 
 
-def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any] | None = None) -> RunSpec:
-    """Resolve every field. `deepspeed` is the content of the file that `deepspeed:` names, where it could be read."""
+def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec:
+    """Resolve every field. `files`: those that the config and the launcher name, where they could be read."""
     fields = Fields(config, "Axolotl")
     fields.take("base_model", None)
-    resolve_sharding(fields, target, deepspeed)
+    resolve_sharding(fields, target, files)
     resolve_batch(fields, target)
     resolve_method(fields, target)
     resolve_dtypes(fields, target)
@@ -45,10 +43,11 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     fields.derive("shuffle_seed", None, "the order of rows is not followed")
     fields.derive("packed_mask", "built", "transformers makes the mask of packed rows from their positions")
     fields.derive("unfollowed", (), "unsupported features are recognised from other fields")
-    own = fields.values["sharding"] == "fsdp2"
-    fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
-    widens, why = ("nothing", "Axolotl's own FSDP 2 leaves them") if own else ("trained", "accelerate casts them")
-    fields.derive("fsdp_widens", widens, why)
+    own = fields.values["sharding"] == "fsdp2" and spread_by_file(fields)
+    if own or "fsdp_one_root" not in fields.values:
+        fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+        widens, why = ("nothing", "Axolotl's own FSDP 2 leaves them") if own else ("trained", "accelerate casts them")
+        fields.derive("fsdp_widens", widens, why)
     apart = own and not schema_in(target.stack).since("0.21.0")
     why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
     fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.trainers.axolotl.resolve.sharding import spread_by_file
 from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 
@@ -58,7 +59,8 @@ def _by_tensor(fields: Fields) -> bool:
 
 
 def _spread(fields: Fields) -> bool:
-    return str(fields.values["sharding"]).startswith("fsdp") or fields.values["sharding"] == "zero3"
+    kind = str(fields.values["sharding"])
+    return (kind.startswith("fsdp") or kind == "zero3") and spread_by_file(fields)
 
 
 def _on_host(device_map: Any) -> bool:

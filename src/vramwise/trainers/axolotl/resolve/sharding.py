@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
+from vramwise.trainers.base import SideFiles
 from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
 from vramwise.trainers.fields import Fields
 from vramwise.types import Origin, Target
 
 
-def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any] | None) -> None:
-    """Fills gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
+def resolve_sharding(fields: Fields, target: Target, files: SideFiles) -> None:
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…
+
+    `files`: those that the config and the launcher name, where they could be read.
+    """
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
     context = _context_parallel(fields, schema_in(target.stack))
@@ -31,11 +35,23 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     if config.get("fsdp_config") or config.get("fsdp"):
         _fsdp(fields, ranks, schema_in(target.stack))
     elif config.get("deepspeed"):
-        _zero(fields, target, deepspeed)
-    else:
+        written = config.get("deepspeed")
+        _zero(fields, target, files.get(written) if isinstance(written, str) else None)
+    elif not (target.accelerate and _launched(fields, target, files)):
         kind = "ddp" if target.gpus > 1 else "none"
         fields.derive("sharding", kind, f"{target.gpus} GPU(s), neither fsdp_config nor deepspeed")
         resolve_offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
+
+
+def _launched(fields: Fields, target: Target, files: SideFiles) -> bool:
+    from vramwise.trainers.axolotl.resolve.launcher import resolve_launched  # few runs have a launch line
+
+    return resolve_launched(fields, target, files)
+
+
+def spread_by_file(fields: Fields) -> bool:
+    """Whether Axolotl's own file shards the run, not the launcher behind its back."""
+    return any(fields.config.get(key) for key in ("fsdp_config", "fsdp", "deepspeed"))
 
 
 def _context_parallel(fields: Fields, schema: Schema) -> int:

@@ -145,7 +145,7 @@ def test_plain_segments_are_played_as_a_whole_too(monkeypatch):
     whole, more = QuickPlayer._whole, QuickPlayer._larger
     monkeypatch.setattr(QuickPlayer, "_whole", lambda self, *of: played.append(whole(self, *of)) or played[-1])
     monkeypatch.setattr(QuickPlayer, "_larger", lambda self, *of: larger.append(more(self, *of)) or larger[-1])
-    compare(run_of_layers(1, 9, 6), parse_settings("", (2, 11)), (2, 11))
+    compare(run_of_layers(2, 9, 6), parse_settings("", (2, 11)), (2, 11))
     assert sum(played) > 40
     assert any(larger)
 

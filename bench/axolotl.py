@@ -5,6 +5,9 @@ would: the file, the card, the versions, the lengths of the data.
 
     python bench/axolotl.py [FILE.jsonl ...] [--only NAME] [--json]
     python bench/axolotl.py --record
+    python bench/axolotl.py --foretell CASES.json     # before they are run: writes the predictions into the file
+
+Cases for a card (`card/axolotl_runs.py`) are foretold where the config alone decides the shapes of batches.
 """
 
 from __future__ import annotations
@@ -124,6 +127,28 @@ def figures_of(prediction: Prediction) -> Figures:
     )
 
 
+def foretell(file: Path) -> None:
+    """Write what is predicted of cases into their file."""
+    sys.path.append(str(HERE / "card"))
+    from axolotl_runs import MODELS, config_of
+
+    cases = json.loads(file.read_text())
+    for name, case in cases.items():
+        config = case["config"]
+        if case.get("trainer") or config.get("rl") or not config.get("pad_to_sequence_len"):
+            continue
+        row = {"model": MODELS[case["model"]], "config": config_of(name, case), "axolotl": case["axolotl"]}
+        row |= {"torch": "2.11.0", "alloc_conf": case["alloc"], "widths": [], "eval_widths": []}
+        guess, _ = predicted({**row, "steps": range(row["config"]["max_steps"])})
+        case["foretold"] = {
+            "load_reserved_mib": round(guess.load_reserved),
+            "allocated_mib": round(guess.allocated, 1),
+            "reserved_mib": round(guess.reserved),
+        }
+        print(name, case["foretold"], flush=True)
+    file.write_text(json.dumps(cases, indent=1) + "\n")
+
+
 def rows(files: list[Path]) -> list[dict[str, Any]]:
     """The runs that reached their end."""
     files = files or sorted(RUNS.glob("axolotl-*.jsonl")) or [SHARED]
@@ -138,7 +163,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--json", action="store_true", help="one object a run instead of the table")
     parser.add_argument("--record", action="store_true", help="of all of them; writes the errors into the package")
+    parser.add_argument("--foretell", type=Path, help="a file of cases that are to be run")
     arguments = parser.parse_args()
+    if arguments.foretell:
+        foretell(arguments.foretell)
+        return
     errors: list[tuple[float, float, float]] = []
     entries: list[Entry] = []
     for row in rows([] if arguments.record else arguments.files):

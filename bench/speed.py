@@ -7,6 +7,7 @@ before they were made: what was said of them then stays in the file, and is the 
     python bench/speed.py [FILE.jsonl ...] [--only NAME]     # a line a run, then errors and orders
     python bench/speed.py --left-out                         # each workload, calibrated without it
     python bench/speed.py --fit                              # writes src/vramwise/facts/efficiency.json
+    python bench/speed.py --foretell CASES.json              # before they are run: writes predictions into the file
     python bench/speed.py --record                           # writes src/vramwise/facts/speed_accuracy.json
 """
 
@@ -172,6 +173,22 @@ def _summary(name: str, pairs: Sequence[tuple[float, float]]) -> None:
     )
 
 
+def foretell(file: Path) -> None:
+    """Write the predicted step of cases of `card/speed_cases.py` into their file."""
+    sys.path.append(str(HERE / "card"))
+    from axolotl_runs import MODELS, config_of
+
+    known = [json.loads(line) for line in (RUNS / "speed-contact.jsonl").read_text().splitlines()]
+    listed = json.loads(file.read_text())
+    for name, case in listed.items():
+        row = {"name": name, "model": MODELS[case["model"]], "config": config_of(name, case), "widths": []}
+        row |= {"axolotl": case["axolotl"], "torch": "2.11.0", "alloc_conf": "expandable_segments:True"}
+        found = case_of({**row, "step_seconds": [1.0]}, tokens_a_sample(known))
+        case["foretold"] = {"step_seconds": round(found.predicted(efficiency()), 4)}
+        print(name, case["foretold"])
+    file.write_text(json.dumps(listed, indent=1) + "\n")
+
+
 def left_out(found: Sequence[Case], costs: Efficiency) -> None:
     """Each workload as it is predicted when the others alone are calibrated on."""
     from speed_fit import ALONE, fit
@@ -198,7 +215,11 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="calibrate, and write what came out")
     parser.add_argument("--left-out", action="store_true", help="each workload, calibrated without it")
     parser.add_argument("--record", action="store_true", help="write the errors into the package")
+    parser.add_argument("--foretell", type=Path, help="a file of cases that are to be run")
     arguments = parser.parse_args()
+    if arguments.foretell:
+        foretell(arguments.foretell)
+        return
     found = cases(arguments.files, arguments.only)
     costs = efficiency()
     if arguments.left_out:

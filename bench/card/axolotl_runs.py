@@ -6,7 +6,8 @@ Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc"
 real shapes (`models.json`), data is made up. Environment: SITES names a folder with site-packages folders; a case's
 `site` lists those it uses, joined by `:` (default: its version, or its trainer's name). SHIM: a folder with stand-ins
 for what is not there (flash attention and cut cross entropy need metadata). A server per site and allocator setting
-imports everything once. A case with a `trainer`: see `trainer_configs.py`. `release_cases.json`: cases not run yet.
+imports everything once, when its first case is near, and ends after its last. A case with a `trainer`: see
+`trainer_configs.py`. Cases start in their order, as far as their model, server and memory (`foretold`) are there.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import trainer_configs
 from random_models import make_models
@@ -30,8 +33,9 @@ WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
 SITES = Path(os.environ.get("SITES", WORK / "sites"))
 SHIM = [os.environ["SHIM"]] if os.environ.get("SHIM") else []
 MODELS = json.loads((HERE / "models.json").read_text())
-LONGEST_RUN_S = 200
-ROOM_FOR_A_MODEL = 20 << 30
+LONGEST_RUN_S, LAST_START_S = 200, 30
+ROOM_BESIDE_MODELS = 6 << 30
+ASSUMED_MIB = 20_000  # of a case without a prediction
 
 
 def data() -> None:
@@ -74,11 +78,30 @@ def _sides(pair: dict[str, str]) -> dict[str, str]:
 
 
 def make(names: list[str]) -> None:
-    """Model folders with random weights, one after the other; where the disk is nearly full, others must go first."""
-    for name in names:
-        while shutil.disk_usage(WORK).free < ROOM_FOR_A_MODEL:
+    """Model folders with random weights; one that does not fit on the disk yet waits, and others go before it."""
+    left = list(names)
+    while left:
+        name = next((name for name in left if _fits_on_disk(name)), None)
+        if name is None:
             time.sleep(1)
-        make_models(WORK / "models", {name: MODELS[name]}, (WORK / "words.txt").read_text())
+            continue
+        left.remove(name)
+        try:
+            make_models(WORK / "models", {name: MODELS[name]}, (WORK / "words.txt").read_text())
+        except Exception:  # others can still be made
+            traceback.print_exc()
+            (WORK / "models" / f"{name}.failed").touch()
+
+
+def _fits_on_disk(name: str) -> bool:
+    """Roughly: embeddings, head and dense blocks, two bytes each; experts of each block, too."""
+    shape = MODELS[name]
+    hidden, layers = shape["hidden_size"], shape["num_hidden_layers"]
+    wide = shape.get("intermediate_size", 4 * hidden)
+    experts = shape.get("num_experts", shape.get("n_routed_experts", 0))
+    wide += experts * shape.get("moe_intermediate_size", wide)
+    weights = 2 * shape.get("vocab_size", 160_000) * hidden + layers * hidden * (4 * hidden + 3 * wide)
+    return shutil.disk_usage(WORK).free > 2 * weights + ROOM_BESIDE_MODELS
 
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
@@ -151,13 +174,18 @@ class Server:
     """A process that has imported everything and forks a child for each run."""
 
     def __init__(self, version: str, alloc: str, trainer: str) -> None:
+        self.ready_file = WORK / f"ready-{time.time_ns()}"
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "fork_server.py")],
-            env=environment(version, alloc, trainer),
+            env={**environment(version, alloc, trainer), "READY": str(self.ready_file)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def ready(self) -> bool:
+        """Whether a run would start at once."""
+        return self.ready_file.exists() and self.process.poll() is None
 
     def start(self, folder: Path) -> int:
         """Start a run in a folder; its process id."""
@@ -166,6 +194,27 @@ class Server:
         self.process.stdin.write(f"{folder}\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
+
+
+class Servers:
+    """One for each kind of case, in the order in which cases need them; at most so many import at once."""
+
+    def __init__(self, importing: int) -> None:
+        self.importing = importing
+        self.running: dict[tuple[str, str, str], Server] = {}
+
+    def keep(self, needed: list[tuple[str, str, str]]) -> None:
+        """End those that no case needs any more, start those that are needed next."""
+        for key in [key for key in self.running if key not in needed]:
+            self.running.pop(key).process.kill()
+        for key in dict.fromkeys(needed):
+            busy = sum(not server.ready() for server in self.running.values())
+            if key not in self.running and busy < self.importing:
+                self.running[key] = Server(*key)
+
+    def ready(self, key: tuple[str, str, str]) -> bool:
+        """Whether that one is there and has imported everything."""
+        return key in self.running and self.running[key].ready()
 
 
 def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> dict[str, object]:
@@ -219,12 +268,65 @@ def _server(case: dict[str, object]) -> tuple[str, str, str]:
     return _site(case), str(case.get("alloc", "expandable_segments:True")), str(case.get("trainer", "axolotl"))
 
 
+def _memory(case: dict[str, object]) -> float:
+    foretold = case.get("foretold") or {}
+    return max([ASSUMED_MIB, *(value for name, value in foretold.items() if name.endswith("mib"))])  # type: ignore[attr-defined]
+
+
+def _next(todo: list[str], running: list[str], cases: dict[str, Any], servers: Servers, room_mib: float) -> str | None:
+    """The first case that can start now."""
+    taken = sum(_memory(cases[name]) for name in running)
+    for name in todo:
+        case = cases[name]
+        there = (WORK / "models" / str(case["model"])).exists() and servers.ready(_server(case))
+        if there and (not running or taken + _memory(case) <= room_mib):
+            return name
+    return None
+
+
+def _start(name: str, case: dict[str, Any], server: Server, arguments: argparse.Namespace) -> int:
+    """Start a case; its process id."""
+    folder = WORK / "runs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    config = config_of(name, case)
+    if case.get("trainer"):
+        (folder / "method").write_text(case["method"])
+    else:
+        config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]  # type: ignore[misc]
+    (folder / "config.yml").write_text(json.dumps(config))
+    (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
+    seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
+    seen["WATCH_KERNELS"] = "1" if arguments.kernels else ""
+    seen |= {"WATCH_FRAMES": "1"} if case.get("frames") else {}
+    seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
+    (folder / "environment").write_text(json.dumps(seen))
+    return server.start(folder)
+
+
+def _keep_row(name: str, row: dict[str, Any], out: Path) -> subprocess.Popen[bytes] | None:
+    """Write down what came of a run; what packs its events, if it has any."""
+    folder = WORK / "runs" / name
+    with (out / "axolotl.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    if row["rc"] and (folder / "log").exists():
+        with (out / "failed.log").open("a") as file:
+            file.write(f"=== {name}\n{(folder / 'log').read_text(errors='replace')[-6000:]}\n")
+    print(name, "rc", row["rc"], row.get("overall_reserved_mib"), f"{row['seconds']} s", flush=True)
+    if not (folder / "trace.json").exists():
+        return None
+    return subprocess.Popen(f"gzip -c '{folder}/trace.json' > '{out / name}.trace.json.gz'", shell=True)
+
+
 def main() -> None:
     """Run the cases, as many at once as allowed, until done or out of time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cases", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--importing", type=int, default=4, help="servers that may start at once")
+    parser.add_argument(
+        "--room", type=float, default=120, help="GiB that runs side by side may take by their predictions"
+    )
     parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--trace", action="store_true", help="keep every allocator event, in OUT/NAME.trace.json.gz")
     parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
@@ -232,39 +334,26 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
-    WORK.mkdir(exist_ok=True)
+    for place in ("models", "runs"):
+        (WORK / place).mkdir(parents=True, exist_ok=True)
     data()
     needed = list(dict.fromkeys(case["model"] for case in cases.values()))
     some_site = environment(_site(next(iter(cases.values()))), "")
     import_code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
     making = subprocess.Popen([sys.executable, "-c", import_code], env=some_site, cwd=HERE)
-    servers = {key: Server(*key) for key in sorted({_server(case) for case in cases.values()})}
+    servers = Servers(arguments.importing)
     todo, running, packing = list(cases), {}, []
     while todo or running:
-        while len(running) < arguments.jobs and time.time() - began < arguments.seconds - 60:
-            if making.poll():
-                sys.exit("the models could not be made")
-            name = next((name for name in todo if (WORK / "models" / cases[name]["model"]).exists()), None)
+        todo = [name for name in todo if not (WORK / "models" / f"{cases[name]['model']}.failed").exists()]
+        servers.keep([_server(cases[name]) for name in (*running, *todo)])
+        ending = time.time() - began > arguments.seconds - LAST_START_S
+        while len(running) < arguments.jobs and not ending:
+            name = _next(todo, list(running), cases, servers, arguments.room * 1024)
             if name is None:
                 break
             todo.remove(name)
-            case = cases[name]
-            folder = WORK / "runs" / name
-            folder.mkdir(parents=True, exist_ok=True)
-            config = config_of(name, case)
-            if case.get("trainer"):
-                (folder / "method").write_text(case["method"])
-            else:
-                config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
-            (folder / "config.yml").write_text(json.dumps(config))
-            (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
-            seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
-            seen["WATCH_KERNELS"] = "1" if arguments.kernels else ""
-            seen |= {"WATCH_FRAMES": "1"} if case.get("frames") else {}
-            seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
-            (folder / "environment").write_text(json.dumps(seen))
-            running[name] = (servers[_server(case)].start(folder), time.time())
-        if not running and time.time() - began > arguments.seconds - 60:
+            running[name] = (_start(name, cases[name], servers.running[_server(cases[name])], arguments), time.time())
+        if not running and ending:
             break
         time.sleep(0.3)
         for name, (pid, started) in list(running.items()):
@@ -275,25 +364,18 @@ def main() -> None:
             if late:
                 subprocess.run(["kill", "-9", str(pid)], check=False)
             del running[name]
-            row = row_of(name, cases[name], folder, time.time() - started)
-            shutil.rmtree(WORK / "out" / name, ignore_errors=True)  # trained weights would fill the disk
+            packing.append(_keep_row(name, row_of(name, cases[name], folder, time.time() - started), arguments.out))
+            for place in ("out", "prepared"):
+                shutil.rmtree(WORK / place / name, ignore_errors=True)  # trained weights would fill the disk
             model = cases[name]["model"]
             if all(cases[other]["model"] != model for other in (*todo, *running)):
                 shutil.rmtree(WORK / "models" / model, ignore_errors=True)
-            with (arguments.out / "axolotl.jsonl").open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            if row["rc"]:
-                with (arguments.out / "failed.log").open("a") as file:
-                    file.write(f"=== {name}\n{(folder / 'log').read_text(errors='replace')[-6000:]}\n")
-            if (folder / "trace.json").exists():
-                packed = arguments.out / f"{name}.trace.json.gz"
-                packing.append(subprocess.Popen(f"gzip -c '{folder}/trace.json' > '{packed}'", shell=True))
-            print(name, "rc", row["rc"], row.get("overall_reserved_mib"), f"{row['seconds']} s", flush=True)
     for packer in packing:
-        packer.wait()
+        if packer is not None:
+            packer.wait()
     print("not run:", todo, f"{time.time() - began:.0f} s", flush=True)
-    for server in servers.values():
-        server.process.kill()
+    making.kill()
+    servers.keep([])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Imports what a trainer ($TRAINER: axolotl, trl, llamafactory) needs, then forks a child for each folder
-that standard input names.
+that standard input names. Makes the file $READY, if that is set, when everything is imported.
 
 See `axolotl_runs.py`.
 """
@@ -46,14 +46,21 @@ def warm() -> None:
         except Exception as error:  # a run may do without it
             print(f"{name} cannot be imported: {error}", file=sys.stderr, flush=True)
     torch.cuda.get_device_capability = ask
-    child = os.fork()
-    if child == 0:
-        os._exit(int(torch.cuda._is_in_bad_fork()))
-    if os.waitpid(child, 0)[1]:
+    if spoilt():
         print("an import touched CUDA: left to the runs", file=sys.stderr, flush=True)
         os.environ["NOT_WARM"] = "1"
         os.dup2(OUT, 1)
         os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def spoilt() -> bool:
+    """Whether CUDA is in use here already, so that children could not use it."""
+    import torch
+
+    child = os.fork()
+    if child == 0:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return bool(os.waitpid(child, 0)[1])
 
 
 def _capability() -> tuple[int, int] | None:
@@ -131,6 +138,8 @@ def main() -> None:
     """Serve folders until standard input ends."""
     os.dup2(2, 1)  # imports may print
     warm()
+    if os.environ.get("READY"):
+        Path(os.environ["READY"]).touch()
     for line in sys.stdin:
         while True:  # collect children that have ended
             try:

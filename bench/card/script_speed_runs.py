@@ -1,11 +1,12 @@
-"""Times training scripts on a card that they have to themselves: one JSON line each.
+"""Times training scripts, or Axolotl's configs, on a card that they have to themselves: one JSON line each.
 
     python script_speed_runs.py OUT_DIR SECONDS CASES.json
 
-Cases are drawn by `script_speed_cases.py`. A process that has imported everything forks a child for each, one
-after the other: a child that prepares beside another slows the other's host. Of the seven steps two warm up, three are
-timed, one is marked (where host and card are at the ends of forward, backward, clipping and update) and one is
-profiled. Then the host alone is timed, on a batch so small that the card is never the slower one.
+Cases are drawn by `script_speed_cases.py`, or by `speed_cases.py` for Axolotl (TRAINER=axolotl). A process that has
+imported everything forks a child for each, one after the other: a child that prepares beside another slows the other's
+host. Of the seven steps two warm up, three are timed, one is marked (where host and card are at the ends of forward,
+backward, clipping and update) and one is profiled. Then the host alone is timed, on a batch so small that the card is
+never the slower one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fork_server import spoils
+import axolotl_runs
+from fork_server import OWN, spoilt
 
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("SPEED_WORK", "/dev/shm/speed"))
@@ -42,6 +44,7 @@ IMPORTED = (
     *("transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2"),
     *("liger_kernel.transformers", "bitsandbytes"),
 )
+AXOLOTL = os.environ.get("TRAINER") == "axolotl"
 MARKED, PROFILED = 6, 7
 LONGEST_S, LAST_CASE_S = 40, 9
 SMALL_TOKENS, SMALL_TURNS = 16, 6
@@ -233,9 +236,7 @@ def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None
     try:
         if torch.cuda.is_available():
             torch.cuda.init()
-        script = folder / f"{name}.py"
-        script.write_text(case["script"])
-        runpy.run_path(str(script), run_name="__main__")
+        _train(name, case, folder)
         row["rc"] = 0
     except BaseException:
         traceback.print_exc()
@@ -251,6 +252,21 @@ def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None
         file.write(json.dumps(row) + "\n")
     sys.stdout.flush()
     os._exit(row["rc"])
+
+
+def _train(name: str, case: dict[str, Any], folder: Path) -> None:
+    """Run the script, or Axolotl with the config."""
+    if "script" in case:
+        script = folder / f"{name}.py"
+        script.write_text(case["script"])
+        runpy.run_path(str(script), run_name="__main__")
+        return
+    from axolotl.cli.train import do_cli
+
+    config = folder / f"{name}.yml"
+    prepared = str(WORK / "prepared" / case["workload"])  # the same for all variants
+    config.write_text(json.dumps({**axolotl_runs.config_of(name, case), "dataset_prepared_path": prepared}))
+    do_cli(config=str(config))
 
 
 def data_module() -> ModuleType:
@@ -300,13 +316,13 @@ def warm() -> None:
 
     few = os.environ.get("SPEED_FEW_IMPORTS")
     own, torch.cuda.get_device_capability = torch.cuda.get_device_capability, lambda *_: (9, 0)
-    for name in IMPORTED[: 2 if few else None]:
+    for name in (*IMPORTED[: 2 if few else None], *(OWN["axolotl"] if AXOLOTL and not few else ())):
         try:
             importlib.import_module(name)
         except Exception as error:
             print(f"{name} is left to the runs: {error}", flush=True)
     torch.cuda.get_device_capability = own
-    if not few and spoils("torch"):
+    if not few and spoilt():
         print("imports touched CUDA: starting again with few", flush=True)
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "SPEED_FEW_IMPORTS": "1"})
 
@@ -317,6 +333,8 @@ def main() -> None:
     cases = json.loads(Path(sys.argv[3]).read_text())
     began = float(os.environ.setdefault("SPEED_BEGAN", str(time.time())))
     (WORK / "models").mkdir(parents=True, exist_ok=True)
+    if AXOLOTL:
+        axolotl_runs.data()
     sys.path.insert(0, str(HERE))
     warm()
     sys.modules["timed_data"] = data_module()

@@ -139,6 +139,17 @@ def test_most_of_it_need_not_be_played(monkeypatch):
     assert any(found is not None for found in again)
 
 
+def test_plain_segments_are_played_as_a_whole_too(monkeypatch):
+    """Where no new memory is needed, and though some tensors get more than they ask for."""
+    played, larger = [], []
+    whole, more = QuickPlayer._whole, QuickPlayer._larger
+    monkeypatch.setattr(QuickPlayer, "_whole", lambda self, *of: played.append(whole(self, *of)) or played[-1])
+    monkeypatch.setattr(QuickPlayer, "_larger", lambda self, *of: larger.append(more(self, *of)) or larger[-1])
+    compare(run_of_layers(2, 9, 6), parse_settings("", (2, 11)), (2, 11))
+    assert sum(played) > 40
+    assert any(larger)
+
+
 def test_settings_under_which_blocks_are_chosen_otherwise_are_played_plainly(monkeypatch):
     monkeypatch.setattr(QuickPlayer, "play", lambda *_: pytest.fail("played quickly"))
     timeline = run_of_layers(2, 4, 2)

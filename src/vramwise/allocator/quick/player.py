@@ -33,7 +33,7 @@ class QuickPlayer(Player[FlatAllocator]):
         self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str], stretches: Stretches | None = None
     ) -> None:
         super().__init__(timeline, allocator, apart)
-        self._cuts = timeline.cuts if allocator.expandable else ()
+        self._cuts = timeline.cuts
         self._stretches = stretches or Stretches(timeline)
         # tensors of other streams, which have shelves of their own
         self._elsewhere: dict[int, int] = {}
@@ -69,20 +69,24 @@ class QuickPlayer(Player[FlatAllocator]):
         return self._single(single, stop, first)
 
     def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
-        """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams."""
+        """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams.
+
+        Without expandable segments also where it needs new memory: where that lies depends on both pools' order.
+        """
         allocator, live, events = self.allocator, self.result.live, self.timeline.events
         outer = [events[start + position][1] for position in stretch.freed]
         elsewhere = self._elsewhere
         if (elsewhere or stretch.on_streams) and [elsewhere.get(tensor, 0) for tensor in outer] != stretch.freed_on:
             return False
         reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
-        tight = allocator.room() < stretch.most_new
-        if tight and stretch.on_streams:
+        careful = not allocator.expandable or allocator.room() < stretch.most_new
+        if careful and stretch.on_streams:
             return False
-        saved = allocator.save() if tight else None
+        saved = allocator.save() if careful else None
         keys = [live[tensor] for tensor in outer]
         kept: list[tuple[int, int]] = []
         grown: _Growths = []
+        allocator.large.larger.clear()
         try:
             for half in stretch.halves:
                 more, left = self._half(half, allocator.shelf(half.small, half.stream), keys)
@@ -99,13 +103,32 @@ class QuickPlayer(Player[FlatAllocator]):
         if stretch.on_streams:
             self._note_elsewhere(stretch, number, outer)
         growths = sorted([(stretch.number_of[tensor], size) for tensor, size in grown])
-        allocator.allocated_bytes += stretch.change
-        allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
+        steps, highest, change = stretch.allocated, stretch.highest, stretch.change
+        if not allocator.expandable and (larger := self._larger(stretch, start, keys, first)):
+            steps, change = stretch.allocated_with(larger)
+            highest = max(steps)
+        allocator.allocated_bytes += change
+        allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + highest)
         if first:
             self.result.wholes.append(PlayedWhole(start, stretch, number, outer))
         if growths or reserved >= self._most_reserved:
-            self._note(stretch, start, reserved, allocated, growths)
+            self._note(stretch, steps, start, reserved, allocated, growths)
         return True
+
+    def _larger(self, stretch: Stretch, start: int, freed: Sequence[int], first: bool) -> dict[int, int]:
+        """By position, how much more is allocated or freed there than was asked for."""
+        found: dict[int, int] = {}
+        for position, key in zip(stretch.freed, freed, strict=True):
+            if (key >> BITS) + stretch.changes[position]:
+                found[position] = -(key >> BITS) - stretch.changes[position]
+        for tensor, size in self.allocator.large.larger:
+            position = stretch.requests[stretch.number_of[tensor]]
+            found[position] = size
+            if tensor in stretch.ends:
+                found[stretch.ends[tensor]] = -size
+            if first:
+                self.result.odd_sizes[start + position] = stretch.changes[position] + size
+        return found
 
     def _note_elsewhere(self, stretch: Stretch, number: int, freed: Sequence[int]) -> None:
         """What it left on other streams, and what it freed there."""
@@ -121,6 +144,9 @@ class QuickPlayer(Player[FlatAllocator]):
         `freed`: the blocks that the stretch frees from before.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
+        if not self.allocator.expandable and not half.small:
+            # tensors that leave nothing behind matter, too: they may get more than they ask for
+            return self._played(shelf, half.program, own), own.items()
         program, known = half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
@@ -140,6 +166,8 @@ class QuickPlayer(Player[FlatAllocator]):
         growths: _Growths = []
 
         def grow(wanted: int, tensor: int) -> int:
+            if not self.allocator.expandable:
+                raise AllocationError("new memory is needed")
             before = self.allocator.reserved_bytes
             key = shelf.grow(wanted, tensor)
             growths.append((tensor, self.allocator.reserved_bytes - before))
@@ -150,17 +178,22 @@ class QuickPlayer(Player[FlatAllocator]):
         return growths
 
     def _note(
-        self, stretch: Stretch, start: int, reserved: int, allocated: int, growths: Sequence[tuple[int, int]]
+        self,
+        stretch: Stretch,
+        steps: Sequence[int],
+        start: int,
+        reserved: int,
+        allocated: int,
+        growths: Sequence[tuple[int, int]],
     ) -> None:
-        """Did the stretch reach a new peak? The figures are those at its start."""
+        """Did the stretch reach a new peak? The figures are those at its start, `steps` those after each request."""
         begin = 0
-        for end, grown in (*growths, (len(stretch.allocated), 0)):
+        for end, grown in (*growths, (len(steps), 0)):
             if begin < end and reserved >= self._most_reserved:
-                whole = begin == 0 and end == len(stretch.allocated)
-                highest = stretch.highest if whole else max(stretch.allocated[begin:end])
+                highest = max(steps[begin:end])
                 if reserved > self._most_reserved or allocated + highest > self._most_allocated:
                     self._most_reserved, self._most_allocated = reserved, allocated + highest
-                    at = stretch.allocated.index(highest, begin)
+                    at = steps.index(highest, begin)
                     self.result.peak_index, self.result.peak_phase = start + stretch.requests[at], self.marks.phase
             begin, reserved = end, reserved + grown
 

@@ -25,10 +25,23 @@ SavedShelf = tuple[list[int], dict[int, int], dict[int, int]]
 class FlatShelf:
     """Free blocks by size and address, unmapped gaps and segments by address.
 
-    `walked`: a request passed by the end of memory in the midst of a segment, or was served there.
+    `walked`: a request passed by the end of memory in the midst of a segment, or was served there. `larger`: tensors
+    that got more than they asked for, because too little would have been left, and how much more.
     """
 
-    __slots__ = ("ends", "gap_order", "gaps", "grow", "keys", "least", "segments", "small", "starts", "walked")
+    __slots__ = (
+        "ends",
+        "gap_order",
+        "gaps",
+        "grow",
+        "keys",
+        "larger",
+        "least",
+        "segments",
+        "small",
+        "starts",
+        "walked",
+    )
 
     def __init__(self, small: bool, expandable: bool, grow: Callable[[FlatShelf, int], int]) -> None:
         self.small = small
@@ -40,6 +53,7 @@ class FlatShelf:
         self.gap_order: list[int] = []
         self.segments: dict[int, int] = {}
         self.walked = False
+        self.larger: list[tuple[int, int]] = []
         # what must be left for a block to be divided
         self.least = MIN_BLOCK << BITS if small or expandable else (SMALL + MIN_BLOCK) << BITS
 
@@ -77,6 +91,8 @@ class FlatShelf:
                 else:
                     del keys[at], starts[address], ends[end]
                     own[tensor] = key
+                    if rest >> BITS:
+                        self.larger.append((tensor, rest >> BITS))
             else:
                 key = own.pop(tensor)
                 address = key & MASK

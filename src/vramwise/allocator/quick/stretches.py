@@ -114,12 +114,13 @@ class Stretch:
 
     `requests`: positions of the requests, `number_of`: of a tensor's. `allocated`: bytes allocated after each, from the
     stretch's start on. `kept`: what it makes and leaves, by number and position; `freed`: positions where it frees what
-    was there before, `freed_on`: on which stream that was made. `halves`: what each pool has to do.
+    was there before, `freed_on`: on which stream that was made. `changes`: of allocated bytes, event by event; `ends`:
+    positions where its own tensors go, by number. `halves`: what each pool has to do.
     """
 
     __slots__ = (
-        *("allocated", "change", "freed", "freed_on", "halves", "highest", "kept", "length", "most_new", "number_of"),
-        *("on_streams", "requests"),
+        *("allocated", "change", "changes", "ends", "freed", "freed_on", "halves", "highest", "kept", "length"),
+        *("most_new", "number_of", "on_streams", "requests"),
     )
 
     def __init__(self, events: Sequence[Event], elsewhere: Mapping[int, int]) -> None:
@@ -130,7 +131,8 @@ class Stretch:
         self.length = len(events)
         first = next(event[1] for event in events if event[0] == _ALLOC)
         made: dict[int, int] = {}
-        changes = []
+        self.changes: list[int] = []
+        self.ends: dict[int, int] = {}
         self.freed: list[int] = []
         self.freed_on: list[int] = []
         for position, (action, tensor, size, stream, _) in enumerate(events):
@@ -141,7 +143,7 @@ class Stretch:
             half = halves.get((small, stream))
             if half is None:
                 half = halves[small, stream] = Half(small, stream)
-            changes.append(rounded if action == _ALLOC else -rounded)
+            self.changes.append(rounded if action == _ALLOC else -rounded)
             if action == _ALLOC:
                 made[tensor] = position
                 self.number_of[tensor - first] = len(self.requests)
@@ -150,22 +152,31 @@ class Stretch:
                 # of two small segments in a row more than one's worth is asked for
                 half.most_new += 2 * rounded if small else rounded + _SEGMENT_SLACK
             elif made.pop(tensor, -1) >= 0:
+                self.ends[tensor - first] = position
                 half.program.append((0, tensor - first))
             else:
                 half.outer.append(len(self.freed))
                 half.program.append((0, -len(half.outer)))
                 self.freed.append(position)
                 self.freed_on.append(stream)
-        allocated = list(accumulate(changes))
-        self.allocated = [allocated[position] for position in self.requests]
+        self.allocated, self.change = self.allocated_with({})
         self.highest = max(self.allocated)
-        self.change = allocated[-1]
         self.kept = [(tensor - first, position) for tensor, position in made.items()]
         self.halves = [halves[kind] for kind in sorted(halves, key=lambda kind: (kind[1], not kind[0]))]
         for half in self.halves:
             half.close()
         self.most_new = sum(half.most_new for half in self.halves)
         self.on_streams = any(half.stream for half in self.halves)
+
+    def allocated_with(self, more: Mapping[int, int]) -> tuple[list[int], int]:
+        """Bytes allocated after each request, and at the end, with so much more at some positions."""
+        changes = self.changes
+        if more:
+            changes = changes.copy()
+            for position, size in more.items():
+                changes[position] += size
+        allocated = list(accumulate(changes))
+        return [allocated[position] for position in self.requests], allocated[-1]
 
 
 class Stretches:

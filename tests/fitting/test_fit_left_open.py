@@ -20,8 +20,10 @@ SFTTrainer(model=model, args=SFTConfig(output_dir="out", per_device_train_batch_
 
 def test_it_asks_instead_of_saying_that_nothing_fits(vramwise, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.format(load="fast_inference=True"))
-    result = vramwise("fit", str(tmp_path / "train.py"), "--gpu", "t4", "--format", "json")
+    page = tmp_path / "page.html"
+    result = vramwise("fit", str(tmp_path / "train.py"), "--gpu", "t4", "--format", "json", "--html", str(page))
     found = json.loads(result.stdout)
+    assert "Unknown whether it fits on T4" in page.read_text()
     assert found["verdict"]["kind"] == "may_fit"
     assert found["verdict"]["text"].startswith("Unknown whether it fits on T4: needs at least")
     assert any(reason.startswith("Not modelled: fast_inference") for reason in found["reasons"])

@@ -16,6 +16,7 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
 
+_STATES = {"fits": "good", "tight": "open", "may_fit": "open", "does_not_fit": "bad", "stops": "bad"}
 _HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
 
 
@@ -25,8 +26,7 @@ def fit_page(report: FitReport) -> str:
     name = PurePath(report.document.path).name
     target = words.card_of(fit)
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
-    state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}[words.kind(fit)]
-    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
+    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", _STATES[words.kind(fit)])
     return plain_page(title, together(top, fit_body(report)), "fit.css")
 
 

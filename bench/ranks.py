@@ -56,8 +56,12 @@ def _fullest(row: dict[str, Any]) -> dict[str, Any]:
     ]
     fullest = max(ranks, key=lambda rank: max(step[2] for step in rank["steps"]))
     # a trainer may reset the peaks while it loads
-    peaks = ("load_peak_allocated_mib", "load_overall_allocated_mib")
-    return {**row, **fullest, peaks[0]: max(fullest.get(name, 0) for name in peaks)}
+    kinds = ("allocated", "reserved")
+    load = {
+        f"load_peak_{kind}_mib": max(fullest.get(f"load_{of}_{kind}_mib", 0) for of in ("peak", "overall"))
+        for kind in kinds
+    }
+    return {**row, **fullest, **load}
 
 
 def subject_of(row: dict[str, Any], folder: Path) -> Subject:

@@ -130,7 +130,7 @@ class SpreadEngine(ZeroEngine):
             if zero.host_states:
                 here = self.exchange_storage(t, share * size)
                 if self.exchanging:
-                    self.norm(t, share)
+                    self.norm(t, share, exchanged=True)
                     self.exchange_storage(t, share * 4)
                 del here
             parameter.grad = None

@@ -107,7 +107,7 @@ class ZeroEngine:
             if copies == 1:
                 Storage(t, elements * zero.compute.size)  # cloned here, then moved
         else:
-            made.hold_master(t, self.groups[0][0].dtype, copies=copies)
+            made.hold_master(t, self.groups[0][0].dtype, copies=copies, from_host=zero.host_weights)
         self.partitions.append(made)
         return made
 

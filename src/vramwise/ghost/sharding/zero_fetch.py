@@ -211,12 +211,12 @@ class Coordinator:
                 spread.whole = True
         else:
             total = sum(self._nbytes(spread) for spread in wanted)
-            flat = self._storage(t, total, aside) if len(wanted) > 1 and zero.ranks > 1 else None
-            for spread in wanted:
-                share = self._storage(t, self._nbytes(spread) // zero.ranks, aside) if self._from_host else None
-                spread.whole = self._storage(t, self._nbytes(spread), aside)
-                del share
-            del flat
+            if len(wanted) > 1 and zero.ranks > 1:
+                self._gather_together(t, wanted, aside)
+            else:
+                for spread in wanted:
+                    spread.whole = self._storage(t, self._nbytes(spread), aside)
+                    self._bring(t, [spread], aside)
             if t.work is not None:
                 if zero.host_weights:
                     t.work.copy(total / zero.ranks, to_host=False)
@@ -224,9 +224,18 @@ class Coordinator:
         self.live += sum(spread.numel for spread in wanted) if ahead else 0
         t.tag = before
 
-    @property
-    def _from_host(self) -> bool:
-        return self.zero.host_weights and self.zero.ranks > 1
+    def _gather_together(self, t: Tape, wanted: list[Spread], aside: bool) -> None:
+        flat = self._storage(t, sum(self._nbytes(spread) for spread in wanted), aside)
+        self._bring(t, wanted, aside)
+        for spread in wanted:
+            spread.whole = self._storage(t, self._nbytes(spread), aside)
+        del flat
+
+    def _bring(self, t: Tape, wanted: list[Spread], aside: bool) -> None:
+        """This rank's shares from the host, all on the card before they are put where they belong."""
+        if self.zero.host_weights and self.zero.ranks > 1:
+            shares = [self._storage(t, self._nbytes(spread) // self.zero.ranks, aside) for spread in wanted]
+            del shares
 
     def _storage(self, t: Tape, nbytes: int, aside: bool) -> Storage:
         return StreamStorage(t, nbytes, GATHER_STREAM) if aside and self.zero.settings.overlaps else Storage(t, nbytes)

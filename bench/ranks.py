@@ -55,9 +55,12 @@ def _fullest(row: dict[str, Any]) -> dict[str, Any]:
         for rank in row["ranks"]
     ]
     fullest = max(ranks, key=lambda rank: max(step[2] for step in rank["steps"]))
-    # a trainer may reset the peaks while it loads
-    peaks = ("load_peak_allocated_mib", "load_overall_allocated_mib")
-    return {**row, **fullest, peaks[0]: max(fullest.get(name, 0) for name in peaks)}
+    return {**row, **fullest, **{f"load_peak_{kind}_mib": _load(ranks, kind) for kind in ("allocated", "reserved")}}
+
+
+def _load(ranks: list[dict[str, Any]], kind: str) -> float:
+    """The peak of loading on any rank: the first may hold more. A trainer may have reset the figures on the way."""
+    return max(rank.get(f"load_{of}_{kind}_mib", 0) for rank in ranks for of in ("peak", "overall"))
 
 
 def subject_of(row: dict[str, Any], folder: Path) -> Subject:

@@ -162,7 +162,7 @@ CASES = dict(
         axolotl("zero2_lora_moe", "olmoe4", 2, {**MOE_LORA, **CHECKPOINTED}, zero=zero(2)),
         axolotl("ddp_qlora", "llama8b8", 2, {**QLORA, **CHECKPOINTED}, cuda="nccl"),
         factory("ddp_full", "qwen25_05b", 2, FACTORY_FULL, cuda="nccl"),
-        trl("zero3_offload", "llama1b", 2, TRL_FULL, zero=zero(3, **OFFLOADED), frames=True),
+        trl("zero3_offload", "llama1b", 2, TRL_FULL, zero=zero(3, **OFFLOADED)),
         axolotl("fsdp2_full_dpo", "qwen25_05b", 2, {**sharded(QWEN), **CHECKPOINTED, "rl": "dpo"}),
         trl("ddp_qlora", "llama8b8", 2, {**TRL_LORA, "load_in_4bit": True}, cuda="nccl"),
         factory("zero3_lora", "llama1b", 2, FACTORY_LORA, zero=zero(3), cuda="nccl"),
@@ -187,7 +187,7 @@ def by_chance(rng: random.Random) -> tuple[str, dict[str, Any]]:
     model, world = rng.choice(list(BY_CHANCE)), rng.choice((2, 2, 2, 4))
     lora, checkpointed = rng.random() < 0.5, rng.random() < 0.5
     length, rows, accumulation = rng.choice((512, 1024, 2048)), rng.choice((1, 2, 4)), rng.choice((1, 1, 2, 3))
-    more: dict[str, Any] = {"cuda": "gloo"} if way == "ddp" else {}
+    more: dict[str, Any] = {"cuda": "nccl"} if way == "ddp" else {}
     config: dict[str, Any] = {"gradient_accumulation_steps": accumulation}
     config |= {"gradient_checkpointing": True} if checkpointed else {}
     name = f"{way}_{'lora' if lora else 'full'}"

@@ -33,7 +33,7 @@ BASE = "axolotl-0.21"
 LAYERS = {"axolotl": (BASE, "pyarrow"), "trl": (BASE, "pyarrow"), "llamafactory": ("llamafactory", BASE, "pyarrow")}
 LONGEST_RUN_S = 110
 FIRST_PORT = 29600
-SHORTEST_RUN_S = 50
+SHORTEST_RUN_S = 40
 ROOM_FOR_A_MODEL = 8 << 30
 
 

@@ -1,13 +1,14 @@
 """`vramwise train` as two ranks that share one card: measured, out of memory, killed; and the losses afterwards.
 
-    python train_ranks.py OUT_DIR [--seconds 300] [--only NAME] [--without-nccl]
+    python train_ranks.py OUT_DIR [--seconds 300] [--only NAME] [--without-nccl] [--known fsdp2=6433503232]
 
 The embedded engine, started by torchrun as for two cards; ranks exchange by NCCL (see `rank_start.py`), so losses are
 true. `--without-nccl`: DDP by gloo, whose losses are true as well; under FSDP 2 and ZeRO 3 nothing is moved (torch's
 fake backend): memory is a rank's, values are not. Each case is trained free, then under a limit below what it took,
 where it must run out of memory on every or one rank, restart all with the same effective batch and end. DDP's is killed
-instead (rank 1, SIGKILL) and resumed. SITES as in `rank_runs.py`, REPO: a tree
-of vramwise where this one is a copy elsewhere. One JSON line a run in OUT_DIR/train_ranks.jsonl.
+instead (rank 1, SIGKILL) and resumed. `--known`: the bytes that a case allocates, where it was trained free before.
+SITES as in `rank_runs.py`; REPO: a tree of vramwise where this one is a copy elsewhere. One JSON line a run in
+OUT_DIR/train_ranks.jsonl.
 """
 
 from __future__ import annotations
@@ -150,15 +151,16 @@ def kill_rank(number: int, folder: Path, deadline: float) -> bool:
 class Case:
     """All runs of a case, one after the other; each is written down as soon as it has ended."""
 
-    def __init__(self, name: str, out: Path, deadline: float, cuda: str) -> None:
+    def __init__(self, name: str, out: Path, deadline: float, cuda: str, known: int = 0) -> None:
         self.name = name
+        self.known = known
         self.out = out
         self.deadline = deadline
         self.cuda = cuda
 
     def run(self) -> None:
         """Free, then under a limit or killed."""
-        peaks = self._once("free", "free").get("ranks") or []
+        peaks = [[0, self.known]] if self.known else self._once("free", "free").get("ranks") or []
         if self.name == "ddp":
             self._once("killed", "rank 1 killed", kills=True)
             self._once("killed", "resumed", "--resume")
@@ -190,7 +192,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--without-nccl", action="store_true")
+    parser.add_argument("--known", action="append", default=[])
     arguments = parser.parse_args()
+    known = {name: int(size) for name, _, size in (one.partition("=") for one in arguments.known)}
     deadline = time.time() + arguments.seconds
     runs.WORK.mkdir(exist_ok=True)
     runs.data()
@@ -199,7 +203,8 @@ def main() -> None:
     for name, (otherwise, _) in CASES.items():
         if arguments.only in name:
             try:
-                Case(name, arguments.out, deadline, otherwise if arguments.without_nccl else "nccl").run()
+                cuda = otherwise if arguments.without_nccl else "nccl"
+                Case(name, arguments.out, deadline, cuda, known.get(name, 0)).run()
             except Exception as error:  # the other cases go on
                 print(name, type(error).__name__, error, flush=True)
 

@@ -125,6 +125,12 @@ def test_axolotl_does_not_know_what_the_launcher_was_told(tmp_path):
 
 
 @pytest.mark.usefixtures("beside")
+def test_a_launchers_file_that_is_missing_is_said():
+    run = open_subject(Command("accelerate launch --config_file gone.yaml -m axolotl.cli.train ax.yml")).run
+    assert "gone.yaml is not available: counted without sharding" in run.origins["sharding"].why
+
+
+@pytest.mark.usefixtures("beside")
 def test_llamafactory_loads_into_host_memory_where_the_launcher_has_said_fsdp():
     launched = open_subject(Command("accelerate launch --config_file fsdp.yaml src/train.py lf.yaml")).run
     assert launched.loading.loads_through == "host"

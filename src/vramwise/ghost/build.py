@@ -25,6 +25,7 @@ from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
 from vramwise.ghost.projections import projection
+from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
 
@@ -32,7 +33,7 @@ from vramwise.ghost.weights import Weights
 class Builder:
     """Builds one model; knows its weights and the run."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, units: Units | None = None) -> None:
         self.weights = weights
         self.model = weights.model
         self.run = weights.run
@@ -40,7 +41,7 @@ class Builder:
         self.layout = layout_of(weights.model)
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
-        self.gathering = Gathering(weights)
+        self.gathering = Gathering(weights, units)
         self.fused = FusedKernels(weights)
         self.norms = Norms(weights)
         self.attentions = Attentions(weights, self.norms, self.fused)

@@ -81,7 +81,7 @@ def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
     planned = planned_adapters(weights)
     fsdp = _fsdp(weights)
-    by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor
+    by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor and not fsdp.one_unit
     for unit in [[one] for one in parameters(weights.model)] if by_tensor else _units(weights):
         t.mark("weights", f"{unit[0].name}: whole")
         whole = [
@@ -125,6 +125,9 @@ def _fsdp(weights: Weights) -> Fsdp:
 def _units(weights: Weights) -> Iterator[list[Described]]:
     """The weights of each unit, in the order in which units are made: blocks first, what is outside of them last."""
     model, layout = weights.model, layout_of(weights.model)
+    if _fsdp(weights).one_unit:
+        yield [*parameters(model)]
+        return
     embedding = f"{layout.inside(model, layout.embedding)}."
     start = f"{layout.inside(model, layout.layers)}."
     found: dict[str, list[Described]] = {}

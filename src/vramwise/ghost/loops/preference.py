@@ -30,6 +30,7 @@ from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fus
 from vramwise.ghost.ops.shape import narrow
 from vramwise.ghost.ops.tiled_logprobs import tiled_log_probs
 from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
@@ -47,9 +48,22 @@ class PreferenceRun(Run):
         t.without_dropout = self.disables_dropout
         super().__init__(t, run, model, sharding)
         self.policy = Model(self.body, self.head, self.units)
-        self.reference = built(self.reference_weights) if self.reference_weights is not None else self.policy
+        self.reference = self._reference()
         self.without_logits = run.objective.log_probs in ("chunked", "tiled")
         self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+
+    def _reference(self) -> Model:
+        if self.reference_weights is None:
+            return self.policy
+        units = self.policy.units if self.run.objective.reference != "model" else None
+        return built(self.reference_weights, units if isinstance(units, Units) else None)
+
+    def load_first(self, model: ModelSpec, sharding: Sharding) -> None:
+        """A reference that the trainer shards when it is made: the policy is on the host until training starts."""
+        run = self.run
+        if run.objective.reference == "model" and run.objective.reference_whole and sharding.fsdp is not None:
+            self.reference_weights = load_model(self.t, run, model, sharding, run.objective.reference_dtype)
+            self.t.empty_cache()
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
@@ -60,7 +74,7 @@ class PreferenceRun(Run):
         narrow_adapters = self.casts_adapters and not run.loading.trains_in_fp32
         if run.loading.quantization is not None and run.adapter.kind is not None and narrow_adapters:
             adapters_in_bf16(t, self.weights)
-        if run.objective.reference == "model":
+        if run.objective.reference == "model" and self.reference_weights is None:
             self.reference_weights = load_model(t, run, model, sharding, run.objective.reference_dtype)
         elif run.objective.reference == "adapter_off":
             self.reference_weights = without_adapter(self.weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vramwise.ghost.build import Builder
@@ -35,6 +35,9 @@ def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtyp
     plain = run.changed(
         adapter=None, weights_dtype=dtype, fp32_embeddings=run.precision.fp32_embeddings or dtype == "fp32"
     )
+    if run.objective.reference_whole and sharding.fsdp is not None and sharding.fsdp.version == 2:
+        whole = replace(sharding.fsdp, one_unit=True, drops_root=run.sharding.reshard_after_forward)
+        sharding = replace(sharding, fsdp=whole)
     return load_reference(t, model, plain, sharding)
 
 
@@ -79,8 +82,11 @@ def adapters_in_bf16(t: Tape, weights: Weights) -> None:
         parameter.dtype = parameter.state_dtype = BF16
 
 
-def built(weights: Weights) -> Model:
-    """The model of these weights, without checkpointing: reference passes keep nothing for a backward."""
-    builder = Builder(weights)
+def built(weights: Weights, shared: Units | None) -> Model:
+    """The model of these weights, without checkpointing: reference passes keep nothing for a backward.
+
+    `shared`: the policy's units, where its weights are these.
+    """
+    builder = Builder(weights, shared)
     body, head = builder.body(), builder.head()
     return Model(body, head, builder.gathering.units)

@@ -88,6 +88,7 @@ class Run:
         self.step = 0
         self.first_pass = True  # no backward pass has begun
         t.phase("load", 0)
+        self.load_first(model, sharding)
         self.weights = load(t, model, run, sharding)
         if run.adapter.unfrozen:
             freeze_except(self.weights, run.adapter.unfrozen)
@@ -120,6 +121,9 @@ class Run:
         self.compute = self.amp or BY_NAME[run.precision.weights_dtype]
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
+
+    def load_first(self, model: ModelSpec, sharding: Sharding) -> None:
+        """What is on the card before the model."""
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What follows the model; other kinds of training load more."""

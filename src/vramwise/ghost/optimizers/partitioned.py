@@ -25,10 +25,13 @@ class Partition:
         self.weight = Parameter(t, f"partition {number}", (elements,), FP32, trainable=False, stored=0)
         self.optimizer = make(Trained(decayed=[self.weight], plain=[]))
 
-    def hold_master(self, t: Tape, dtype: DType, *, copies: int) -> None:
-        """The fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type."""
+    def hold_master(self, t: Tape, dtype: DType, *, copies: int, from_host: bool) -> None:
+        """The fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type.
+
+        Those that are fp32 already are taken as they are, unless they come from the host.
+        """
         t.mark("optimizer", "fp32 weights of the partition")
-        if dtype is FP32:
+        if dtype is FP32 and not from_host:
             self.weight.storage = Storage(t, self.elements * FP32.size)
             return
         first = Storage(t, self.elements * (dtype.size if copies == 1 else FP32.size))

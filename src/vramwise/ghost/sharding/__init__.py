@@ -58,6 +58,8 @@ class Fsdp:
     adapters_apart: bool
     # several groups of ranks hold the same shards
     replicated: bool
+    # the whole model is one unit, blocks and all
+    one_unit: bool = False
 
 
 def sharding_of(run: RunSpec) -> Sharding:

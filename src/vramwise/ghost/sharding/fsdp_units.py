@@ -24,7 +24,7 @@ from math import prod
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.sharding import Fsdp, Sharding
-from vramwise.ghost.sharding.streams import GATHER_STREAM, REDUCE_STREAM, StreamStorage
+from vramwise.ghost.sharding.streams import GATHER_STREAM, REDUCE_STREAM, REFERENCE_STREAM, StreamStorage
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 
 Block = Callable[..., Tensor]
@@ -44,6 +44,7 @@ class Units:
         self.fsdp: Fsdp = sharding.fsdp
         self.on_host = sharding.host_weights
         self.all: list[Unit] = []
+        self.by_label: dict[str, Unit] = {}
         # what a model's forward begins with, and what its backward does
         self.first: Unit | None = None
         self.last: Unit | None = None
@@ -64,6 +65,7 @@ class Units:
         """A unit of these weights; `sizes`: their bytes and those of packed weights when they are gathered."""
         unit = Unit(self, label, sizes, held)
         self.all.append(unit)
+        self.by_label[label] = unit
         return unit
 
     def begin_forward(self, t: Tape) -> None:
@@ -168,8 +170,9 @@ class Unit:
         before = t.mark("weights", f"{self.label}: gathered weights")
         # what is cast for it, or comes from the host, is copied first
         copied = sum(self.sizes) // self.units.ranks if self.units.on_host else self.cast_bytes
-        share = StreamStorage(t, copied, GATHER_STREAM) if copied else None
-        self.flat = StreamStorage(t, sum(self.sizes), GATHER_STREAM)
+        stream = REFERENCE_STREAM if self.units.fsdp.one_unit else GATHER_STREAM
+        share = StreamStorage(t, copied, stream) if copied else None
+        self.flat = StreamStorage(t, sum(self.sizes), stream)
         if t.work is not None:
             if self.units.on_host:
                 t.work.copy(copied, to_host=False)

@@ -23,17 +23,18 @@ _HEAD = "lm_head"
 class Gathering:
     """Puts what gathers around the parts of one model. Where nothing is spread or on the host, parts stay as they are.
 
-    `root` goes before the blocks: the first of them has to know the embeddings' unit.
+    `root` goes before the blocks: the first of them has to know the embeddings' unit. `units`: those of a model whose
+    weights these are too, so that what one pass has gathered the other finds.
     """
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, units: Units | None = None) -> None:
         self.weights = weights
         layout, model = layout_of(weights.model), weights.model
         self._layers = f"{layout.inside(model, layout.layers)}."
         self._embedding = f"{layout.inside(model, layout.embedding)}."
         self._tied = model.tie_word_embeddings
         self._adapted = weights.run.adapter.kind is not None
-        self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
+        self.units = units or (Units(weights.sharding) if weights.sharding.fsdp is not None else None)
         self.zero, self._fetching = _zero(weights)
 
     @property
@@ -53,6 +54,9 @@ class Gathering:
             return self._fetching.fetched(norm)
         if units is None:
             return norm
+        if units.fsdp.one_unit:
+            units.first = units.last = self._unit(units, "whole model", lambda _: True)
+            return norm
         if units.fsdp.one_root or self._tied:
             # accelerate names the last norm first
             last = "" if units.fsdp.one_root else self._embedding
@@ -70,6 +74,8 @@ class Gathering:
     def block(self, layer: int, block: Block) -> Block:
         """The block, with its weights gathered around each use where they are spread over ranks or kept on the host."""
         start = f"{self._layers}{layer}."
+        if self.units is not None and self.units.fsdp.one_unit:
+            return block
         if self.units is not None:
             unit = self._unit(self.units, f"layers.{layer}", lambda name: name.startswith(start))
             if layer == 0 and self.units.first is not self.units.last:
@@ -93,7 +99,13 @@ class Gathering:
                 return FetchedHead(head, module, self._fetching.spread(head.weight), coordinator)
             return Fetched(head, module, coordinator)
         units = self.units
-        if units is None or units.last is None or units.fsdp.one_root or not isinstance(head, Linear):
+        if (
+            units is None
+            or units.last is None
+            or units.fsdp.one_root
+            or units.fsdp.one_unit
+            or not isinstance(head, Linear)
+        ):
             return head
         return LoneHead(head, units.last) if units.rest is not None else UnitHead(head, units.last)
 
@@ -105,6 +117,8 @@ class Gathering:
 
     def _unit(self, units: Units, label: str, belongs: Callable[[str], bool], last: str = "") -> Unit:
         """The FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
+        if label in units.by_label:
+            return units.by_label[label]
         weights = self.weights
         held = [p for name, p in weights.by_name.items() if belongs(name)]
         held += [p for p in weights.replaced if belongs(p.name)]

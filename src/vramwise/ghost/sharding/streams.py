@@ -7,6 +7,8 @@ from vramwise.timeline import Action, Event
 
 GATHER_STREAM = 1
 REDUCE_STREAM = 2
+# a second model that FSDP shards by itself has streams of its own
+REFERENCE_STREAM = 3
 
 
 class StreamStorage(Storage):

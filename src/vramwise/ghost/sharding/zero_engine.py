@@ -107,7 +107,7 @@ class ZeroEngine:
             if copies == 1:
                 Storage(t, elements * zero.compute.size)  # cloned here, then moved
         else:
-            made.hold_master(t, self.groups[0][0].dtype, copies=copies)
+            made.hold_master(t, self.groups[0][0].dtype, copies=copies, from_host=zero.host_weights)
         self.partitions.append(made)
         return made
 
@@ -115,20 +115,21 @@ class ZeroEngine:
         """Memory that an exchange takes, on the stream that exchanges run on."""
         return StreamStorage(t, nbytes, REDUCE_STREAM) if self.zero.settings.overlaps else Storage(t, nbytes)
 
-    def norm(self, t: Tape, elements: int) -> None:
-        """The norm of one gradient."""
+    def norm(self, t: Tape, elements: int, *, exchanged: bool = False) -> None:
+        """The norm of one gradient; `exchanged`: as soon as it is, on that stream, for states that are on the host."""
         before = t.mark("temporary", "gradient norm")
-        Storage(t, elements * _NORM_BYTES)
+        (self.exchange_storage if exchanged else Storage)(t, elements * _NORM_BYTES)
         t.tag = before
 
-    def check(self, t: Tape, elements: int) -> None:
+    def check(self, t: Tape, elements: int, *, exchanged: bool = False) -> None:
         """Whether a gradient is all numbers, where that takes copies: in fp32, three masks, and one of those in
         fp32."""
         if self.zero.checks_by_copies:
+            new = self.exchange_storage if exchanged else Storage
             before = t.mark("temporary", "check for overflow")
-            wide = Storage(t, 4 * elements)
-            masks = [Storage(t, elements) for _ in range(3)]
-            Storage(t, 4 * elements)
+            wide = new(t, 4 * elements)
+            masks = [new(t, elements) for _ in range(3)]
+            new(t, 4 * elements)
             del wide, masks
             t.tag = before
 

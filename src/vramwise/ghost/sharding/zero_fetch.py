@@ -45,8 +45,6 @@ NO_WEIGHTS = Module([])
 class Coordinator:
     """Gathers and drops weights."""
 
-    outside_key = "outside"
-
     def __init__(self, zero: Zero) -> None:
         self.zero = zero
         self.all: dict[int, Spread] = {}
@@ -57,9 +55,10 @@ class Coordinator:
         self.at = 0
         self.live = 0
         self.first: Module | None = None
-        # modules without weights around the model that are called before the embeddings
+        # modules around the blocks that are called before the embeddings, transformers' two the last of them
         self.around = 0
-        self.outside: list[Spread] = []
+        # the model with its head: holds what its loss reads without calling the module that has it
+        self.top = Module([])
         self.tape: Tape | None = None
 
     @property
@@ -84,8 +83,8 @@ class Coordinator:
     def begin_forward(self, t: Tape) -> None:
         """The embeddings are looked up first; they go when the first block begins."""
         self.tape = t
-        for _ in range(self.around):
-            self.fetch(t, NO_WEIGHTS, forward=True)
+        for number in range(self.around):
+            self.fetch(t, self.top if number == self.around - 2 else NO_WEIGHTS, forward=True)
         if self.first is not None:
             self.fetch(t, self.first, forward=True)
 
@@ -153,29 +152,26 @@ class Coordinator:
         return wanted
 
     def use_outside(self, spread: Spread) -> None:
-        """A weight is read without its module being called: it stays until the model is done.
+        """A weight is read without its module being called.
 
-        The first time it is gathered where it is read, on the stream that computes.
+        The first time it is gathered where it is read, on the stream that computes. From then on it is one of the
+        weights of the model itself: gathered when that is called, and there until it is done.
         """
-        if self.tape is None:
+        if self.tape is None or spread in self.top.spread:
             return
-        known = spread in self.outside
-        if not known:
-            self.outside.append(spread)
-        self._gather(self.tape, [spread], aside=known)
-        spread.in_use.add(self.outside_key)
+        self.top.spread.append(spread)
+        self._gather(self.tape, [spread], aside=False)
+        spread.in_use.add(self.top)
 
     def end_forward(self) -> None:
         """The model's own forward is done."""
-        for spread in self.outside:
-            spread.in_use.discard(self.outside_key)
-            self._drop(spread)
+        if self.top.spread:
+            self.release(self.top)
 
     def begin_backward(self, t: Tape) -> None:
         """Its backward begins."""
-        for spread in self.outside:
-            self._gather(t, [spread])
-            spread.in_use.add(self.outside_key)
+        if self.top.spread:
+            self.fetch(t, self.top, forward=False)
 
     def release_leftovers(self) -> None:
         """All of backward is done."""
@@ -215,12 +211,12 @@ class Coordinator:
                 spread.whole = True
         else:
             total = sum(self._nbytes(spread) for spread in wanted)
-            flat = self._storage(t, total, aside) if len(wanted) > 1 and zero.ranks > 1 else None
-            for spread in wanted:
-                share = self._storage(t, self._nbytes(spread) // zero.ranks, aside) if self._from_host else None
-                spread.whole = self._storage(t, self._nbytes(spread), aside)
-                del share
-            del flat
+            if len(wanted) > 1 and zero.ranks > 1:
+                self._gather_together(t, wanted, aside)
+            else:
+                for spread in wanted:
+                    spread.whole = self._storage(t, self._nbytes(spread), aside)
+                    self._bring(t, [spread], aside)
             if t.work is not None:
                 if zero.host_weights:
                     t.work.copy(total / zero.ranks, to_host=False)
@@ -228,9 +224,18 @@ class Coordinator:
         self.live += sum(spread.numel for spread in wanted) if ahead else 0
         t.tag = before
 
-    @property
-    def _from_host(self) -> bool:
-        return self.zero.host_weights and self.zero.ranks > 1
+    def _gather_together(self, t: Tape, wanted: list[Spread], aside: bool) -> None:
+        flat = self._storage(t, sum(self._nbytes(spread) for spread in wanted), aside)
+        self._bring(t, wanted, aside)
+        for spread in wanted:
+            spread.whole = self._storage(t, self._nbytes(spread), aside)
+        del flat
+
+    def _bring(self, t: Tape, wanted: list[Spread], aside: bool) -> None:
+        """This rank's shares from the host, all on the card before they are put where they belong."""
+        if self.zero.host_weights and self.zero.ranks > 1:
+            shares = [self._storage(t, self._nbytes(spread) // self.zero.ranks, aside) for spread in wanted]
+            del shares
 
     def _storage(self, t: Tape, nbytes: int, aside: bool) -> Storage:
         return StreamStorage(t, nbytes, GATHER_STREAM) if aside and self.zero.settings.overlaps else Storage(t, nbytes)

@@ -160,9 +160,9 @@ class FlatEngine(ZeroEngine):
         inside = self.owned[id(parameter)][1]
         if self.zero.host_states:
             if self.exchanging:
-                self.norm(t, inside)
-                self.check(t, parameter.numel)
-                Storage(t, inside * 4)
+                self.norm(t, inside, exchanged=True)
+                self.check(t, parameter.numel, exchanged=True)
+                self.exchange_storage(t, inside * 4)
             parameter.grad = None
             return
         if not self.zero.settings.contiguous:

@@ -122,7 +122,9 @@ class SpreadEngine(ZeroEngine):
         before = t.mark("gradients", "exchanged gradients")
         alone = len(self.waiting) == 1 and self.waiting[0].numel % zero.ranks == 0
         elements = sum(zero.share(p.numel) * zero.ranks for p in self.waiting)
-        mixed = None if alone else self.exchange_storage(t, elements * size)
+        # gradients of weights that came from the host in fp32 are cast to the type they are exchanged in
+        taken = not alone or zero.wide_host_weights
+        mixed = self.exchange_storage(t, elements * size) if taken else None
         if t.work is not None:
             t.work.collective("reduce", elements * size)
         for parameter in self.waiting:
@@ -130,7 +132,7 @@ class SpreadEngine(ZeroEngine):
             if zero.host_states:
                 here = self.exchange_storage(t, share * size)
                 if self.exchanging:
-                    self.norm(t, share)
+                    self.norm(t, share, exchanged=True)
                     self.exchange_storage(t, share * 4)
                 del here
             parameter.grad = None

@@ -18,6 +18,7 @@ class Objective:
     reference: Literal["none", "model", "adapter_off", "adapter_copy"]
     reference_dtype: Literal["bf16", "fp16", "fp32"]
     reference_precomputed: bool  # its log-probabilities are computed before the first step
+    reference_whole: bool  # FSDP 2 has it as one unit: all of it is gathered at once
     spare_model: bool  # a second model is loaded for the trainer, which does not use it
     # How logits become log-probabilities; "whole": through the log-softmax of all of them
     log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"]
@@ -39,6 +40,7 @@ NEUTRAL = Objective(
     reference="none",
     reference_dtype="bf16",
     reference_precomputed=False,
+    reference_whole=False,
     spare_model=False,
     log_probs="fused",
     chosen_cross_entropy=False,

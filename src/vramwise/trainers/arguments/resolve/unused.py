@@ -31,6 +31,7 @@ _ABSENT = (
     "upcasts_at_load",
     "resets_load_peaks",
     "loss_chunks",
+    "reference_whole",
     "spare_model",
     "empties_cache_each_step",
     "unfrozen",

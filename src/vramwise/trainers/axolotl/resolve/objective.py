@@ -80,6 +80,7 @@ def _reference(fields: Fields, objective: str) -> None:
     kind, dtype, why = _kind(fields, objective, loads)
     fields.derive("reference", kind, why, key="rl" if values["rl"] else None)
     fields.derive("reference_dtype", dtype or weights, "TRL's default" if dtype else "as the policy's weights")
+    fields.derive("reference_whole", kind == "model", "TRL's `prepare_fsdp` names no blocks")
     before = objective == "dpo" and bool(config.get("precompute_ref_log_probs"))
     key = "precompute_ref_log_probs"
     fields.derive("reference_precomputed", before, f"{key} is {'on' if before else 'off'}", key=key)

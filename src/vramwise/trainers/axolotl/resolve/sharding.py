@@ -43,10 +43,33 @@ def resolve_sharding(fields: Fields, target: Target, files: SideFiles) -> None:
         resolve_offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
 
 
-def _launched(fields: Fields, target: Target, files: SideFiles) -> bool:
-    from vramwise.trainers.axolotl.resolve.launcher import resolve_launched  # few runs have a launch line
+_BEHIND = "the launcher's settings, which Axolotl does not know of: loading and saving were not measured"
 
-    return resolve_launched(fields, target, files)
+
+def _launched(fields: Fields, target: Target, files: SideFiles) -> bool:
+    """Fills sharding by what `accelerate launch` was told; False where that spreads nothing.
+
+    Axolotl sets accelerate's variables for what its own file has and leaves the others, so those of the launcher hold
+    (`prepare_optim_env` in 0.21): accelerate itself wraps the model, which Axolotl has read as for DDP.
+    """
+    from vramwise.trainers.arguments.resolve.accelerate import launched  # few runs have a launch line
+    from vramwise.trainers.arguments.resolve.sharding import as_wrapped, resolve_fsdp
+
+    told = launched(target.accelerate, files)
+    if told.missing:
+        fields.assume("sharding", "ddp" if target.gpus > 1 else "none", f"{told.why}: counted without sharding")
+        resolve_offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
+        return True
+    if told.deepspeed:
+        content = files.get(told.deepspeed) if isinstance(told.deepspeed, str) else None
+        resolve_zero(fields, read_deepspeed(told.deepspeed, content), target.stack.parts("deepspeed"), "")
+    elif told.fsdp is not None:
+        resolve_fsdp(fields, told.fsdp, "", 1)
+        as_wrapped(fields, target.stack.parts("accelerate"))
+    else:
+        return False
+    fields.assume("sharding", fields.values["sharding"], f"{told.why}: {_BEHIND}")
+    return True
 
 
 def spread_by_file(fields: Fields) -> bool:

@@ -84,6 +84,7 @@ def _reference(args: Arguments, target: Target, name: str) -> None:
     args.derive("reference_precomputed", before, f"{key} is {'on' if before else 'off'}", key=key)
     kind, why = _kind(args, name, before)
     args.derive("reference", kind, why, key="use_peft" if adapter else key if before else None)
+    args.derive("reference_whole", kind == "model", "TRL's `prepare_fsdp` names no blocks")
     if kind == "model" and _loaded_anew(args) and target.stack.parts("trl") < _REFERENCE_LIKE_POLICY:
         args.derive("reference_dtype", "fp32", "before TRL 1.16, where model_init_kwargs names no dtype")
     else:

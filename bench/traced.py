@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,9 @@ _NO_PASS = "no pass for weights in "
 
 def traced(case: Case, config: dict[str, Any]) -> tuple[ModelSpec, Timeline]:
     """The traced model of a case and its run, in the precision that the run asks for."""
-    from vramwise.tracing.document import document
-
     mode = "bf16, autocast"
     for _ in range(2):
-        model = model_from_trace(document(config, [mode]), name=case.name, source="trace")
+        model = model_from_trace(_document(json.dumps(config), mode), name=case.name, source="trace")
         try:
             return model, predict(replace(case, model=model))
         except VramwiseError as error:
@@ -55,6 +54,13 @@ def traced(case: Case, config: dict[str, Any]) -> tuple[ModelSpec, Timeline]:
                 raise
             mode = str(error).partition(_NO_PASS)[2].partition(":")[0]
     raise LookupError(mode)
+
+
+@cache
+def _document(config: str, mode: str) -> dict[str, Any]:
+    from vramwise.tracing.document import document
+
+    return document(json.loads(config), [mode])
 
 
 def peaks(case: Case, timeline: Timeline) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ MODES = (
     "fp32",
 )
 _PLAIN = (int, float, str, bool, type(None))
-_SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
+_SET_BY_PLACE = re.compile(r"(.*_)?(idx|index|number|id)")
 
 
 def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
@@ -119,13 +120,13 @@ def _widen(model: Any, mode: str) -> None:
 
 
 def _signature(layer: Any) -> str:
-    """What a layer is made of: two layers with the same one do the same."""
+    """What a layer is made of: two layers with the same one do the same. Of a factor it counts whether it is 0."""
     parts = []
     for name, module in layer.named_modules():
         plain = {
-            key: value
+            key: bool(value) if isinstance(value, float) else value
             for key, value in vars(module).items()
-            if isinstance(value, _PLAIN) and key not in _SET_BY_PLACE and not key.startswith("_")
+            if isinstance(value, _PLAIN) and not _SET_BY_PLACE.fullmatch(key) and not key.startswith("_")
         }
         shapes = [(key, tuple(value.shape)) for key, value in module.named_parameters(recurse=False)]
         parts.append((name, type(module).__name__, sorted(plain.items(), key=str), shapes))

@@ -81,14 +81,16 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
     at = sizes(found["sizes"]["max_position_embeddings"])
     ways = {}
     experts = frozenset(item for item, _, kind, _ in found["parameters"] if kind == "experts")
-    for way in ("all", "frozen", *(["experts"] if experts else [])):
+    wider = _first_apart(kinds, signatures)
+    wide = mode.startswith("bf16") and mode.endswith("autocast")
+    for way in ("all", "frozen", *(["experts"] if experts else []), *(["wide"] if wide else [])):
         seen = [
             programs(
                 run_pass(
                     model,
                     fake,
                     layers,
-                    set(running),
+                    set(kinds if way != "wide" else wider),
                     rows=size.rows,
                     tokens=size.tokens,
                     amp="autocast" in mode,
@@ -96,7 +98,7 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
                     experts=experts,
                 ),
                 name,
-                kinds,
+                kinds if way != "wide" else wider,
                 head,
             )
             for size in at
@@ -104,6 +106,15 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
         ways[way] = merge(at, *seen[:3])
         check(ways[way], seen[3], at[3])
     return ways
+
+
+def _first_apart(kinds: Mapping[int, int], signatures: Sequence[str]) -> dict[int, int]:
+    """The layers to run where the first is given another type than those after it, and the kinds they stand for.
+
+    The first layer stands for itself, after all kinds; the next of its kind stands for the others.
+    """
+    again = next((layer for layer in range(1, len(signatures)) if signatures[layer] == signatures[0]), None)
+    return dict(kinds) if again is None else {**kinds, again: kinds[0], 0: len(kinds)}
 
 
 def _widen(model: Any, mode: str) -> None:

@@ -103,7 +103,8 @@ def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> torch.T
 
     def make() -> torch.Tensor:
         low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=low)
+        wide = recorder.name(weight) in recorder.wide
+        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32 if wide else low)
 
     return call(recorder, "linear", make, [x, weight, bias])
 

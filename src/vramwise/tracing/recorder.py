@@ -34,6 +34,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         super().__init__()
         self._experts = experts
         self.amp = False  # whether the pass runs under autocast
+        self.wide: frozenset[str] = frozenset()  # names of weights whose linear layers give fp32
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0

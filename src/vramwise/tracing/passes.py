@@ -49,10 +49,13 @@ def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
     with no_init_weights():
         try:
             model = make(config, dtype=dtype, attn_implementation=ATTENTION)
-        except (KeyError, ValueError) as error:  # attention of its own: recorded op by op
+        except (KeyError, ValueError) as error:  # attention of its own: torch's call, or recorded op by op
             if own is None and not isinstance(error, KeyError):
                 raise
-            model = make(config, dtype=dtype, attn_implementation="eager")
+            try:
+                model = make(config, dtype=dtype, attn_implementation="sdpa")
+            except (KeyError, ValueError):
+                model = make(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()  # building without values leaves it out
     return model.train()
 

@@ -81,7 +81,7 @@ _EQUAL = {
 def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
     """The fields of one set that a config has, without those that list layers."""
     heads, groups, width = _HEADS[place]
-    found = {key: values[place] for key, values in _VALUES.items() if isinstance(base.get(key), int) and base[key]}
+    found = {key: values[place] for key, values in _VALUES.items() if key in base and _open(key, base[key])}
     wide = {**dict.fromkeys(HEADS, heads), **dict.fromkeys(_WIDE, heads * width)}
     if "mamba_n_heads" in base and "mamba_d_head" in base:
         wide |= {"mamba_n_heads": heads * _MAMBA[place], "mamba_d_head": width * 2 // _MAMBA[place]}
@@ -94,6 +94,11 @@ def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
     if isinstance(base.get("head_dim", ""), int | None) and "qk_rope_head_dim" not in base:
         found["head_dim"] = width + 8  # never what the width divided by the heads is
     return found
+
+
+def _open(key: str, value: Any) -> bool:
+    """Whether a template may leave a field open: a number, or experts whose number every config must say."""
+    return (isinstance(value, int) and value > 0) or (value is None and key in ("n_routed_experts", "n_shared_experts"))
 
 
 def layer_fields(base: Mapping[str, Any], count: int) -> list[tuple[str, str]]:
@@ -257,12 +262,23 @@ def template(traced: Mapping[str, Any]) -> dict[str, Any]:
         "layers_field": layers_field(base),
         "equal": {key: other for key, other in _EQUAL.items() if key in base},
         "kinds": kind_rule(base, sets, [one["kinds"] for one in documents]),
-        "document": joined(formulas, shared[:3]),
+        **numbered(joined(formulas, shared[:3])),
         **parameters(formulas, documents[:3]),
     }
     if plain(filled(made, sets[3])) != documents[3]:
         raise NoFormula("the fourth set of dimensions gives another trace")
     return made
+
+
+def numbered(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with numbers in place of steps, and the steps that they stand for."""
+    numbers: dict[str, int] = {}
+    for ways in document["modes"].values():
+        for way in ways.values():
+            for program in (way["before"], way["after"], *way["layers"]):
+                words = [json.dumps(step) for step in program["steps"]]
+                program["steps"] = [numbers.setdefault(word, len(numbers)) for word in words]
+    return {"document": document, "steps": [json.loads(word) for word in numbers]}
 
 
 def _derived(

@@ -72,6 +72,7 @@ def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
     tied = bool(config.get("tie_word_embeddings", template["fields"].get("tie_word_embeddings", False)))
     kinds = _kinds(template, config, fields)
     found = {key: _worked_out(value, fields) for key, value in template["document"].items()}
+    found["modes"] = _with_steps(found["modes"], _worked_out(template["steps"], fields))
     named = [_worked_out(row, fields) for row in template["before"]]
     for layer, kind in enumerate(kinds):
         named += [
@@ -84,6 +85,26 @@ def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
         named = [row for row in named if row[2] != "lm_head"]
         found["head"] = f"{found['embedding']}.weight"
     return {**found, "kinds": kinds, "parameters": named, "sizes": sizes}
+
+
+def _with_steps(modes: Mapping[str, Any], steps: Sequence[Any]) -> dict[str, Any]:
+    """The passes with their steps in place of the steps' numbers: passes have most of them in common."""
+
+    def program(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {**one, "steps": [steps[number] for number in one["steps"]]}
+
+    return {
+        mode: {
+            way: {
+                **one,
+                "before": program(one["before"]),
+                "layers": [program(layer) for layer in one["layers"]],
+                "after": program(one["after"]),
+            }
+            for way, one in ways.items()
+        }
+        for mode, ways in modes.items()
+    }
 
 
 def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:

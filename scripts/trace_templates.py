@@ -78,6 +78,9 @@ _EQUAL = {
 }
 
 
+_MUST_BE_GIVEN = ("n_routed_experts", "n_shared_experts", "num_experts_per_tok")
+
+
 def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
     """The fields of one set that a config has, without those that list layers."""
     heads, groups, width = _HEADS[place]
@@ -98,7 +101,7 @@ def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 def _open(key: str, value: Any) -> bool:
     """Whether a template may leave a field open: a number, or experts whose number every config must say."""
-    return (isinstance(value, int) and value > 0) or (value is None and key in ("n_routed_experts", "n_shared_experts"))
+    return (isinstance(value, int) and value > 0) or (value is None and key in _MUST_BE_GIVEN)
 
 
 def layer_fields(base: Mapping[str, Any], count: int) -> list[tuple[str, str]]:

@@ -37,6 +37,8 @@ _WAYS: dict[str, dict[str, Any]] = {
     "full_gc": _CHECKPOINTED,
     "lora": _LORA,
     "lora_gc": {**_LORA, **_CHECKPOINTED},
+    "eager": {"attn_implementation": "eager"},
+    "lora_eager": {**_LORA, "attn_implementation": "eager"},
     "qdora": {**_LORA, "load_in_4bit": True, "peft_use_dora": True},
 }
 _EXPERTS = {"num_experts_per_tok": 4, "moe_intermediate_size": 512}
@@ -93,6 +95,17 @@ _PLANS: dict[str, tuple[tuple[tuple[str, ...], dict[str, dict[str, Any]]], ...]]
         (("full", "full_gc"), {name: MODELS[name] for name in UNSEEN_STATE_SPACES}),
         (("full_gc", "lora"), NEWER),
     ),
+    # what was left of the third set, and two types without sdpa
+    "fourth": (
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4", "gemma3n")}),
+        (("qdora",), {"helium": UNKNOWN["helium"], "jais2": NEWER["jais2"], "minicpm3": NEWER["minicpm3"]}),
+        (("lora_gc",), {"kimi_linear": MODELS["kimi_linear"]}),
+        (("eager", "lora_eager"), {name: NEWER[name] for name in ("granite_swa", "gptj")}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("deepseek_v3", "granite_hybrid", "lfm2")}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4_moe",)}),
+        (("full",), {name: MODELS[name] for name in (*UNSEEN_STATE_SPACES, "kimi_linear")}),
+        (("full_gc", "lora"), {name: one for name, one in NEWER.items() if name not in ("granite_swa", "gptj")}),
+    ),
 }
 
 
@@ -124,7 +137,7 @@ def predicted(case: dict[str, Any]) -> dict[str, Any]:
         row["traced"] = peaks(replace(plain, model=model), timeline)
     except Exception as error:
         row["why"] = f"{type(error).__name__}: {error}"[:300]
-    if case["name"].startswith((*UNSEEN, *UNSEEN_STATE_SPACES)):
+    if case["name"].startswith((*UNSEEN, *UNSEEN_STATE_SPACES, "gptj")):
         hand = _as_run(case, hand=True)
         row["by_hand"] = peaks(hand, predict(hand))
     return row

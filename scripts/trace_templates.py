@@ -50,7 +50,7 @@ _VALUES: dict[str, tuple[int, int, int, int]] = {
     **dict.fromkeys(("num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token"), (3, 5, 7, 2)),
     "moe_intermediate_size": (184, 248, 328, 136),
     **dict.fromkeys(("shared_expert_intermediate_size", "shared_intermediate_size"), (296, 344, 376, 152)),
-    **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), (1, 2, 3, 4)),
+    **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), (2, 1, 3, 4)),
     "q_lora_rank": (104, 152, 136, 88),
     "kv_lora_rank": (88, 72, 120, 168),
     "qk_rope_head_dim": (16, 32, 48, 64),
@@ -197,10 +197,12 @@ class Formulas:
         return ["=", *found]
 
     def _found(self, values: tuple[int, ...]) -> Iterator[list[Any]]:
+        simple = []
         for words, seen in self.products:
             ratios = {Fraction(value, one) for value, one in zip(values, seen, strict=True)}
             if len(ratios) == 1 and (ratio := ratios.pop()).denominator <= 16 and ratio.numerator <= 64:
-                yield [[ratio.numerator, ratio.denominator, *words]]
+                simple.append((len(words), ratio.numerator * ratio.denominator, [[*ratio.as_integer_ratio(), *words]]))
+        yield from [formula for *_, formula in sorted(simple)]  # fields may be in proportion: the simplest factor
         short = [item for item in self.products if len(item[0]) < 3]
         for words, seen in short:  # with a constant
             slope = Fraction(values[1] - values[0], seen[1] - seen[0]) if seen[1] != seen[0] else Fraction(0)
@@ -300,10 +302,14 @@ def _default(base: Mapping[str, Any], key: str, sets: Sequence[Mapping[str, int]
     """What a field is where a config does not say it: a number, or a formula of the others."""
     if not all(isinstance(one, int) for one in found):
         return base[key]
-    without = [{word: value for word, value in fields.items() if word != key} for fields in sets]
-    return Formulas([with_width({k: v for k, v in one.items() if k not in (WIDTH, SHARED)}) for one in without])(
-        tuple(found)
-    )
+    without = [
+        with_width({word: value for word, value in fields.items() if word not in (key, WIDTH, SHARED)})
+        for fields in sets
+    ]
+    try:
+        return Formulas(without)(tuple(found))
+    except NoFormula:
+        return None  # every config must say it
 
 
 def _defaults(name: str, key: str, sets: Sequence[Mapping[str, int]]) -> list[Any]:
@@ -389,10 +395,17 @@ def traced_type(asked: tuple[str, Path, float | None]) -> str:
     return f"{name}: {forked(name, into, ends)}"
 
 
+def described(name: str) -> bool:
+    """Whether a family describes a type."""
+    return bool(find_type(name) or find_type(f"{name}_text"))
+
+
 def write(folder: Path) -> None:
     """The file that ships, from all traces of a folder. All must be of one release."""
     packed, sources = {}, set()
     for path in sorted(folder.glob("*.xz")):
+        if described(path.stem):
+            continue
         traced = json.loads(lzma.decompress(path.read_bytes()))
         sources.add(traced["documents"][0]["source"])
         try:
@@ -432,7 +445,7 @@ def trace(folder: Path, asked: Sequence[str], workers: int, seconds: float | Non
     logging.disable(logging.ERROR)  # torch's own log of what fails
     warm_up_once()
     folder.mkdir(parents=True, exist_ok=True)
-    unknown = [name for name in types() if not (find_type(name) or find_type(f"{name}_text"))]
+    unknown = [name for name in types() if not described(name)]
     places = [(name, folder / f"{name}.xz", ends) for name in asked or unknown]
     with get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
         for line in pool.imap_unordered(traced_type, [one for one in places if asked or not one[1].is_file()]):

@@ -293,7 +293,11 @@ def _derived(
     found = {}
     for key in base:
         values = tuple([one.get(key) for one in sets])
-        if key not in keys and all(type(value) is int for value in values) and len(set(values)) > 1:
+        if (
+            key not in (*keys, *_EQUAL, *_UNTIL)
+            and all(type(value) is int for value in values)
+            and len(set(values)) > 1
+        ):
             found[key] = formulas(values)
     return found
 

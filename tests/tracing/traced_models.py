@@ -23,13 +23,14 @@ CONFIGS = {
     "llama": {"model_type": "llama", **SIZES},
     "qwen3": {"model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True, **SIZES},
     "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2, **SIZES},
+    "falcon": {"model_type": "falcon", "alibi": False, **SIZES},
     "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", **SIZES},
 }
 
 
 PLAIN = "bf16, autocast"
 # Asked for by the tests that `make test` runs: importing transformers takes longer than all of them.
-_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",))
+_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",), ("falcon",))
 _TRACE = """
 import json, sys
 from vramwise.tracing.document import document

@@ -157,7 +157,7 @@ def layers_field(base: Mapping[str, Any]) -> str:
     """The field that has the number of layers."""
     found = next((key for key in _LAYERS if isinstance(base.get(key), int)), None)
     if found is None:
-        raise NoFormula("its config has no number of layers: the language model is a part of it")
+        raise NoFormula("its language model is a part of another config")
     return found
 
 
@@ -404,9 +404,20 @@ def described(name: str) -> bool:
     return bool(find_type(name) or find_type(f"{name}_text"))
 
 
+def untried(name: str) -> str:
+    """Why a type is not traced at other dimensions; empty where its config allows that."""
+    try:
+        configs(name)
+    except NoFormula as error:
+        return str(error)
+    except Exception:
+        return "its config refuses the dimensions that are tried"
+    return ""
+
+
 def write(folder: Path) -> None:
     """The file that ships, from all traces of a folder. All must be of one release."""
-    packed, sources = {}, set()
+    packed, without, sources = {}, {}, set()
     for path in sorted(folder.glob("*.xz")):
         if described(path.stem):
             continue
@@ -416,12 +427,16 @@ def write(folder: Path) -> None:
             text = json.dumps(template(traced), separators=(",", ":"))
         except (NoFormula, NotCovered) as error:
             print(f"{path.stem}: {type(error).__name__}: {error}")
+            without[path.stem] = "numbers of its trace follow no formula of its config"
             continue
         packed[path.stem] = b85encode(zlib.compress(text.encode(), 9)).decode()
         print(f"{path.stem}: {len(packed[path.stem])} bytes", flush=True)
+    for name in types():
+        if not (described(name) or (folder / f"{name}.xz").is_file()) and (why := untried(name)):
+            without[name] = why
     if len(sources) != 1:
         sys.exit(f"traces of more than one release: {sorted(sources)}")
-    body = json.dumps({"source": sources.pop(), "types": packed}, indent=0)
+    body = json.dumps({"source": sources.pop(), "types": packed, "without": without}, indent=0)
     (ROOT / "src" / "vramwise" / FILE).write_text(body + "\n")
 
 

@@ -47,6 +47,12 @@ def template_types() -> Sequence[str]:
     return sorted(_all()["types"])
 
 
+def without_template() -> Mapping[str, str]:
+    """Why types that can be traced have no template."""
+    found: Mapping[str, str] = _all()["without"]
+    return found
+
+
 @cache
 def template_of(model_type: str) -> Template | None:
     """The template of a type, if it has one."""

@@ -112,6 +112,12 @@ def layer_fields(base: Mapping[str, Any], count: int) -> list[tuple[str, str]]:
     return found + [(key, "until") for key in _UNTIL if isinstance(base.get(key), int)]
 
 
+def _a_number_a_layer(value: Any, base: Mapping[str, Any]) -> bool:
+    """Whether a field lists whole numbers for its layers, which a template keeps as they are."""
+    count = base[layers_field(base)]
+    return isinstance(value, list) and len(value) == count and all(type(one) is int for one in value)
+
+
 def _a_word_a_layer(value: Any, count: int) -> bool:
     return isinstance(value, list) and len(value) == count and all(isinstance(one, str) for one in value)
 
@@ -265,6 +271,7 @@ def template(traced: Mapping[str, Any]) -> dict[str, Any]:
         "dimensions": {key: _default(base, key, fields[:3], traced["defaults"][key]) for key in keys},
         "derived": _derived(formulas, base, sets[:3], keys),
         "layers_field": layers_field(base),
+        "lists": {key: sorted(set(value)) for key, value in base.items() if _a_number_a_layer(value, base)},
         "equal": {key: other for key, other in _EQUAL.items() if key in base},
         "kinds": kind_rule(base, sets, [one["kinds"] for one in documents]),
         **numbered(joined(formulas, shared[:3])),

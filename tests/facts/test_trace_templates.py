@@ -101,6 +101,14 @@ def test_layers_are_of_the_kinds_that_the_config_lists():
             document_of({**config, "layer_types": wrong})
 
 
+def test_numbers_that_a_config_lists_for_its_layers_are_compared():
+    config = a_config_of(template_of("laguna"), "laguna")
+    heads = [48] * config["num_hidden_layers"]
+    assert document_of({**config, "num_attention_heads_per_layer": heads})
+    with pytest.raises(NotCovered, match="num_attention_heads_per_layer"):
+        document_of({**config, "num_attention_heads_per_layer": [64, *heads[1:]]})
+
+
 def test_the_shipped_file_is_small_and_filled_quickly():
     path = Path(vramwise.__file__).parent / "facts" / "trace_templates.json"
     assert path.stat().st_size < 1_200_000

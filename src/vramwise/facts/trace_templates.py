@@ -122,6 +122,9 @@ def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
             continue
         if key not in template["derived"] and value not in (defaults[key], config.get(template["equal"].get(key, ""))):
             raise NotCovered(f"its {key} is {value!r:.40}, the shipped trace has {defaults[key]!r:.40}")
+    for key, known in template["lists"].items():
+        if key in config and (not isinstance(config[key], list) or not all(one in known for one in config[key])):
+            raise NotCovered(f"its {key} are not those of the shipped trace ({known[0]})")
     found: dict[str, int] = {}
     for key in dimensions:
         value = config.get(key)

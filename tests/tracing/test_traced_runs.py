@@ -82,6 +82,17 @@ def test_products_with_a_transposed_weight_are_linear_layers(way):
     assert found[1] == pytest.approx(reserved, rel=0.02)
 
 
+@pytest.mark.nightly
+def test_gemma_4_takes_what_its_code_takes():
+    """Values and the router's input are normed without a weight, and experts' results are weighted in fp32."""
+    case = case_of("gemma4", "full")
+    case = replace(case, run=case.run.changed(expert_masks="none", rotary_by_product=False))
+    allocated, reserved = peaks(case)
+    found = peaks(replace(case, model=traced("gemma4")))
+    assert allocated == pytest.approx(found[0], rel=0.01)
+    assert reserved == pytest.approx(found[1], rel=0.03)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["full", "full, checkpointed", "lora", "lora, checkpointed"])
 def test_a_mixture_of_experts_takes_what_its_family_says(way):

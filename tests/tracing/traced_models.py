@@ -24,6 +24,17 @@ CONFIGS = {
     "qwen3": {"model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True, **SIZES},
     "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2, **SIZES},
     "falcon": {"model_type": "falcon", "alibi": False, **SIZES},
+    "gemma4": {
+        "model_type": "gemma4_text",
+        "head_dim": 64,
+        "global_head_dim": 128,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 8,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 256,
+        **SIZES,
+    },
     "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", **SIZES},
 }
 

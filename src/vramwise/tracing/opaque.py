@@ -93,8 +93,9 @@ def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
 
 def _transposed_weight(recorder: Recorder, args: Any) -> torch.nn.Parameter | None:
     """The weight of a linear layer without bias that is written as a product: `x @ weight.T`."""
-    other = args[1] if len(args) == 2 else None
-    weight = None if other is None or not other._is_view() else other._base
+    if len(args) != 2 or not args[1]._is_view():
+        return None
+    other, weight = args[1], args[1]._base
     if not isinstance(weight, torch.nn.Parameter) or other.shape != weight.shape[::-1] or weight.dim() != 2:
         return None
     name = recorder.name(weight)

@@ -342,11 +342,11 @@ def kind_rule(
 ) -> dict[str, Any]:
     """How a config says which kind each layer is of: the fields, the kind of each word, and words that can be left out.
 
-    Where no field tells kinds apart, the last layer may be another.
+    Where no field tells kinds apart, the last layer may be another. Words that were not traced are not covered.
     """
     count = base[layers_field(base)]
     plain_by = layer_fields(base, count)
-    for by in ([], plain_by, [*plain_by, ("", "last")]):
+    for by in (plain_by, [*plain_by, ("", "last")]):
         seen = [layer_words(config, by, {}, len(one)) for config, one in zip(sets, kinds, strict=True)]
         pairs = {pair for words, one in zip(seen, kinds, strict=True) for pair in zip(words, one, strict=True)}
         if len(pairs) == len({word for word, _ in pairs}):

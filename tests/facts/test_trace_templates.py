@@ -101,6 +101,14 @@ def test_layers_are_of_the_kinds_that_the_config_lists():
             document_of({**config, "layer_types": wrong})
 
 
+def test_words_that_were_not_traced_are_not_covered():
+    config = a_config_of(template_of("mellum"), "mellum")
+    assert set(document_of(config)["kinds"]) == {0}
+    others = ["sliding_attention", "full_attention"] * (config["num_hidden_layers"] // 2)
+    with pytest.raises(NotCovered, match="layer_types"):
+        document_of({**config, "layer_types": others})
+
+
 def test_numbers_that_a_config_lists_for_its_layers_are_compared():
     config = a_config_of(template_of("laguna"), "laguna")
     heads = [48] * config["num_hidden_layers"]

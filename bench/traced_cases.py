@@ -37,6 +37,9 @@ _WAYS: dict[str, dict[str, Any]] = {
     "full_gc": _CHECKPOINTED,
     "lora": _LORA,
     "lora_gc": {**_LORA, **_CHECKPOINTED},
+    "eager": {"attn_implementation": "eager"},
+    "lora_eager": {**_LORA, "attn_implementation": "eager"},
+    "qdora": {**_LORA, "load_in_4bit": True, "peft_use_dora": True},
 }
 _EXPERTS = {"num_experts_per_tok": 4, "moe_intermediate_size": 512}
 
@@ -52,21 +55,64 @@ UNKNOWN: dict[str, dict[str, Any]] = {
     "flex_olmo": {"num_experts": 8, "num_experts_per_tok": 2},
     "minimax_m2": {"num_local_experts": 16, "num_experts_per_tok": 4, "intermediate_size": 512, "head_dim": 64},
 }  # fmt: skip
+# the third set: with transformers 5.23
+_LATENT = {"num_key_value_heads": 16, "q_lora_rank": 384, "kv_lora_rank": 256, "qk_rope_head_dim": 32,
+           "qk_nope_head_dim": 64, "v_head_dim": 64}  # fmt: skip
+_SWA = ["sliding_attention", "sliding_attention", "full_attention"] * 2
+_SPARSE = {"mlp_layer_types": ["dense"] + ["sparse"] * 5}
+NEWER: dict[str, dict[str, Any]] = {
+    "jais2": {"head_dim": 64},
+    "minicpm3": _LATENT,
+    "lfm3": {"head_dim": 64, "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "sliding_attention"],
+             "sliding_window": 512},
+    "granite_swa": {"layer_types": _SWA, "layer_rope_theta": [10000.0] * 6, "sliding_window": 512},
+    "diffllama": {"head_dim": 64},
+    "gptj": {"n_embd": 1024, "n_layer": 6, "n_head": 16, "n_positions": 4096, "rotary_dim": 64},
+    "hy_v3": {**_EXPERTS, **_SPARSE, "num_experts": 16, "num_shared_experts": 1, "head_dim": 64},
+    "exaone_moe": {**_EXPERTS, **_SPARSE, "num_experts": 16, "num_shared_experts": 1, "head_dim": 64,
+                   "layer_types": _SWA, "sliding_window": 512, "first_k_dense_replace": 1},
+    "mellum": {**_EXPERTS, "num_local_experts": 16, "head_dim": 64, "layer_types": _SWA, "sliding_window": 512,
+               "mlp_layer_types": ["sparse"] * 6},
+    "youtu": UNKNOWN["youtu"],
+}  # fmt: skip
 # families written by hand that no recorded run had
 UNSEEN = ("afmoe", "gemma4", "gemma3n", "deepseek_v3", "granite_hybrid", "lfm2", "kimi_linear")
 UNSEEN_STATE_SPACES = ("nemotron_h", "falcon_h1")  # PEFT refuses to adapt all of their layers
 
 
-def all_cases() -> list[dict[str, Any]]:
-    """Every case in the form that `measure.py` reads, the most telling first."""
-    found = []
-    for ways, models in (
+_PLANS: dict[str, tuple[tuple[tuple[str, ...], dict[str, dict[str, Any]]], ...]] = {
+    "second": (
         (("full", "lora_gc"), UNKNOWN),
         (("full_gc",), UNKNOWN),
         (("full", "lora_gc"), {name: MODELS[name] for name in UNSEEN}),
         (("full", "full_gc"), {name: MODELS[name] for name in UNSEEN_STATE_SPACES}),
         (("lora",), UNKNOWN),
-    ):
+    ),
+    "third": (
+        (("full", "lora_gc"), NEWER),
+        (("full", "lora_gc"), {name: MODELS[name] for name in UNSEEN}),
+        (("qdora",), {"helium": UNKNOWN["helium"], "jais2": NEWER["jais2"], "vaultgemma": UNKNOWN["vaultgemma"]}),
+        (("full", "full_gc"), {name: MODELS[name] for name in UNSEEN_STATE_SPACES}),
+        (("full_gc", "lora"), NEWER),
+    ),
+    # what was left of the third set, and two types without sdpa
+    "fourth": (
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4", "gemma3n")}),
+        (("qdora",), {"helium": UNKNOWN["helium"], "jais2": NEWER["jais2"], "minicpm3": NEWER["minicpm3"]}),
+        (("lora_gc",), {"kimi_linear": MODELS["kimi_linear"]}),
+        (("eager", "lora_eager"), {name: NEWER[name] for name in ("granite_swa", "gptj")}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("deepseek_v3", "granite_hybrid", "lfm2")}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4_moe",)}),
+        (("full",), {name: MODELS[name] for name in (*UNSEEN_STATE_SPACES, "kimi_linear")}),
+        (("full_gc", "lora"), {name: one for name, one in NEWER.items() if name not in ("granite_swa", "gptj")}),
+    ),
+}
+
+
+def all_cases(plan: str) -> list[dict[str, Any]]:
+    """Every case of a set in the form that `measure.py` reads, the most telling first."""
+    found = []
+    for ways, models in _PLANS[plan]:
         for name, model in models.items():
             fields = {**_SIZES, "model_type": name, **model}
             if fields["model_type"] == "nemotron_h":
@@ -91,7 +137,7 @@ def predicted(case: dict[str, Any]) -> dict[str, Any]:
         row["traced"] = peaks(replace(plain, model=model), timeline)
     except Exception as error:
         row["why"] = f"{type(error).__name__}: {error}"[:300]
-    if case["name"].startswith((*UNSEEN, *UNSEEN_STATE_SPACES)):
+    if case["name"].startswith((*UNSEEN, *UNSEEN_STATE_SPACES, "gptj")):
         hand = _as_run(case, hand=True)
         row["by_hand"] = peaks(hand, predict(hand))
     return row
@@ -119,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--set", choices=_PLANS, default="third")
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     if arguments.compare:
@@ -129,7 +176,7 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    cases = [case for case in all_cases() if arguments.only in case["name"]]
+    cases = [case for case in all_cases(arguments.set) if arguments.only in case["name"]]
     (arguments.out / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     with (arguments.out / "predicted.jsonl").open("w") as file:
         for case in cases:

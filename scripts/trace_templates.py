@@ -1,24 +1,31 @@
 """Make the traces that ship with vramwise: a template a model type, good for any dimensions.
 
-    python scripts/trace_templates.py OUT.jsonl [TYPE …]   # traces each type at four sets of dimensions, a row a type
-    python scripts/trace_templates.py OUT.jsonl --write    # writes src/vramwise/facts/trace_templates.json
+    python scripts/trace_templates.py FOLDER [TYPE …] [--workers N] [--seconds S]   # traces types, a file a type
+    python scripts/trace_templates.py FOLDER --write       # writes src/vramwise/facts/trace_templates.json from them
 
-Needs torch and transformers. A type whose numbers follow no formula, or whose layers follow no known rule, gets a row
-that says so. Every template is checked: at a fourth set of dimensions it must give what tracing gives.
+Tracing needs torch and transformers. A type is traced at four sets of dimensions, in a process of its own. From the
+first three, formulas are found. A type whose numbers follow no formula, or whose layers follow no known rule, gets no
+template and the reason is printed. At the fourth set, a template must give what tracing gives.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
+import lzma
 import os
 import resource
+import signal
 import sys
+import time
 import zlib
 from base64 import b85encode
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 from math import prod
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,48 +33,113 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 from model_types import types  # noqa: E402
-from vramwise.facts.trace_templates import FILE, filled, with_width  # noqa: E402
+from vramwise.facts.trace_templates import FILE, HEADS, SHARED, WIDTH, NotCovered, filled, layer_words, with_width  # noqa: E402
 from vramwise.families import find_type  # noqa: E402
 
 MODES = ("bf16, autocast", "bf16, fp32 norms, fp32 tables, autocast", "bf16, fp32 norms, autocast")
 _SECONDS, _MEMORY = 300, 12 * 1024**3
 # Four sets of dimensions. Widths are multiples of 8, heads divide among groups, and no two are alike in a set.
-_HEADS = ((6, 2, 40), (8, 4, 24), (10, 5, 56), (12, 3, 32))
+_HEADS = ((16, 4, 40), (12, 6, 24), (20, 10, 56), (24, 8, 32))
 _VALUES: dict[str, tuple[int, int, int, int]] = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), (3, 4, 5, 6)),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"), (656, 424, 904, 1048)),
+    **dict.fromkeys(("decoder_ffn_dim", "dense_intermediate_size"), (720, 472, 968, 1112)),
+    "prefix_dense_intermediate_size": (728, 488, 984, 1128),
     "vocab_size": (1048, 1192, 1304, 1432),
     **dict.fromkeys(("max_position_embeddings", "n_positions"), (4096, 5120, 6144, 7168)),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), (10, 14, 22, 18)),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), (48, 16, 40, 64)),
     **dict.fromkeys(("num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token"), (3, 5, 7, 2)),
     "moe_intermediate_size": (184, 248, 328, 136),
     **dict.fromkeys(("shared_expert_intermediate_size", "shared_intermediate_size"), (296, 344, 376, 152)),
-    **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), (1, 2, 3, 4)),
+    **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), (2, 1, 3, 4)),
     "q_lora_rank": (104, 152, 136, 88),
     "kv_lora_rank": (88, 72, 120, 168),
     "qk_rope_head_dim": (16, 32, 48, 64),
     "qk_nope_head_dim": (56, 40, 80, 104),
     "v_head_dim": (72, 64, 112, 96),
-    "sliding_window": (1000, 1100, 1200, 1300),
-    **dict.fromkeys(("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"), (1, 2, 2, 3)),
+    "rotary_dim": (24, 16, 40, 8),
+    "router_hidden_size": (136, 184, 88, 232),
+    **dict.fromkeys(("sliding_window", "sliding_window_size"), (1000, 1100, 1200, 1300)),
+    **dict.fromkeys(("mamba_d_state", "state_size"), (64, 48, 80, 112)),
 }
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-_DENSE = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-_TYPES = ("layer_types",)
-_EQUAL = {"word_embed_proj_dim": "hidden_size"}  # where they differ, the code does something else
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "decoder_layers", "num_decoder_layers")
+_WIDE = ("hidden_size", "n_embd", "d_model")
+_MAMBA = (4, 2, 8, 4)  # heads of a scan that is twice as wide, for each head of attention
+_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+_UNTIL = ("moe_layer_end_index",)
+_LISTED = ("mlp_only_layers", "attn_layer_indices", "attn_layer_idxs", "full_attn_idxs", "hybrid_layer_ids")
+# where they differ, the code does something else
+_EQUAL = {
+    "word_embed_proj_dim": "hidden_size",
+    "encoder_layers": "decoder_layers",
+    "encoder_attention_heads": "decoder_attention_heads",
+    "encoder_ffn_dim": "decoder_ffn_dim",
+    "decoder_vocab_size": "vocab_size",
+    "n_ctx": "n_positions",
+}
+
+
+_MUST_BE_GIVEN = ("n_routed_experts", "n_shared_experts", "num_experts_per_tok")
 
 
 def dimensions(base: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """The fields of one set that a config has."""
+    """The fields of one set that a config has, without those that list layers."""
     heads, groups, width = _HEADS[place]
-    found = {key: values[place] for key, values in _VALUES.items() if isinstance(base.get(key), int) and base[key]}
-    wide = {"num_attention_heads": heads, "n_head": heads, "hidden_size": heads * width, "n_embd": heads * width}
+    found = {key: values[place] for key, values in _VALUES.items() if key in base and _open(key, base[key])}
+    wide = {**dict.fromkeys(HEADS, heads), **dict.fromkeys(_WIDE, heads * width)}
+    if "mamba_n_heads" in base and "mamba_d_head" in base:
+        wide |= {"mamba_n_heads": heads * _MAMBA[place], "mamba_d_head": width * 2 // _MAMBA[place]}
+    if "num_heads" in base and "expand" in base:
+        return {**found, "hidden_size": heads * width, "num_heads": 2 * heads, "head_dim": width}
     found |= {key: value for key, value in wide.items() if isinstance(base.get(key), int)}
-    if isinstance(base.get("num_key_value_heads", ""), int | None):
+    if isinstance(base.get("num_key_value_heads", ""), int | None) and not base.get("multi_query"):
         alike = base["num_key_value_heads"] == base.get("num_attention_heads")
         found["num_key_value_heads"] = heads if alike and "kv_lora_rank" in base else groups
     if isinstance(base.get("head_dim", ""), int | None) and "qk_rope_head_dim" not in base:
         found["head_dim"] = width + 8  # never what the width divided by the heads is
+    return found
+
+
+def _open(key: str, value: Any) -> bool:
+    """Whether a template may leave a field open: a number, or experts whose number every config must say."""
+    return (isinstance(value, int) and value > 0) or (value is None and key in _MUST_BE_GIVEN)
+
+
+def layer_fields(base: Mapping[str, Any], count: int) -> list[tuple[str, str]]:
+    """The fields of a config that say of which kind each layer is, and how: see `layer_words`."""
+    found = [(key, "each") for key, value in base.items() if _a_word_a_layer(value, count)]
+    found += [(key, "in") for key in _LISTED if isinstance(base.get(key), list)]
+    found += [(key, "first") for key in _FIRST if isinstance(base.get(key), int)]
+    return found + [(key, "until") for key in _UNTIL if isinstance(base.get(key), int)]
+
+
+def _a_number_a_layer(value: Any, base: Mapping[str, Any]) -> bool:
+    """Whether a field lists whole numbers for its layers, which a template keeps as they are."""
+    count = base[layers_field(base)]
+    return isinstance(value, list) and len(value) == count and all(type(one) is int for one in value)
+
+
+def _a_word_a_layer(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(isinstance(one, str) for one in value)
+
+
+def layers_of_set(base: Mapping[str, Any], name: str, place: int) -> dict[str, Any]:
+    """The fields of one set that say how many layers there are and which: one of each kind, and more of the last."""
+    count = base[name]
+    by = layer_fields(base, count)
+    words = layer_words(base, by, {}, count)
+    sources = sorted({word: layer for layer, word in reversed(list(enumerate(words)))}.values())
+    sources += [sources[-1]] * (max(3 - len(sources), 1) + place)
+    found: dict[str, Any] = {name: len(sources)}
+    for key, value in base.items():
+        if isinstance(value, list) and len(value) == count:
+            found[key] = [value[layer] for layer in sources]
+    for key, way in by:
+        if way == "in":
+            found[key] = [place for place, layer in enumerate(sources) if layer in base[key]]
+        elif way == "first":
+            found[key] = sum(layer < base[key] for layer in sources)
+        elif way == "until":
+            found[key] = len(sources) - 1
     return found
 
 
@@ -77,13 +149,22 @@ def configs(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
     made = CONFIG_MAPPING[name]
     base = plain({**made().to_dict(), "model_type": name})
+    depth = layers_field(base)
     found = []
     for place in range(4):
-        fields = dimensions(base, place)
+        fields = {**dimensions(base, place), **layers_of_set(base, depth, place)}
         fields |= {key: fields[other] for key, other in _EQUAL.items() if key in base and other in fields}
         config = plain(made(**{**fields, "tie_word_embeddings": False, "pad_token_id": 0}).to_dict())
         found.append({**config, **fields, "model_type": name, "tie_word_embeddings": False})
     return base, found
+
+
+def layers_field(base: Mapping[str, Any]) -> str:
+    """The field that has the number of layers."""
+    found = next((key for key in _LAYERS if isinstance(base.get(key), int)), None)
+    if found is None:
+        raise NoFormula("its language model is a part of another config")
+    return found
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +203,12 @@ class Formulas:
         return ["=", *found]
 
     def _found(self, values: tuple[int, ...]) -> Iterator[list[Any]]:
+        simple = []
         for words, seen in self.products:
             ratios = {Fraction(value, one) for value, one in zip(values, seen, strict=True)}
             if len(ratios) == 1 and (ratio := ratios.pop()).denominator <= 16 and ratio.numerator <= 64:
-                yield [[ratio.numerator, ratio.denominator, *words]]
+                simple.append((len(words), ratio.numerator * ratio.denominator, [[*ratio.as_integer_ratio(), *words]]))
+        yield from [formula for *_, formula in sorted(simple)]  # fields may be in proportion: the simplest factor
         short = [item for item in self.products if len(item[0]) < 3]
         for words, seen in short:  # with a constant
             slope = Fraction(values[1] - values[0], seen[1] - seen[0]) if seen[1] != seen[0] else Fraction(0)
@@ -136,7 +219,7 @@ class Formulas:
             for first in (1, 2, 3, 4):
                 rest = [value - first * one for value, one in zip(values, seen, strict=True)]
                 ratios = {Fraction(value, one) for value, one in zip(rest, more, strict=True)}
-                if len(ratios) == 1 and (ratio := ratios.pop()).denominator <= 2 and 0 < ratio.numerator <= 8:
+                if len(ratios) == 1 and (ratio := ratios.pop()).denominator <= 2 and -2 < ratio.numerator <= 8:
                     yield [[first, 1, *words], [ratio.numerator, ratio.denominator, *others]]
 
 
@@ -154,24 +237,44 @@ def joined(formulas: Formulas, values: Sequence[Any]) -> Any:
     raise NoFormula(f"{str(values)[:120]}")
 
 
-def template(name: str) -> dict[str, Any]:
-    """The template of a type."""
+def traces(name: str) -> dict[str, Any]:
+    """What a template is made of: the default config of a type, configs of four sets of dimensions and their traces."""
     from vramwise.tracing.document import document
 
     base, sets = configs(name)
-    fields = [dimensions(base, place) for place in range(4)]
-    documents = [plain(document(config, MODES)) for config in sets]
-    formulas = Formulas([with_width(one) for one in fields[:3]])
+    keys = dimension_fields(base)
+    defaults = {key: _defaults(name, key, [{key: one[key] for key in keys} for one in sets[:3]]) for key in keys}
+    return {
+        "base": base,
+        "sets": sets,
+        "defaults": defaults,
+        "documents": [plain(document(config, MODES)) for config in sets],
+    }
+
+
+def dimension_fields(base: Mapping[str, Any]) -> list[str]:
+    """The fields whose values a template leaves open."""
+    depth = layers_field(base)
+    counted = [key for key, way in layer_fields(base, base[depth]) if way == "first"]
+    return [*dimensions(base, 0), depth, *counted]
+
+
+def template(traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The template of a type."""
+    base, sets, documents = traced["base"], traced["sets"], traced["documents"]
+    keys = dimension_fields(base)
+    fields = [with_width({key: one[key] for key in keys}) for one in sets]
+    formulas = Formulas(fields[:3])
     shared = [{key: value for key, value in one.items() if key not in ("kinds", "parameters")} for one in documents]
-    kinds, types_field = kind_rule(sets[:3], documents[:3])
     made = {
         "fields": {key: value for key, value in base.items() if not isinstance(value, dict | list)},
-        "dimensions": {key: _default(name, key, base, fields[:3]) for key in fields[0]},
-        "layers_field": next(key for key in _LAYERS if key in fields[0]),
-        "layer_types": types_field,
+        "dimensions": {key: _default(base, key, fields[:3], traced["defaults"][key]) for key in keys},
+        "derived": _derived(formulas, base, sets[:3], keys),
+        "layers_field": layers_field(base),
+        "lists": {key: sorted(set(value)) for key, value in base.items() if _a_number_a_layer(value, base)},
         "equal": {key: other for key, other in _EQUAL.items() if key in base},
-        "kinds": kinds,
-        "document": joined(formulas, shared[:3]),
+        "kinds": kind_rule(base, sets, [one["kinds"] for one in documents]),
+        **numbered(joined(formulas, shared[:3])),
         **parameters(formulas, documents[:3]),
     }
     if plain(filled(made, sets[3])) != documents[3]:
@@ -179,43 +282,77 @@ def template(name: str) -> dict[str, Any]:
     return made
 
 
-def _default(name: str, key: str, base: Mapping[str, Any], sets: Sequence[Mapping[str, int]]) -> Any:
+def numbered(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with numbers in place of steps, and the steps that they stand for."""
+    numbers: dict[str, int] = {}
+    for ways in document["modes"].values():
+        for way in ways.values():
+            for program in (way["before"], way["after"], *way["layers"]):
+                words = [json.dumps(step) for step in program["steps"]]
+                program["steps"] = [numbers.setdefault(word, len(numbers)) for word in words]
+    return {"document": document, "steps": [json.loads(word) for word in numbers]}
+
+
+def _derived(
+    formulas: Formulas, base: Mapping[str, Any], sets: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> dict[str, Any]:
+    """Fields that a config works out from others."""
+    found = {}
+    for key in base:
+        values = tuple([one.get(key) for one in sets])
+        if (
+            key not in (*keys, *_EQUAL, *_UNTIL)
+            and all(type(value) is int for value in values)
+            and len(set(values)) > 1
+        ):
+            found[key] = formulas(values)
+    return found
+
+
+def _default(base: Mapping[str, Any], key: str, sets: Sequence[Mapping[str, int]], found: Sequence[Any]) -> Any:
     """What a field is where a config does not say it: a number, or a formula of the others."""
+    if not all(isinstance(one, int) for one in found):
+        return base[key]
+    without = [
+        with_width({word: value for word, value in fields.items() if word not in (key, WIDTH, SHARED)})
+        for fields in sets
+    ]
+    try:
+        return Formulas(without)(tuple(found))
+    except NoFormula:
+        return None  # every config must say it
+
+
+def _defaults(name: str, key: str, sets: Sequence[Mapping[str, int]]) -> list[Any]:
+    """What a type's config makes of a field where it is left out, at each set."""
     from transformers import CONFIG_MAPPING
 
     found = []
     for fields in sets:
-        given = {word: value for word, value in fields.items() if word != key}
         try:
-            found.append(getattr(CONFIG_MAPPING[name](**given), key, None))
+            config = CONFIG_MAPPING[name](**{word: value for word, value in fields.items() if word != key})
+            found.append(getattr(config, key, None))
         except Exception:  # the config refuses dimensions that do not divide: the field must be given with them
             found.append(None)
-    if not all(isinstance(one, int) for one in found):
-        return base[key]
-    others = [with_width({word: value for word, value in fields.items() if word != key}) for fields in sets]
-    return Formulas(others)(tuple(found))
+    return found
 
 
-def kind_rule(sets: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> tuple[Any, str]:
-    """How a config says which kind each layer is of."""
-    kinds = [one["kinds"] for one in documents]
-    if all(set(one) == {0} for one in kinds):
-        return "one", ""
-    for field in _DENSE:
-        if field in sets[0] and all(
-            one == [0] * config[field] + [1] * (len(one) - config[field])
-            for one, config in zip(kinds, sets, strict=True)
-        ):
-            return field, ""
-    for field in _TYPES:
-        rules = [
-            {(str(word), kind) for word, kind in zip(config[field], one, strict=True)}
-            for config, one in zip(sets, kinds, strict=True)
-            if isinstance(config.get(field), list) and len(config[field]) == len(one)
-        ]
-        every = set().union(*rules)
-        if len(rules) == 3 and len(every) == len({word for word, _ in every}):
-            return dict(sorted(every)), field
+def kind_rule(
+    base: Mapping[str, Any], sets: Sequence[Mapping[str, Any]], kinds: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """How a config says which kind each layer is of: the fields, the kind of each word, and words that can be left out.
+
+    Where no field tells kinds apart, the last layer may be another. Words that were not traced are not covered.
+    """
+    count = base[layers_field(base)]
+    plain_by = layer_fields(base, count)
+    for by in (plain_by, [*plain_by, ("", "last")]):
+        seen = [layer_words(config, by, {}, len(one)) for config, one in zip(sets, kinds, strict=True)]
+        pairs = {pair for words, one in zip(seen, kinds, strict=True) for pair in zip(words, one, strict=True)}
+        if len(pairs) == len({word for word, _ in pairs}):
+            single = {key: set(layer_words(base, [(key, way)], {}, count)) for key, way in by if key}
+            default = {key: next(iter(words)) for key, words in single.items() if len(words) == 1}
+            return {"by": by, "kinds": dict(sorted(pairs)), "default": default}
     raise NoFormula("its kinds of layers follow no known rule")
 
 
@@ -235,61 +372,125 @@ def parameters(formulas: Formulas, documents: Sequence[Mapping[str, Any]]) -> di
     return joint
 
 
-def forked(name: str) -> dict[str, Any]:
-    """The row of a type, made in a process of its own."""
-    out, into = os.pipe()
+def forked(name: str, into: Path, ends: float | None) -> str:
+    """Trace a type in a process of its own, which is stopped at the time `ends`; returns what came of it."""
+    out, answer = os.pipe()
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        os.close(out)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if ends is not None:
+            signal.alarm(max(int(ends - time.time()), 1))
         try:
-            row: dict[str, Any] = {"template": template(name)}
+            body = lzma.compress(json.dumps(traces(name)).encode())
+            into.with_suffix(".part").write_bytes(body)
+            into.with_suffix(".part").rename(into)
+            word = f"traced in {time.process_time():.1f} s"
         except Exception as error:
-            row = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-        with os.fdopen(into, "w") as file:
-            json.dump(row, file)
+            word = f"{type(error).__name__}: {str(error)[:200]}"
+        os.write(answer, word.encode())
         os._exit(0)
-    os.close(into)
+    os.close(answer)
     with os.fdopen(out) as file:
         text = file.read()
     os.waitpid(child, 0)
-    return json.loads(text) if text else {"error": "it took too long or too much memory"}
+    return text or "it took too long or too much memory"
 
 
-def write(rows: Mapping[str, Mapping[str, Any]], version: str) -> None:
-    """The file that ships."""
-    packed = {}
-    for name, row in sorted(rows.items()):
-        if "template" in row:
-            text = json.dumps(row["template"], separators=(",", ":"))
-            packed[name] = b85encode(zlib.compress(text.encode(), 9)).decode()
-    body = json.dumps({"source": f"transformers {version}", "types": packed}, indent=0)
+def traced_type(asked: tuple[str, Path, float | None]) -> str:
+    """A line on a type, traced where there is time left."""
+    name, into, ends = asked
+    if ends is not None and time.time() > ends - 5:
+        return f"{name}: not begun"
+    return f"{name}: {forked(name, into, ends)}"
+
+
+def described(name: str) -> bool:
+    """Whether a family describes a type."""
+    return bool(find_type(name) or find_type(f"{name}_text"))
+
+
+def untried(name: str) -> str:
+    """Why a type is not traced at other dimensions; empty where its config allows that."""
+    try:
+        configs(name)
+    except NoFormula as error:
+        return str(error)
+    except Exception:
+        return "its config refuses the dimensions that are tried"
+    return ""
+
+
+def write(folder: Path) -> None:
+    """The file that ships, from all traces of a folder. All must be of one release."""
+    packed, without, sources = {}, {}, set()
+    for path in sorted(folder.glob("*.xz")):
+        if described(path.stem):
+            continue
+        traced = json.loads(lzma.decompress(path.read_bytes()))
+        sources.add(traced["documents"][0]["source"])
+        try:
+            text = json.dumps(template(traced), separators=(",", ":"))
+        except (NoFormula, NotCovered) as error:
+            print(f"{path.stem}: {type(error).__name__}: {error}")
+            without[path.stem] = "numbers of its trace follow no formula of its config"
+            continue
+        packed[path.stem] = b85encode(zlib.compress(text.encode(), 9)).decode()
+        print(f"{path.stem}: {len(packed[path.stem])} bytes", flush=True)
+    for name in types():
+        if not (described(name) or (folder / f"{name}.xz").is_file()) and (why := untried(name)):
+            without[name] = why
+    if len(sources) != 1:
+        sys.exit(f"traces of more than one release: {sorted(sources)}")
+    body = json.dumps({"source": sources.pop(), "types": packed, "without": without}, indent=0)
     (ROOT / "src" / "vramwise" / FILE).write_text(body + "\n")
+
+
+def warm_up_once() -> None:
+    """Load what all processes need. A CUDA build's backward starts threads, which forked processes cannot have."""
+    import torch
+
+    from vramwise.tracing.passes import build, warm_up
+
+    if torch.version.cuda is None:
+        warm_up()
+    else:
+        from transformers import LlamaConfig
+
+        with torch.device("meta"):
+            build(LlamaConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=1), torch.bfloat16)
+
+
+def trace(folder: Path, asked: Sequence[str], workers: int, seconds: float | None) -> None:
+    """Trace types, all that have no family and no trace yet where none is named."""
+    import transformers
+
+    ends = None if seconds is None else time.time() + seconds
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.ERROR)  # torch's own log of what fails
+    warm_up_once()
+    folder.mkdir(parents=True, exist_ok=True)
+    unknown = [name for name in types() if not described(name)]
+    places = [(name, folder / f"{name}.xz", ends) for name in asked or unknown]
+    with get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
+        for line in pool.imap_unordered(traced_type, [one for one in places if asked or not one[1].is_file()]):
+            print(line, flush=True)
 
 
 def main() -> None:
     """Trace what is asked for, or write the file."""
-    import transformers
-
-    path, *more = sys.argv[1:]
-    rows = {}
-    if Path(path).is_file():
-        rows = {row["type"]: row for row in map(json.loads, Path(path).read_text().splitlines())}
-    if more == ["--write"]:
-        write(rows, transformers.__version__)
-        return
-    transformers.logging.set_verbosity_error()
-    from vramwise.tracing.passes import warm_up
-
-    warm_up()  # once for all processes
-    unknown = [name for name in types() if not (find_type(name) or find_type(f"{name}_text"))]
-    with Path(path).open("a") as file:
-        for name in more or [name for name in unknown if name not in rows]:
-            row = {"type": name, **forked(name)}
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            print(name, row.get("error", "made"), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("types", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="stop after this time")
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.folder)
+    else:
+        trace(arguments.folder, arguments.types, arguments.workers, arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Traces that ship with vramwise: filled in for the dimensions of a config, without torch."""
 
 import json
+import time
+from pathlib import Path
 
 import pytest
 
@@ -34,14 +36,31 @@ def not_installed(monkeypatch):
     tracing.installed.cache_clear()
 
 
+def a_config_of(template, name):
+    """A config of the type's default dimensions, with a layer of each kind and more of the last."""
+    config = {key: value for key, value in template["fields"].items() if value is not None} | {"model_type": name}
+    rule, count = template["kinds"], config[template["layers_field"]]
+    words = sorted(rule["kinds"], key=rule["kinds"].get)
+    rows = [word.split(" ") for word in [*words, *[words[-1]] * count][:count]]
+    for column, (field, way) in enumerate(rule["by"]):
+        found = [row[column] for row in rows]
+        if way == "each":
+            config[field] = found
+        elif way == "in":
+            config[field] = [layer for layer, word in enumerate(found) if word == "listed"]
+        elif way == "first":
+            config[field] = found.count("first")
+        elif way == "until":
+            config[field] = count - 1
+    missing = [key for key, value in template["dimensions"].items() if value is None and key not in config]
+    return {**config, **dict.fromkeys(missing, 8)}
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", template_types())
 def test_every_template_gives_a_whole_trace_of_its_default_config(name):
     template = template_of(name)
-    config = {**{key: value for key, value in template["fields"].items() if value is not None}, "model_type": name}
-    if template["layer_types"]:
-        count = config[template["layers_field"]]
-        config[template["layer_types"]] = [*template["kinds"], *[next(iter(template["kinds"]))] * count][:count]
+    config = a_config_of(template, name)
     model = model_from_trace(filled(template, config), name=name, source=name)
     assert model.num_hidden_layers == config[template["layers_field"]]
     assert parameters(model)
@@ -69,6 +88,41 @@ def test_tied_embeddings_have_no_head_of_their_own(tied):
 def test_a_config_that_differs_otherwise_is_not_covered(field, value):
     with pytest.raises(NotCovered, match=field):
         document_of({**HELIUM, field: value})
+
+
+def test_layers_are_of_the_kinds_that_the_config_lists():
+    config = a_config_of(template_of("cwm"), "cwm")
+    words = ["sliding_attention", "full_attention"] * (config["num_hidden_layers"] // 2)
+    kinds = document_of({**config, "layer_types": words})["kinds"]
+    assert kinds == [kinds[0], kinds[1]] * (config["num_hidden_layers"] // 2)
+    assert kinds[0] != kinds[1]
+    for wrong in (words[1:], ["linear_attention", *words[1:]], "full", None):
+        with pytest.raises(NotCovered, match="layer_types"):
+            document_of({**config, "layer_types": wrong})
+
+
+def test_words_that_were_not_traced_are_not_covered():
+    config = a_config_of(template_of("mellum"), "mellum")
+    assert set(document_of(config)["kinds"]) == {0}
+    others = ["sliding_attention", "full_attention"] * (config["num_hidden_layers"] // 2)
+    with pytest.raises(NotCovered, match="layer_types"):
+        document_of({**config, "layer_types": others})
+
+
+def test_numbers_that_a_config_lists_for_its_layers_are_compared():
+    config = a_config_of(template_of("laguna"), "laguna")
+    heads = [48] * config["num_hidden_layers"]
+    assert document_of({**config, "num_attention_heads_per_layer": heads})
+    with pytest.raises(NotCovered, match="num_attention_heads_per_layer"):
+        document_of({**config, "num_attention_heads_per_layer": [64, *heads[1:]]})
+
+
+def test_the_shipped_file_is_small_and_filled_quickly():
+    path = Path(vramwise.__file__).parent / "facts" / "trace_templates.json"
+    assert path.stat().st_size < 1_200_000
+    started = time.process_time()
+    document_of(HELIUM)
+    assert time.process_time() - started < 0.5
 
 
 def test_an_unknown_type_has_none():
@@ -102,5 +156,7 @@ def test_a_template_gives_what_tracing_gives():
 
     modes = list(template_of("helium")["document"]["modes"])
     traced = json.loads(json.dumps(document({**HELIUM, "max_position_embeddings": 4096}, modes)))
+    for ways in traced["modes"].values():
+        ways.pop("wide")  # not shipped
     given = document_of({**HELIUM, "max_position_embeddings": 4096, "tie_word_embeddings": False})
     assert {**given, "source": "", "torch": ""} == {**traced, "source": "", "torch": ""}

@@ -49,6 +49,12 @@ ATTEMPTS = {
     "forks": "os.fork()",
     "starts a program": 'subprocess.run(["true"])',
     "ends its parent": "os.kill(os.getppid(), 15)",
+    "signals its parent with a value": "ctypes.CDLL(None).sigqueue(os.getppid(), 15, None) == -1 or fail()",
+    "types into a terminal": "import fcntl; fcntl.ioctl(0, 0x5412, b'x')",
+    "sends signals by a file": "import fcntl; fcntl.fcntl(0, 8, os.getppid())",
+    "lifts its limits": "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+    "limits its parent": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
+    "takes memory": "bytearray(4 * 1024**3)",
     "writes by io_uring": "ctypes.CDLL(None).syscall(425, 1, 0) < 0 or fail()",
 }
 _TRYING = """
@@ -61,7 +67,7 @@ def fail():
 
 try:
     {attempt}
-except (OSError, ImportError):
+except (OSError, ImportError, MemoryError):
     pass
 else:
     if "or fail()" not in {attempt!r}:

@@ -69,3 +69,24 @@ def test_trusted_code_is_traced_confined_and_the_trace_is_used(tmp_path, monkeyp
 def test_code_of_other_places_is_refused(tmp_path, named):
     with pytest.raises(LookupError):
         class_of({"auto_map": {"AutoConfig": named}}, "AutoConfig", tmp_path)
+
+
+_FLOOD = """
+import os
+
+while True:
+    for place in range(3, 12):
+        try:
+            os.write(place, b" " * 2**20)
+        except OSError:
+            pass
+"""
+
+
+@needs("torch", "transformers")
+@LINUX
+def test_code_that_answers_without_end_is_stopped(tmp_path):
+    folder = write_model(tmp_path / "model")
+    (folder / "modeling_made_up.py").write_text(_FLOOD)
+    done = CliRunner().invoke(cli, ["trace", str(folder), "--trust-remote-code"])
+    assert "larger than 16 MiB" in str(done.exception)

@@ -27,6 +27,8 @@ WAYS = {
     "lora, checkpointed": {**LORA, **CHECKPOINTED},
     "lora, checkpointed without reentry": {**LORA, **NOT_REENTRANT},
     "4-bit lora": {**LORA, **CHECKPOINTED, "load_in_4bit": True},
+    "4-bit dora": {**LORA, "load_in_4bit": True, "peft_use_dora": True},
+    "4-bit dora, checkpointed": {**LORA, **CHECKPOINTED, "load_in_4bit": True, "peft_use_dora": True},
     "eager": {"attn_implementation": "eager"},
 }
 
@@ -67,6 +69,28 @@ def test_dense_models_take_what_their_families_say(name, way):
     found = peaks(replace(case, model=traced(name, way)))
     assert found[0] == pytest.approx(allocated, rel=0.001)
     assert found[1] == pytest.approx(reserved, rel=0.01)
+
+
+@pytest.mark.parametrize("way", ["full", "lora, checkpointed"])
+def test_products_with_a_transposed_weight_are_linear_layers(way):
+    """Falcon writes its linear layers so, and leaves unequal heads to torch's own products."""
+    case = case_of("falcon", way)
+    case = replace(case, run=case.run.changed(rotary_by_product=False))
+    allocated, reserved = peaks(case)
+    found = peaks(replace(case, model=traced("falcon")))
+    assert found[0] == pytest.approx(allocated, rel=0.005)
+    assert found[1] == pytest.approx(reserved, rel=0.02)
+
+
+@pytest.mark.nightly
+def test_gemma_4_takes_what_its_code_takes():
+    """Values and the router's input are normed without a weight, and experts' results are weighted in fp32."""
+    case = case_of("gemma4", "full")
+    case = replace(case, run=case.run.changed(expert_masks="none", rotary_by_product=False))
+    allocated, reserved = peaks(case)
+    found = peaks(replace(case, model=traced("gemma4")))
+    assert allocated == pytest.approx(found[0], rel=0.01)
+    assert reserved == pytest.approx(found[1], rel=0.03)
 
 
 @pytest.mark.sampled(2)

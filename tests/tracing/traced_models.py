@@ -23,13 +23,25 @@ CONFIGS = {
     "llama": {"model_type": "llama", **SIZES},
     "qwen3": {"model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True, **SIZES},
     "olmoe": {"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2, **SIZES},
+    "falcon": {"model_type": "falcon", "alibi": False, **SIZES},
+    "gemma4": {
+        "model_type": "gemma4_text",
+        "head_dim": 64,
+        "global_head_dim": 128,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 8,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 256,
+        **SIZES,
+    },
     "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", **SIZES},
 }
 
 
 PLAIN = "bf16, autocast"
 # Asked for by the tests that `make test` runs: importing transformers takes longer than all of them.
-_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",))
+_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",), ("falcon",))
 _TRACE = """
 import json, sys
 from vramwise.tracing.document import document

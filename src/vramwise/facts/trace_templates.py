@@ -21,6 +21,8 @@ from vramwise.bundled import bundled_json
 FILE = "facts/trace_templates.json"
 Template = Mapping[str, Any]
 WIDTH = "a head's width"
+SHARED = "heads that share a key head"
+HEADS = ("num_attention_heads", "n_head", "decoder_attention_heads", "attention_heads")
 # fields that decide no shape: names, ids of tokens, factors, rotary settings
 _NO_SAY = re.compile(
     r".*(_token_id|_eps|_epsilon|_theta|_std|_range|_coef|_alpha|_multiplier|_factor|_scaling|_scale|_version|_scalar)"
@@ -43,6 +45,12 @@ def _all() -> Mapping[str, Any]:
 def template_types() -> Sequence[str]:
     """The model types that have a template."""
     return sorted(_all()["types"])
+
+
+def without_template() -> Mapping[str, str]:
+    """Why types that can be traced have no template."""
+    found: Mapping[str, str] = _all()["without"]
+    return found
 
 
 @cache
@@ -70,6 +78,7 @@ def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
     tied = bool(config.get("tie_word_embeddings", template["fields"].get("tie_word_embeddings", False)))
     kinds = _kinds(template, config, fields)
     found = {key: _worked_out(value, fields) for key, value in template["document"].items()}
+    found["modes"] = _with_steps(found["modes"], _worked_out(template["steps"], fields))
     named = [_worked_out(row, fields) for row in template["before"]]
     for layer, kind in enumerate(kinds):
         named += [
@@ -84,14 +93,38 @@ def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "kinds": kinds, "parameters": named, "sizes": sizes}
 
 
+def _with_steps(modes: Mapping[str, Any], steps: Sequence[Any]) -> dict[str, Any]:
+    """The passes with their steps in place of the steps' numbers: passes have most of them in common."""
+
+    def program(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {**one, "steps": [steps[number] for number in one["steps"]]}
+
+    return {
+        mode: {
+            way: {
+                **one,
+                "before": program(one["before"]),
+                "layers": [program(layer) for layer in one["layers"]],
+                "after": program(one["after"]),
+            }
+            for way, one in ways.items()
+        }
+        for mode, ways in modes.items()
+    }
+
+
 def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
     """The dimensions of a config; what it does not say is the type's default or follows from the others."""
     defaults, dimensions = template["fields"], template["dimensions"]
+    by_layer = {field for field, _ in template["kinds"]["by"]}
     for key, value in config.items():
-        if key in dimensions or key not in defaults or _NO_SAY.fullmatch(key) or key == template["layer_types"]:
+        if key in dimensions or key not in defaults or _NO_SAY.fullmatch(key) or key in by_layer:
             continue
-        if value != defaults[key] and value != config.get(template["equal"].get(key, "")):
+        if key not in template["derived"] and value not in (defaults[key], config.get(template["equal"].get(key, ""))):
             raise NotCovered(f"its {key} is {value!r:.40}, the shipped trace has {defaults[key]!r:.40}")
+    for key, known in template["lists"].items():
+        if key in config and (not isinstance(config[key], list) or not all(one in known for one in config[key])):
+            raise NotCovered(f"its {key} are not those of the shipped trace ({known[0]})")
     found: dict[str, int] = {}
     for key in dimensions:
         value = config.get(key)
@@ -106,29 +139,67 @@ def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
     found = with_width(found)
     if "head_dim" in dimensions and "head_dim" not in found:
         found["head_dim"] = _number(["=", [1, 1, WIDTH]], found)
+    for key, formula in template["derived"].items():
+        if config.get(key) not in (None, _number(formula, found)):
+            raise NotCovered(f"its {key} is {config[key]!r:.40}, its other dimensions give {_number(formula, found)}")
     return found
 
 
 def with_width(fields: Mapping[str, int]) -> dict[str, int]:
-    """The fields, and the width of a head that follows from them."""
-    hidden = fields.get("hidden_size") or fields.get("n_embd")
-    heads = fields.get("num_attention_heads") or fields.get("n_head")
-    if not hidden or not heads or hidden % heads:
-        return dict(fields)
-    return {**fields, WIDTH: hidden // heads}
+    """The fields and what follows from them by division: a head's width, heads that share a key head."""
+    hidden = next((fields[key] for key in ("hidden_size", "n_embd", "d_model") if fields.get(key)), 0)
+    heads = next((fields[key] for key in HEADS if fields.get(key)), 0)
+    found = dict(fields)
+    if hidden and heads and not hidden % heads:
+        found[WIDTH] = hidden // heads
+    groups = fields.get("num_key_value_heads")
+    if heads and groups and not heads % groups:
+        found[SHARED] = heads // groups
+    return found
 
 
 def _kinds(template: Template, config: Mapping[str, Any], fields: Mapping[str, int]) -> list[int]:
     """The kind of every layer."""
     count, rule = fields[template["layers_field"]], template["kinds"]
-    if rule == "one":
-        return [0] * count
-    if isinstance(rule, str):  # a field says how many layers come first
-        return [0] * min(fields[rule], count) + [1] * max(count - fields[rule], 0)
-    types = config.get(template["layer_types"])
-    if not isinstance(types, list) or len(types) != count or not all(str(one) in rule for one in types):
-        raise NotCovered(f"its {template['layer_types']} are not those of a shipped trace")
-    return [rule[str(one)] for one in types]
+    words = layer_words({**fields, **config}, rule["by"], rule["default"], count)
+    unknown = next((word for word in words if word not in rule["kinds"]), None)
+    if unknown is not None:
+        named = ", ".join(field for field, _ in rule["by"])
+        raise NotCovered(f"its {named} describe layers that the shipped trace does not have ({unknown:.40})")
+    return [rule["kinds"][word] for word in words]
+
+
+def layer_words(
+    config: Mapping[str, Any], by: Sequence[Sequence[str]], default: Mapping[str, str], count: int
+) -> list[str]:
+    """What a config says of each layer, by the fields that decide its kind.
+
+    Each field has a way: "each" lists a word a layer, "in" lists layers, "first" counts layers from the first, "until"
+    is the number of the last one (negative: from the end), "last" needs no field. `default` has the words of fields
+    that a config may leave out.
+    """
+    columns = []
+    for field, way in by:
+        value = count - 2 if way == "last" else config.get(field)
+        if value is None and field in default:
+            columns.append([default[field]] * count)
+        elif way in ("each", "in") and (not isinstance(value, list) or (way == "each" and len(value) != count)):
+            raise NotCovered(f"its {field} does not describe its {count} layers")
+        else:
+            columns.append([_word(value, way, layer, count) for layer in range(count)])
+    return [" ".join(words) for words in zip(*columns, strict=True)] if columns else [""] * count
+
+
+def _word(value: Any, way: str, layer: int, count: int) -> str:
+    if way == "each":
+        return str(value[layer])
+    if way == "in":
+        return "listed" if layer in value else "other"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise NotCovered(f"{value!r:.40} is no number of layers")
+    if way == "first":
+        return "first" if layer < value else "later"
+    return "until" if layer <= (value if value >= 0 else count + value) else "after"
 
 
 def _worked_out(value: Any, fields: Mapping[str, int]) -> Any:
@@ -145,7 +216,7 @@ def _number(formula: Sequence[Any], fields: Mapping[str, int]) -> int:
     total = 0
     for numerator, denominator, *names in formula[1:]:
         if not fields.keys() >= set(names):
-            raise NotCovered("its width does not divide by its heads")
+            raise NotCovered("its width or its heads do not divide as in the shipped trace")
         product = numerator * prod([fields[name] for name in names])
         if product % denominator:
             raise NotCovered("its dimensions do not divide as those of the shipped trace do")

@@ -13,11 +13,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import gettempdir
+from threading import Timer
 from typing import Any, NamedTuple
 
 from vramwise.budget import limits, parse_json, read_file
@@ -169,23 +172,47 @@ _QUIET = {
 def _run_child(asked: str) -> Mapping[str, Any]:
     root = str(Path(__file__).parents[2])
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}  # no tokens
+    started = time.monotonic()
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             [sys.executable or "python", "-P", "-c", _START, root],
-            input=asked.encode(),
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**passed_on, **_QUIET, "HOME": gettempdir()},
+            start_new_session=True,  # without the user's terminal
         )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"it took more than {_SECONDS:g} s"}
     except OSError as error:
         return {"failed": f"no process could be started ({error.strerror or error})"}
+    answer = _answer_of(child, asked.encode())
+    if time.monotonic() - started > _SECONDS:
+        return {"failed": f"it took more than {_SECONDS:g} s"}
+    if len(answer) > limits.TRACE_BYTES:
+        return {"failed": f"its trace is larger than {limits.TRACE_BYTES // 1024**2} MiB"}
     try:
-        found = parse_json(done.stdout[: limits.TRACE_BYTES])
+        found = parse_json(answer)
     except (ValueError, VramwiseError):
         found = None
     if not isinstance(found, dict):
-        return {"failed": f"the process that traces it ended with {done.returncode}"}
+        return {"failed": f"the process that traces it ended with {child.returncode}"}
     return found
+
+
+def _answer_of(child: subprocess.Popen[bytes], asked: bytes) -> bytes:
+    """What the process answers, at most one byte more than a trace may have; then it is ended."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    limit = Timer(_SECONDS, child.kill)
+    limit.start()
+    try:
+        with suppress(BrokenPipeError):
+            child.stdin.write(asked)
+            child.stdin.close()
+        return child.stdout.read(limits.TRACE_BYTES + 1)
+    finally:
+        limit.cancel()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(1)
+        child.kill()
+        child.wait()
+        child.stdout.close()

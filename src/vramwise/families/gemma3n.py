@@ -15,6 +15,7 @@ def settles(fields: Fields, found: Found) -> Found:
         "streams": fields.integer("altup_num_inputs"),
         "laurel_rank": fields.integer("laurel_rank"),
         "kv_shared_layers": fields.count("num_kv_shared_layers"),
+        "value_norm": 1,
         "layer_input": fields.integer("hidden_size_per_layer_input"),
         "layer_vocabulary": fields.integer("vocab_size_per_layer_input"),
     }

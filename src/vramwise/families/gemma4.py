@@ -26,6 +26,7 @@ def settles(fields: Fields, found: Found) -> Found:
         "attention_k_eq_v": int(equal),
         "kv_shared_layers": fields.count("num_kv_shared_layers"),
         "double_wide": int(fields.flag("use_double_wide_mlp")),
+        "value_norm": 1,
         "layer_input": fields.count("hidden_size_per_layer_input"),
         "layer_vocabulary": fields.count("vocab_size_per_layer_input"),
     }

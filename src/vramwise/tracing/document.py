@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ MODES = (
     "fp32",
 )
 _PLAIN = (int, float, str, bool, type(None))
-_SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
+_SET_BY_PLACE = re.compile(r"(.*_)?(idx|index|number|id)")
 
 
 def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
@@ -80,14 +81,16 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
     at = sizes(found["sizes"]["max_position_embeddings"])
     ways = {}
     experts = frozenset(item for item, _, kind, _ in found["parameters"] if kind == "experts")
-    for way in ("all", "frozen", *(["experts"] if experts else [])):
+    wider = _first_apart(kinds, signatures)
+    wide = mode.startswith("bf16") and mode.endswith("autocast")
+    for way in ("all", "frozen", *(["experts"] if experts else []), *(["wide"] if wide else [])):
         seen = [
             programs(
                 run_pass(
                     model,
                     fake,
                     layers,
-                    set(running),
+                    set(kinds if way != "wide" else wider),
                     rows=size.rows,
                     tokens=size.tokens,
                     amp="autocast" in mode,
@@ -95,7 +98,7 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
                     experts=experts,
                 ),
                 name,
-                kinds,
+                kinds if way != "wide" else wider,
                 head,
             )
             for size in at
@@ -103,6 +106,15 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
         ways[way] = merge(at, *seen[:3])
         check(ways[way], seen[3], at[3])
     return ways
+
+
+def _first_apart(kinds: Mapping[int, int], signatures: Sequence[str]) -> dict[int, int]:
+    """The layers to run where the first is given another type than those after it, and the kinds they stand for.
+
+    The first layer stands for itself, after all kinds; the next of its kind stands for the others.
+    """
+    again = next((layer for layer in range(1, len(signatures)) if signatures[layer] == signatures[0]), None)
+    return dict(kinds) if again is None else {**kinds, again: kinds[0], 0: len(kinds)}
 
 
 def _widen(model: Any, mode: str) -> None:
@@ -119,13 +131,13 @@ def _widen(model: Any, mode: str) -> None:
 
 
 def _signature(layer: Any) -> str:
-    """What a layer is made of: two layers with the same one do the same."""
+    """What a layer is made of: two layers with the same one do the same. Of a factor it counts whether it is 0."""
     parts = []
     for name, module in layer.named_modules():
         plain = {
-            key: value
+            key: bool(value) if isinstance(value, float) else value
             for key, value in vars(module).items()
-            if isinstance(value, _PLAIN) and key not in _SET_BY_PLACE and not key.startswith("_")
+            if isinstance(value, _PLAIN) and not _SET_BY_PLACE.fullmatch(key) and not key.startswith("_")
         }
         shapes = [(key, tuple(value.shape)) for key, value in module.named_parameters(recurse=False)]
         parts.append((name, type(module).__name__, sorted(plain.items(), key=str), shapes))

@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from vramwise.tracing.recorder import Recorder
 
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+
 
 class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
     """One result, whose gradient goes to every input that wants one."""
@@ -69,6 +71,8 @@ class Calls(TorchFunctionMode):  # type: ignore[misc]
         if not recorder.paused and not recorder.in_backward:
             if func is functional.linear and _kept(recorder, args, kwargs):
                 return linear(recorder, *args, **kwargs)
+            if func in _PRODUCTS and (weight := _transposed_weight(recorder, args)) is not None:
+                return linear(recorder, args[0], weight)
             if func is functional.embedding:
                 return embedding(recorder, *args, **kwargs)
             if func in (functional.dropout, torch.dropout):
@@ -87,6 +91,18 @@ def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
     return isinstance(weight, torch.nn.Parameter) and recorder.name(weight).startswith("p:")
 
 
+def _transposed_weight(recorder: Recorder, args: Any) -> torch.nn.Parameter | None:
+    """The weight of a linear layer without bias that is written as a product: `x @ weight.T`."""
+    if len(args) != 2 or not args[1]._is_view():
+        return None
+    other, weight = args[1], args[1]._base
+    if not isinstance(weight, torch.nn.Parameter) or other.shape != weight.shape[::-1] or weight.dim() != 2:
+        return None
+    name = recorder.name(weight)
+    alone = not recorder.keeps(f"{name.removesuffix('.weight')}.bias")
+    return weight if alone and _kept(recorder, (args[0], weight), {}) else None
+
+
 def call(recorder: Recorder, kind: str, make: Any, tensors: list[torch.Tensor | None], **more: Any) -> torch.Tensor:
     """Record a call by name and return its stand-in."""
     recorder.resolve()
@@ -103,7 +119,8 @@ def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> torch.T
 
     def make() -> torch.Tensor:
         low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=low)
+        wide = recorder.name(weight) in recorder.wide
+        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32 if wide else low)
 
     return call(recorder, "linear", make, [x, weight, bias])
 
@@ -152,13 +169,20 @@ def attention(
 
 
 def attention_call(
-    recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any
+    recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **more: Any
 ) -> Any:
-    """`scaled_dot_product_attention` itself: the result keeps the queries' order."""
+    """`scaled_dot_product_attention` itself. The result keeps the queries' order, but that of torch's own products,
+    which run where heads are unequal and not declared as groups, is dense."""
+    grouped = bool(more.get("enable_gqa"))
+    products = not grouped and query.shape[1] != key.shape[1]
 
     def make() -> torch.Tensor:
         shape = (*query.shape[:-1], value.shape[-1])
         low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else query.dtype
-        return torch.empty_strided(*_dense(shape, query.stride()), dtype=low)
+        return (
+            torch.empty(shape, dtype=low)
+            if products
+            else torch.empty_strided(*_dense(shape, query.stride()), dtype=low)
+        )
 
-    return call(recorder, "sdpa", make, [query, key, value, attn_mask], masked=attn_mask is not None)
+    return call(recorder, "sdpa", make, [query, key, value, attn_mask], masked=attn_mask is not None, grouped=grouped)

@@ -49,10 +49,13 @@ def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
     with no_init_weights():
         try:
             model = make(config, dtype=dtype, attn_implementation=ATTENTION)
-        except (KeyError, ValueError) as error:  # attention of its own: recorded op by op
+        except (KeyError, ValueError) as error:  # attention of its own: torch's call, or recorded op by op
             if own is None and not isinstance(error, KeyError):
                 raise
-            model = make(config, dtype=dtype, attn_implementation="eager")
+            try:
+                model = make(config, dtype=dtype, attn_implementation="sdpa")
+            except (KeyError, ValueError):
+                model = make(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()  # building without values leaves it out
     return model.train()
 
@@ -186,8 +189,12 @@ def run_pass(
     way: str = "all",
     experts: frozenset[str] = frozenset(),
 ) -> Traced:
-    """Forward and backward once. `way`: which weights want gradients: all, none ("frozen", as under an adapter, where
-    the embeddings want one instead), or those of experts alone ("experts", whose names are given)."""
+    """Forward and backward once.
+
+    `way`: which weights want gradients: all, none ("frozen", as under an adapter, where the embeddings want one
+    instead), or those of experts alone ("experts", whose names are given). "wide" is "frozen" with linear layers that
+    give fp32, as DoRA makes them on a quantised base under autocast.
+    """
     recorder = Recorder(frozenset(f"p:{name}" for name in experts))
     frozen = way != "all"
     for name, parameter in model.named_parameters():
@@ -197,6 +204,8 @@ def run_pass(
     for name, buffer in model.named_buffers():
         recorder.keep(buffer, f"b:{name}")
     recorder.amp = amp
+    if way == "wide":
+        recorder.wide = _linear_weights(model)
     if amp:
         follow_cuda()
     cut = _Layers(recorder, layers, running)
@@ -228,6 +237,13 @@ def run_pass(
         for hook in hooks:
             hook.remove()
     return Traced(recorder.instructions[:forward], cut.cuts, name)
+
+
+def _linear_weights(model: Any) -> frozenset[str]:
+    """The weights of linear modules besides the head."""
+    head = model.get_output_embeddings()
+    found = [name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not head]
+    return frozenset(f"p:{name}.weight" for name in found)
 
 
 def _marked(recorder: Recorder, model: Any, experts: frozenset[str]) -> list[Any]:

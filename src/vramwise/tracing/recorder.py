@@ -12,6 +12,7 @@ ops for them, with adapters and quantised weights.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -34,14 +35,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         super().__init__()
         self._experts = experts
         self.amp = False  # whether the pass runs under autocast
+        self.wide: frozenset[str] = frozenset()  # names of weights whose linear layers give fp32
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0
         self._names: dict[int, str] = {}
         self._storages: dict[int, str] = {}
+        self._users: Counter[int] = Counter()  # tensors that lie in each storage
         self._roots: dict[str, str] = {}  # the tensor whose memory a tensor lies in
         self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
         self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
+        self._kept_names: set[str] = set()
         self._count = 0
         self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
         self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
@@ -59,8 +63,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
     def keep(self, tensor: torch.Tensor, name: str) -> None:
         """A tensor that is there before the pass and after it."""
         self._kept.append(tensor)
+        self._kept_names.add(name)
+        self._users[storage_of(tensor)] += 1
         self._names[id(tensor)] = name
         self._storages[storage_of(tensor)] = name
+
+    def keeps(self, name: str) -> bool:
+        """Whether a parameter or buffer has this name."""
+        return name in self._kept_names
 
     def name(self, tensor: torch.Tensor) -> str:
         """The name of a tensor; one that nobody made here gets the name of its storage's owner, or a new one."""
@@ -72,12 +82,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
     def _new(self, tensor: torch.Tensor) -> str:
         name = f"t{self._count}"
         self._count += 1
-        key = id(tensor)
+        key, storage = id(tensor), storage_of(tensor)
         self._names[key] = name
+        self._users[storage] += 1
 
         def gone(_: object) -> None:
             if self._names.get(key) == name:
                 del self._names[key]
+            self._users[storage] -= 1
+            if not self._users[storage]:  # another storage may get its number
+                del self._users[storage]
+                self._storages.pop(storage, None)
             self._watched.pop(name, None)
             self._freed(name)
 

@@ -13,10 +13,12 @@ import platform
 import socket
 import struct
 import sys
+from pathlib import Path
 from typing import Any
 
 CPU_SECONDS = 100
 MEMORY_BYTES = 12 * 1024**3  # of addresses: torch alone maps some gigabytes, and uses 0.4
+OWN_CODE_BYTES = 3 * 1024**3  # for a model's own code, besides what is mapped when it is locked
 
 # linux/audit.h, and the numbers of asm/unistd.h for calls that are refused
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -24,25 +26,48 @@ _REFUSED = {
     "x86_64": (
         *(41, 42, 43, 44, 46, 49, 50, 53, 288, 299, 307),  # sockets
         *(57, 58, 59, 322),  # fork, vfork, execve, execveat
-        *(62, 101, 200, 234, 310, 311, 424, 434, 438),  # kill and its kin, ptrace, other processes' memory and files
+        *(62, 101, 129, 200, 234, 297, 310, 311, 424, 434, 438),  # signals, ptrace, other processes' memory and files
+        *(141, 142, 144, 160, 251, 314),  # priorities and limits, also of other processes
         *(76, 82, 83, 84, 85, 86, 87, 88, 90, 91, 92, 93, 94, 133),  # truncate, rename, mkdir, creat, unlink, chmod…
-        *(258, 259, 260, 263, 264, 265, 266, 268, 280, 316, 452, 188, 189, 190, 235, 132, 261),
+        *(258, 259, 260, 263, 264, 265, 266, 268, 280, 316, 452, 188, 189, 190, 197, 198, 199, 235, 132, 261),
         *(161, 165, 166, 155, 272, 308, 428, 429, 430, 431, 432, 442),  # mounts, roots, namespaces
         *(321, 425, 426, 427, 323, 248, 249, 250, 246, 169, 175, 313),  # bpf, io_uring, userfaultfd, keys, modules…
+        *(
+            103,
+            159,
+            163,
+            164,
+            167,
+            168,
+            170,
+            171,
+            172,
+            173,
+            179,
+            227,
+            300,
+            301,
+            305,
+        ),  # what only root may: clocks, swap…
         *(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 240, 241),  # System V and POSIX queues
     ),
     "aarch64": (
         *(198, 199, 200, 201, 202, 203, 206, 211, 242, 243, 269),
         *(221, 281),
-        *(129, 130, 131, 117, 270, 271, 424, 434, 438),
-        *(45, 33, 34, 35, 36, 37, 38, 276, 52, 53, 54, 55, 452, 5, 6, 7, 88),
+        *(129, 130, 131, 138, 240, 117, 270, 271, 424, 434, 438),
+        *(140, 118, 119, 164, 30, 274),
+        *(45, 33, 34, 35, 36, 37, 38, 276, 52, 53, 54, 55, 452, 5, 6, 7, 14, 15, 16, 88),
         *(39, 40, 41, 51, 97, 268, 428, 429, 430, 431, 432, 442),
         *(280, 425, 426, 427, 282, 217, 218, 219, 104, 142, 105, 273),
+        *(116, 171, 89, 170, 224, 225, 161, 162, 60, 112, 262, 263, 266),
         *(180, 181, 183, 184, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196, 197),
     ),
 }
 _OPEN, _OPENAT = {"x86_64": 2, "aarch64": -1}, {"x86_64": 257, "aarch64": 56}
 _CLONE, _UNKNOWN_TO_US = {"x86_64": 56, "aarch64": 220}, (435, 437)  # clone3 and openat2: libraries use the older ones
+_IOCTL, _TYPING = {"x86_64": 16, "aarch64": 29}, (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input for a terminal
+_FCNTL, _SIGNALLING = {"x86_64": 72, "aarch64": 25}, (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals by a file
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_TMPFILE
 _THREAD = 0x10000
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -70,6 +95,8 @@ def lock() -> None:
         raise OSError("code that comes with a model runs on Linux only (x86-64, arm64), where it can be confined")
     import resource
 
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + OWN_CODE_BYTES, mapped + OWN_CODE_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     program = _filter(machine)
@@ -86,7 +113,7 @@ def lock() -> None:
 def _filter(machine: str) -> list[tuple[int, int, int, int]]:
     """The filter in classic BPF: code, jump if true, jump if false, operand."""
     load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
-    at_number, at_machine, first_argument, second_argument, third_argument = 0, 4, 16, 24, 32
+    at_number, at_machine, first_argument, second_argument, third_argument, high = 0, 4, 16, 24, 32, 4
     denied, unknown = 0x50000 | errno.EACCES, 0x50000 | errno.ENOSYS
     rules = [(load, 0, 0, at_machine), (equal, 1, 0, _MACHINES[machine]), (give, 0, 0, _KILL)]
     rules += [(load, 0, 0, at_number)]
@@ -100,6 +127,14 @@ def _filter(machine: str) -> list[tuple[int, int, int, int]]:
         if number >= 0:
             rules += [(equal, 0, 4, number), (load, 0, 0, argument), (any_bit, 0, 1, _WRITING)]
             rules += [(give, 0, 0, denied), (give, 0, 0, _ALLOW)]
+    for number, words in ((_IOCTL[machine], _TYPING), (_FCNTL[machine], _SIGNALLING)):
+        rules += [(equal, 0, 2 * len(words) + 2, number), (load, 0, 0, second_argument)]
+        for word in words:
+            rules += [(equal, 0, 1, word), (give, 0, 0, denied)]
+        rules += [(give, 0, 0, _ALLOW)]
+    # limits may be asked for (the new ones are null), not set
+    rules += [(equal, 0, 6, _PRLIMIT[machine]), (load, 0, 0, third_argument), (equal, 0, 3, 0)]
+    rules += [(load, 0, 0, third_argument + high), (equal, 0, 1, 0), (give, 0, 0, _ALLOW), (give, 0, 0, denied)]
     rules += [(equal, 0, 4, _CLONE[machine]), (load, 0, 0, first_argument), (any_bit, 1, 0, _THREAD)]
     rules += [(give, 0, 0, denied), (give, 0, 0, _ALLOW)]
     return [*rules, (give, 0, 0, _ALLOW)]

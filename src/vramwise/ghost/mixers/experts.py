@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from vramwise.families.base import Mixture
 from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named, relu_squared
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
-from vramwise.ghost.ops.elementwise import activation, add, mul, result_activation
+from vramwise.ghost.model.norms import UnscaledRmsNorm
+from vramwise.ghost.ops.elementwise import activation, add, mul, result_activation, scale
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched, linear
 from vramwise.ghost.ops.shape import chunk_last, view
@@ -67,6 +68,17 @@ class AllTokens:
         out = self.shared(t, hidden)
         summed = general(t, (routed,), (tokens, width), hidden.dtype)
         return view(t, add(t, out, summed), shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormedRouter(Router):
+    """Gemma 4: the input is normed and scaled first, by a weight and by a number."""
+
+    factor: Parameter
+
+    def _logits(self, t: Tape, hidden: Tensor) -> Tensor:
+        hidden = mul(t, UnscaledRmsNorm()(t, hidden), self.factor)
+        return linear(t, scale(t, hidden), self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +206,15 @@ def _gemma(builder: FeedForwards, start: str) -> Mlp:
     assert facts is not None
     parts = [projection(builder.weights, f"{start}mlp.{part}_proj") for part in ("gate", "up", "down")]
     names = ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1", "post_feedforward_layernorm_2")
-    mixture = MoeMlp(
-        router=_router(builder, f"{start}router.proj.weight", facts), experts=_experts(builder, f"{start}experts.")
+    router = NormedRouter(
+        weight=builder.weights.by_name[f"{start}router.proj.weight"],
+        bias=None,
+        top_k=builder.model.num_experts_per_tok,
+        normalised=facts.normalised,
+        cast_back=facts.cast_back,
+        factor=builder.weights.by_name[f"{start}router.scale"],
     )
+    mixture = MoeMlp(router=router, experts=_experts(builder, f"{start}experts."))
     return Beside(
         mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norms.norm(f"{start}{name}") for name in names)
     )

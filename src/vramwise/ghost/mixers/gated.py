@@ -12,7 +12,7 @@ from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
-from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.model.norms import Norm, UnscaledRmsNorm
 from vramwise.ghost.model.rotary import Rotation
 from vramwise.ghost.ops.elementwise import mul, result_activation
 from vramwise.ghost.ops.general import general
@@ -35,6 +35,7 @@ class GatedAttention:
     halved: bool
     q_norm: Norm | None
     k_norm: Norm | None
+    v_norm: Norm | None
     kernel: Kernel
     rotate: Rotation | None
 
@@ -57,7 +58,7 @@ class GatedAttention:
             value = key if self.v is None else self.v(t, hidden)
             query = self._split(t, query, self.heads, self.q_norm)
             key = self._split(t, key, self.kv_heads, self.k_norm)
-            value = self._split(t, value, self.kv_heads, None)
+            value = self._split(t, value, self.kv_heads, self.v_norm)
         if self.gate is not None:
             gate = self.gate(t, hidden)
         if self.rotate is not None and tables is not None:
@@ -96,6 +97,7 @@ def gated_attention(parts: Parts) -> AttentionLayer:
         halved=halved,
         q_norm=parts.norm("self_attn.q_norm"),
         k_norm=parts.norm("self_attn.k_norm"),
+        v_norm=UnscaledRmsNorm() if model.size("value_norm") else None,
         kernel=parts.kernel,
         rotate=parts.rotate,
     )

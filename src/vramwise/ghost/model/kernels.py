@@ -158,12 +158,17 @@ class MathSdpa:
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Attend."""
-        if query.shape[1] == key.shape[1]:
-            return _tokens_first(t, fused_attention(t, query, key, value, mask)), None
-        bias = None if mask is None else t.new(mask.shape, query.dtype)
-        output = math_attention(t, query, key, value, causal=False, grouped=False)
-        del bias
-        return _tokens_first(t, output), None
+        return _tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
+
+
+def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """The fused kernel for equal head counts; for unequal ones torch's own products."""
+    if query.shape[1] == key.shape[1]:
+        return fused_attention(t, query, key, value, mask)
+    bias = None if mask is None else t.new(mask.shape, query.dtype)
+    output = math_attention(t, query, key, value, causal=False, grouped=False)
+    del bias
+    return output
 
 
 class SinkEager:

@@ -51,6 +51,19 @@ class WideRmsNorm:
         return cast(t, mul(t, self.weight, x), outer)
 
 
+class UnscaledRmsNorm:
+    """Gemma 3n's and 4's norm of values and of a router's input: in fp32, without a weight."""
+
+    __slots__ = ()
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        outer = x.dtype
+        x = to_float(t, x)
+        variance = mean_last(t, square(t, x))
+        return cast(t, mul(t, x, rsqrt(t, add_scalar(t, variance))), outer)
+
+
 @dataclass(frozen=True, slots=True)
 class GemmaNorm:
     """Gemma's: everything in fp32, the weight as an offset from one."""

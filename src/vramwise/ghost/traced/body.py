@@ -27,6 +27,7 @@ class TracedPart:
     trained: Recorded
     frozen: Recorded
     experts: Recorded | None  # as recorded with gradients for experts' weights alone
+    wide: Recorded | None  # as recorded with linear layers that give fp32, where they do
     parameters: tuple[Tensor | None, ...]
     projections: tuple[Projection | None, ...]
     adapters: tuple[Adapter | None, ...]  # of experts' weights
@@ -44,6 +45,8 @@ class TracedPart:
         """The pass in which the same weights outside of linear layers want gradients."""
         if any(one is not None and one.node is not None for one in self.parameters):
             return self.trained
+        if self.wide is not None:
+            return self.wide
         return self.experts if self.experts is not None and any(self.adapters) else self.frozen
 
     def __call__(self, t: Tape, x: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:

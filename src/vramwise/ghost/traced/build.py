@@ -59,16 +59,21 @@ class _Parts:
             raise VramwiseError(
                 f"the trace of {builder.model.model_type} has no pass for weights in {self.mode}: trace it again"
             )
+        weights = builder.weights
+        # DoRA on a quantised base gives fp32 under autocast
+        self.wide = any(f"{name}.weight" in weights.shapes for name in weights.magnitudes)
         self.half = FP16 if "fp16" in (builder.run.precision.compute, builder.run.precision.weights_dtype) else BF16
 
     def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
         """One part, with the weights whose names start so."""
-        trained, frozen, experts = [
+        trained, frozen, experts, wide = [
             _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
-            for way in ("all", "frozen", "experts")
+            for way in ("all", "frozen", "experts", "wide")
         ]
         assert trained is not None
         assert frozen is not None
+        if wide is not None and part == "layers" and start == f"{self.trace.layers}.0.":
+            wide = _recorded(self.trace, self.mode, "wide", part, self._first(kind), self.half)
         names = trained.parameters
         return TracedPart(
             label=label,
@@ -76,11 +81,17 @@ class _Parts:
             trained=trained,
             frozen=frozen,
             experts=experts,
+            wide=wide if self.wide else None,
             parameters=tuple([self._weight(name, start) for name in names]),
             projections=tuple([self._projection(name, start) for name in names]),
             adapters=tuple([self._adapter(name, start) for name in names]),
             kernel=kernel,
         )
+
+    def _first(self, kind: int) -> int:
+        """The pass of the first layer, which is given embeddings in bf16 where later layers are given fp32."""
+        apart = max(self.trace.kinds) + 1
+        return apart if apart < len(self.trace.modes[self.mode]["wide"]["layers"]) else kind
 
     def _weight(self, name: str, start: str) -> Tensor | None:
         if name.startswith("b:"):

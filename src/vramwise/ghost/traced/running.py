@@ -11,7 +11,7 @@ from typing import Any
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers.latent import attended
-from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.kernels import Kernel, undeclared_groups
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.elementwise import dropout, without_node
@@ -132,7 +132,8 @@ def _named(t: Tape, step: Step, registers: Registers) -> Tensor:
     key, value = given[1], given[2]
     assert key is not None
     assert value is not None
-    return _shaped(fused_attention(t, first, key, value, given[3] if len(given) > 3 else None), step.results[0])
+    attend = fused_attention if step.more.get("grouped") else undeclared_groups
+    return _shaped(attend(t, first, key, value, given[3] if len(given) > 3 else None), step.results[0])
 
 
 def _op(t: Tape, step: Step, registers: Registers) -> None:

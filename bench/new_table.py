@@ -82,6 +82,7 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
         return {"case": case, "error": f"{type(error).__name__}: {error}"[:200]}
     row: dict[str, object] = {"case": case, "seconds": process_time() - began, "method": found.method}
     if not found.fits:
+        row["stops"] = found.only_stops
         return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
     row |= {"text": found.text, "companions": dict(found.companions)}
     for name, text in found.companions.items():  # as `--out` does; the same for every combination
@@ -117,6 +118,8 @@ def line(row: dict[str, object]) -> str:
     case = " | ".join(row["case"])  # type: ignore[arg-type]
     if "error" in row:
         return f"| {case} | error: {row['error']} |"
+    if row.get("stops"):
+        return f"| {case} | nothing | QLoRA would fit, and stops | | | | {row['seconds']:.0f} |"
     if "nothing" in row:
         return f"| {case} | nothing | misses by {row['misses']:.1f} GiB | | | | {row['seconds']:.0f} |"
     clean = ", ".join(row["findings"]) or "none"  # type: ignore[arg-type]

@@ -98,18 +98,21 @@ class Models:
         self.failed: set[str] = set()
         self.making: tuple[str, subprocess.Popen[bytes]] | None = None
 
-    def tend(self) -> None:
-        """See whether the one that is being made is done, and begin the next."""
-        if self.making is not None:
+    def look(self) -> None:
+        """See whether the one that is being made is done."""
+        if self.making is not None and self.making[1].poll() is not None:
             name, process = self.making
-            if process.poll() is None:
-                return
             self.making = None
             (self.failed if process.returncode else self.made).add(name)
             print(f"model {name}: rc {process.returncode}", flush=True)
+
+    def make_next(self, free_bytes: int) -> None:
+        """Begin another, where the card has so much for it."""
+        if self.making is not None or not self.order or self.sizes[self.order[0]] + CONTEXT_BYTES > free_bytes:
+            return
         held = sum(self.sizes[name] for name in self.made)
         room = min(MODELS_BYTES - held, shutil.disk_usage(WORK).free - LEFT_FREE_BYTES)
-        if self.order and (self.sizes[self.order[0]] <= room or not self.made):
+        if self.sizes[self.order[0]] <= room or not self.made:
             name = self.order.pop(0)
             folder = WORK / "models" / name
             shutil.rmtree(folder, ignore_errors=True)
@@ -180,7 +183,7 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
         return int(min(case["limit_bytes"], 1.1 * predicted[case["name"]]["reserved_on_h200_bytes"])) + CONTEXT_BYTES
 
     while (todo or running) and time.time() < end:
-        models.tend()
+        models.look()
         todo = [case for case in todo if case["model"] not in models.failed]
         used = models.on_card_bytes + sum(share(case) for case, _, _ in running.values())
         first = [one for one in todo if not one.get("later")] or todo
@@ -189,6 +192,7 @@ def run(cases: list[dict[str, Any]], jobs: int, out: Path, end: float) -> None:
                 used += share(case)
                 todo.remove(case)
                 running[case["name"]] = (case, begin(case), time.time())
+        models.make_next(CARD_BYTES - used)
         time.sleep(0.3)
         for name, (case, process, began) in list(running.items()):
             code = process.poll()

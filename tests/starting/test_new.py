@@ -101,6 +101,25 @@ def test_trls_command_needs_a_chat_template_and_a_script_brings_one(data):
     assert new(MODEL, options, data="prompt.jsonl", method="lora").requirements == ()
 
 
+def test_a_remedy_that_is_no_faster_is_silenced(data):
+    """Logits that fill the card: the search had the choice of a fused loss."""
+    rows = [json.dumps({"text": "word " * count}) for count in range(40, 1600, 10)]
+    (data / "varied.jsonl").write_text("\n".join(rows))
+    found = new("Qwen/Qwen2.5-0.5B", Options(gpu="rtx-4090", trainer="llamafactory"), data="varied.jsonl")
+    assert found.findings == ()
+    clean_and_fitting(found.text, "llamafactory")
+
+
+def test_fp16_on_a_quantised_base_is_refused_for_trl(data):
+    """As measured: TRL's adapters are bf16 there, whose gradients fp16's scaler cannot unscale."""
+    found = new(MODEL, Options(gpu="t4", trainer="trl"), data="prompt.jsonl", method="qlora")
+    assert not found.fits
+    assert found.only_stops
+    assert [one.rule for one in found.subject.stops] == ["refused-later"]
+    assert (found.closest.card, found.smaller_model) == (None, "")
+    assert new(MODEL, Options(gpu="t4", trainer="trl"), data="prompt.jsonl", method="lora").fits
+
+
 def test_what_stops_the_trainer_is_told(data):
     found = new(MODEL, Options(gpu="h100", trainer="llamafactory"), data="pairs.jsonl", method="lora")
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]

@@ -55,6 +55,7 @@ def new_config(
         raise next_call(error, "correct that argument; call list_models for known models") from error
     shown = plain(new_json(found))
     then = "put the data's path in place of the placeholder, then call check_config"
+    other = "another trainer or method" if found.only_stops else "a larger card or a smaller model"
     return Started(
         summary=shown["verdict"]["text"],
         fits=found.fits,
@@ -62,5 +63,5 @@ def new_config(
         method=found.method,
         launch=found.launch,
         new=shown,
-        next=then if found.fits else "call new_config with a larger card or a smaller model",
+        next=then if found.fits else f"call new_config with {other}",
     )

@@ -25,6 +25,7 @@ def new_json(new: New) -> dict[str, Any]:
         "script": new.script,
         "companions": dict(new.companions),
         "launch": new.launch,
+        "requirements": list(new.requirements),
         "reserved_bytes": new.prediction.needs.highest_reserved_bytes,
         "capacity_bytes": new.prediction.capacity_bytes,
         "speed": speed_json(new.speed, new.duration),

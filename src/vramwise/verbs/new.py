@@ -14,7 +14,6 @@ from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_named
-from vramwise.trainers.rulebook import rules_for
 from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
@@ -29,6 +28,7 @@ from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
 from vramwise.verbs.starting.sampling import FEW
+from vramwise.verbs.starting.silencing import of_memory, of_rounding, with_silenced
 from vramwise.verbs.starting.trials import Progress, Trial, expandable, soonest, trials
 from vramwise.verbs.starting.writing import config_text
 
@@ -138,25 +138,31 @@ def _written(
     comments = reasons(plan, chosen, fitted, found, better)
     companions = trainer.starter().companions(chosen.start)
     launch, settled = _launch(plan, trainer, fitted)
-    comments = _with_silenced(comments, settled, "the command sets the allocator")
-    comments = _with_silenced(comments, _passed_by(plan, fitted), "its fix is slower with this data")
-    comments = _with_silenced(comments, _of_memory(fitted, settled), "it fits with it")
+    comments = with_silenced(comments, settled, "the command sets the allocator")
+    comments = with_silenced(comments, _passed_by(plan, fitted), "its fix is slower with this data")
     requirements = trainer.starter().requirements(chosen.start)
     head = _head(plan, chosen, launch, companions, requirements)
-    if plan.script:
-        assert isinstance(trainer, WritesScripts)
-        text = trainer.script(fitted.document.values, chosen.start, comments, _with_first(head, comments))
-        options = replace(options, trainer=None)  # a script says whose it is
-    else:
-        text = config_text(fitted.document.values, trainer.starter().GROUPS, comments, _with_first(head, comments))
-    subject = open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
+
+    def written(comments: Mapping[str, str]) -> Subject:
+        return _read_again(plan, trainer, options, chosen, fitted, comments, head)
+
+    subject = written(comments)
+    findings = check_subject(subject, Policy(predicts=True)).findings
+    memory = of_memory(subject.trainer, findings)
+    silenced = with_silenced(comments, memory, "it fits with it")
+    silenced = with_silenced(
+        silenced, [one for one in of_rounding(findings) if one not in memory], "its fix is no faster"
+    )
+    if silenced != comments:
+        subject = written(silenced)
+        findings = check_subject(subject, Policy(predicts=True)).findings
     speed = subject.speed()
     return New(
         plan=plan,
         method=chosen.method,
         subject=subject,
         prediction=subject.prediction(),
-        text=text,
+        text=subject.document.text,
         script=plan.script,
         packed=chosen.packed,
         speed=speed,
@@ -165,8 +171,28 @@ def _written(
         companions=companions,
         requirements=requirements,
         better=better,
-        findings=tuple(check_subject(subject, Policy(predicts=True)).findings),
+        findings=tuple(findings),
     )
+
+
+def _read_again(
+    plan: Plan,
+    trainer: Starts,
+    options: Options,
+    chosen: Trial,
+    fitted: Subject,
+    comments: Mapping[str, str],
+    head: Sequence[str],
+) -> Subject:
+    """The config of a subject as a text with these comments, and what that text says."""
+    values, head = fitted.document.values, _with_first(head, comments)
+    if plan.script:
+        assert isinstance(trainer, WritesScripts)
+        text = trainer.script(values, chosen.start, comments, head)
+        options = replace(options, trainer=None)  # a script says whose it is
+    else:
+        text = config_text(values, trainer.starter().GROUPS, comments, head)
+    return open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
 
 
 def _with_first(head: Sequence[str], comments: Mapping[str, str]) -> list[str]:
@@ -215,27 +241,7 @@ def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
     """
     if not plan.fragments or plan.lengths is None:
         return ()
-    findings = check_subject(replace(fitted, data=NO_DATA, _memo={}), Policy(predicts=True)).findings
-    changes = [(one, one.fix.change) for one in findings if one.fix is not None]
-    return [one for one, change in changes if change is not None and change.effect == "rounding"]
-
-
-def _of_memory(fitted: Subject, settled: Sequence[Finding]) -> Sequence[Finding]:
-    """Findings that are about memory alone, and not settled yet: what they cost is in the prediction, and fits."""
-    of_memory = {rule.id for rule in rules_for(fitted.trainer) if rule.costs_memory}
-    done = {(one.rule, one.key) for one in settled}
-    found = check_subject(fitted, Policy(predicts=True, figures=False)).findings
-    return [one for one in found if one.rule in of_memory and (one.rule, one.key) not in done]
-
-
-def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding], why: str) -> dict[str, str]:
-    """Comments that also silence findings, each at the key that it is about; "" is the first line of the file."""
-    found = dict(comments)
-    for one in findings:
-        key = one.key or ""
-        silence = f"vramwise: ignore[{one.rule}] {why}"
-        found[key] = f"{found[key]}  # {silence}" if found.get(key) else silence
-    return found
+    return of_rounding(check_subject(replace(fitted, data=NO_DATA, _memo={}), Policy(predicts=True)).findings)
 
 
 def _head(

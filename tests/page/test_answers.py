@@ -208,6 +208,7 @@ def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
     assert ask(answers, "start", wishes={"model": "x", "trainer": "nobody"})["ok"] is False
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_log_is_diagnosed_with_the_config_at_hand(answers):
     log = (EXAMPLES / "picture.log").read_text(encoding="utf-8")
     config = SMALL.replace("sequence_len: 1024", "sequence_len: 8192")

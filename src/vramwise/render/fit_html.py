@@ -11,7 +11,7 @@ from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
-from vramwise.render.verdict_text import EFFECTS
+from vramwise.render.verdict_text import EFFECTS, state_of
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
@@ -25,8 +25,7 @@ def fit_page(report: FitReport) -> str:
     name = PurePath(report.document.path).name
     target = words.card_of(fit)
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
-    state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}[words.kind(fit)]
-    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
+    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state_of(words.kind(fit)))
     return plain_page(title, together(top, fit_body(report)), "fit.css")
 
 

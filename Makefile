@@ -46,7 +46,9 @@ lint: $(DEV)/.tools
 	$(DEV)/bin/python scripts/rule_pages.py --check
 	$(DEV)/bin/python scripts/fit_changes.py --check
 
+# Compiled once: each of the two processes that run the tests would compile every module for itself.
 unit: $(DEV)/.ready
+	@$(DEV)/bin/python -m compileall -q src
 	$(DEV)/bin/python -m pytest -n 2 --dist worksteal
 
 unit-all: $(DEV)/.ready

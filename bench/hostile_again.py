@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 from hostile_inputs import CARD, MIB, QAT, TRL, VISION, Command, Make, config_naming, data_file, plain, written
 
+_GRPO = """from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+args = GRPOConfig(output_dir="out", per_device_train_batch_size=8, num_generations=8, max_completion_length=64)
+trainer = GRPOTrainer("Qwen/Qwen2-0.5B-Instruct", args=args, train_dataset=rows, peft_config=LoraConfig(r=8))
+trainer.train()
+"""
 _FRAME = {"filename": "train.py", "line": 1, "name": "step"}
 
 
@@ -63,6 +70,24 @@ def _longest_of_many_steps(folder: Path) -> Command:
     return ["fit", config_naming(folder, "some/data", steps=999_999), *CARD, "--max", "sequence_len"]
 
 
+def _notebook(folder: Path, shown: str) -> str:
+    """A GRPO run in a notebook, after a cell with large outputs."""
+    code = {"cell_type": "code", "metadata": {}, "execution_count": None}
+    picture = {"output_type": "display_data", "metadata": {}, "data": {"image/png": shown}}
+    cells = [{**code, "source": "import torch", "outputs": [picture]}, {**code, "source": _GRPO, "outputs": []}]
+    path = folder / "train.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return str(path)
+
+
+def _large_picture(folder: Path) -> Command:
+    return ["fit", _notebook(folder, "iVBORw0K" * 240_000), *CARD, "--allow", "qlora"]
+
+
+def _escaped_output(folder: Path) -> Command:
+    return ["fit", _notebook(folder, "\n" * 950_000), *CARD, "--allow", "qlora"]
+
+
 AGAIN: dict[str, Make] = {
     "again: parquet, dictionary of 24 × 32 MiB": _dictionary_of_bytes,
     "again: parquet, 100 million null structs": _null_structs,
@@ -82,4 +107,9 @@ AGAIN: dict[str, Make] = {
     "again: 24B vision model, predict --gpu t4": plain(VISION, "predict", "FILE", "--gpu", "t4"),
     "again: 12B QAT, fit --gpu t4": plain(QAT, "fit", "FILE", "--gpu", "t4"),
     "again: 12B QAT, check --gpu t4": plain(QAT, "check", "FILE", "--gpu", "t4"),
+    "again: notebook with a picture of 1.9 MB, fit": _large_picture,
+    "again: notebook with 950,000 escapes, fit": _escaped_output,
+    "again: a row of 20 million empty texts": data_file(
+        "d.jsonl", lambda: iter([b'{"messages": [', b'"",' * 20_000_000, b'""]}\n'])
+    ),
 }

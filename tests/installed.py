@@ -54,6 +54,10 @@ def older_than(package: str, major: int) -> bool:
     return find_spec(package) is not None and int(version(package).split(".")[0]) < major
 
 
+# For tests that start a training, or come to where the packages of the embedded engine are asked for.
+needs_training = needs("torch", "transformers", "accelerate", "peft")
+
+
 class Later:
     """A module that is imported when something of it is first used."""
 

@@ -2,8 +2,7 @@
 
 A ghost run or an allocator run is made once for all tests that ask for the same one, and counts as effort each time.
 Commands do this only within one subject: `vramwise.variants.simulate`. Tests of the ghost run and of the allocator
-call those directly and always run them. Use `@pytest.mark.usefixtures("made_anew")` where a test changes what happens
-inside a simulation, or counts what is kept of it.
+call those directly and always run them.
 """
 
 from __future__ import annotations
@@ -73,14 +72,8 @@ def _simulating() -> Simulating:
     return Simulating(simulate.ghost_run, simulate.simulate)
 
 
-@pytest.fixture
-def made_anew() -> None:
-    """For a test whose simulations must not come from another."""
-
-
 @pytest.fixture(autouse=True)
-def _made_before(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _simulating: Simulating) -> None:
-    """Every simulation of a test, unless it asks for `made_anew`."""
-    if "made_anew" not in request.fixturenames:
-        monkeypatch.setattr("vramwise.variants.simulate.ghost_run", _simulating.ghost_run)
-        monkeypatch.setattr("vramwise.variants.simulate.simulate", _simulating.simulate)
+def _made_before(monkeypatch: pytest.MonkeyPatch, _simulating: Simulating) -> None:
+    """Every simulation of a test."""
+    monkeypatch.setattr("vramwise.variants.simulate.ghost_run", _simulating.ghost_run)
+    monkeypatch.setattr("vramwise.variants.simulate.simulate", _simulating.simulate)

@@ -41,11 +41,13 @@ def brief_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def _shorten(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     if _everything:
         return
+    from vramwise.diagnosis import trial
+    from vramwise.page import remedies
     from vramwise.variants import effort
     from vramwise.verbs.fitting import fastest, largest
 
-    for module in (fastest, largest):
-        for name in ("ANSWER", "BESIDE", "OPENED"):
+    for module in (fastest, largest, trial, remedies):
+        for name in ("ANSWER", "BESIDE", "OPENED", "DIAGNOSIS"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(effort, name) // times)
 

@@ -169,6 +169,7 @@ def test_fit_keeps_its_contract(made):
     assert (document["best"] is None) == (document["verdict"]["kind"] == "does_not_fit")
 
 
+@pytest.mark.usefixtures("brief_searches")
 def test_diagnose_keeps_its_contract(vramwise, tmp_path):
     (tmp_path / "train.log").write_text(OOM_LOG)
     config = ("--config", ROOT / "examples" / "mistakes.yml", "--gpu", "rtx-4090")

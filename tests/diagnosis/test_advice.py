@@ -120,6 +120,7 @@ def test_saving_asks_for_parameters_not_for_logits(diagnose):
     assert "logits" not in [cause.id for cause in diagnosis.causes]
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_late_failure_of_varying_lengths_is_the_long_batch(diagnose):
     config = CONFIG.replace("packing: true", "packing: false").replace("_len: true", "_len: false")
     figures = oom(

@@ -105,6 +105,7 @@ def test_the_json_contract(vramwise, tmp_path, monkeypatch):
     assert json.loads(output) == json.loads(golden.read_text("utf-8"))
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_with_a_config_the_change_is_a_diff(vramwise, files):
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     words = ("--config", config, "--with", "axolotl==0.19.0", "--format", "json")
@@ -154,6 +155,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
     assert document["causes"][0]["remedies"][0]["diff"]
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monkeypatch):
 
     calls = []

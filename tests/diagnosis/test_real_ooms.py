@@ -86,6 +86,7 @@ def config_of(name, folder):
 
 
 # The others fail in code of their own, which no config describes.
+@pytest.mark.usefixtures("short_searches")
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if SETTINGS.search(case["log"])] or ["none"])
 @pytest.mark.parametrize("with_snapshot", [False, True])

@@ -45,6 +45,7 @@ def test_nothing_is_advised_that_the_prediction_rejects(with_config, config, whe
     assert hopeless or any(remedy.survives for remedy in cause.remedies) or "and not enough" not in str(cause.evidence)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_what_was_tried_in_vain_is_told_as_evidence(with_config):
     cause = with_config(logits_at_first_step(), CONFIG)
     assert "simulated, and not enough: " in cause.evidence[-1]
@@ -75,6 +76,7 @@ def test_an_optimizer_that_deepspeed_shards_may_lie_on_the_host():
     assert "offload" not in written(plain)
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_offloading_is_tried_on_the_ghost_run(with_config):
     sharded = FULL + "deepspeed: deepspeed_configs/zero1.json\n"
     figures = oom("2.00 GiB", free="500.00 MiB", allocated="23.00 GiB", pieces="20.00 MiB", **CARD)

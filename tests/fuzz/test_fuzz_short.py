@@ -17,7 +17,11 @@ PARTS = {
 # Fresh inputs of a target.
 FEW, MANY = 3, 100
 # Regression files that take seconds each.
-SLOW = ("gradient-accumulation-a-million.yml", "gradient-accumulation-of-900-thousand.yml")
+SLOW = (
+    "gradient-accumulation-a-million.yml",
+    "gradient-accumulation-of-900-thousand.yml",
+    "may-fit-as-a-page.yml",
+)
 # Never reached: the same inputs are tried on every machine, however slow or busy it is.
 NO_LIMIT_S = 10_000
 

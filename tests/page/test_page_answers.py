@@ -93,6 +93,7 @@ def test_the_search_for_a_remedy_tells_how_far_it_is(answers):
     assert ask(answers, "look", found["text"])["fits"] is True
 
 
+@pytest.mark.usefixtures("short_searches")
 def test_a_remedy_leaves_what_is_weighed_as_it_is():
     """Both count their work: one must not take it from the other."""
     alone = ask(Answers(), "weigh", UNPADDED)

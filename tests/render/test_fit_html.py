@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from test_html import Outline
@@ -9,6 +10,7 @@ from test_html import Outline
 from fits import CONFIG, a_fit, already_best, candidate, nothing_fits, subject_on
 from vramwise.render.fit_html import fit_page
 from vramwise.variants.search.result import Fit
+from vramwise.variants.verdict import Kind
 from vramwise.verbs.fitting.report import FitReport
 
 
@@ -59,3 +61,9 @@ def test_what_a_config_holds_stays_text():
     tried = candidate(subject)
     html = page(Fit(original=tried, best=tried))
     assert "<script>" not in html
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_kind_of_verdict_can_be_shown(kind, monkeypatch):
+    monkeypatch.setattr("vramwise.render.fit_words.kind", lambda fit: kind)
+    assert "<main" in page(nothing_fits()[1])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import CONFIG, make_folder, prepared, train_here, write_config
 
-from installed import needs
+from installed import needs, needs_training
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.own_files import LIST, own_files, recorded
 from vramwise.training.parent.replacing import refuse_replacing, replaced_files
@@ -60,6 +60,7 @@ def spellings(folder):
     }
 
 
+@needs_training
 @pytest.mark.parametrize("spelling", ["absolute", "relative", "roundabout", "link", "link back"])
 @pytest.mark.parametrize("adapter", [None, "lora"])
 def test_the_base_models_folder_is_no_output_dir(folder, vramwise, monkeypatch, spelling, adapter):
@@ -79,6 +80,7 @@ def test_the_base_models_folder_is_no_output_dir(folder, vramwise, monkeypatch, 
     assert state(folder / "model") == before
 
 
+@needs_training
 def test_force_goes_on_but_never_over_the_weights(folder):
     lora = write_config(folder, **{**AXOLOTL, "output_dir": str(folder / "model")})
     one = prepared(lora, random_weights=False, force=True)
@@ -90,6 +92,7 @@ def test_force_goes_on_but_never_over_the_weights(folder):
         refuse_replacing(other.run, other.plan)
 
 
+@needs_training
 @pytest.mark.parametrize(
     "name", ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]
 )
@@ -107,6 +110,7 @@ def test_weights_that_are_linked_into_output_dir_count_as_the_bases(folder, name
         refuse_replacing(one.run, one.plan)
 
 
+@needs_training
 @pytest.mark.parametrize(("base", "output"), [("model", "model/out"), ("all/model", "all")])
 def test_a_base_above_or_below_output_dir_is_not_touched(folder, base, output):
     (folder / "all").mkdir()
@@ -115,6 +119,7 @@ def test_a_base_above_or_below_output_dir_is_not_touched(folder, base, output):
     assert replaced_files(one.run, one.plan) == []
 
 
+@needs_training
 def test_files_of_other_names_are_nobodys_business(folder):
     out = folder / "out"
     out.mkdir()
@@ -124,6 +129,7 @@ def test_files_of_other_names_are_nobodys_business(folder):
     assert replaced_files(one.run, one.plan) == []
 
 
+@needs_training
 @pytest.mark.parametrize("name", ["vramwise.json", "oom.json", "trainer_state.json", "config.json", "tokenizer.json"])
 def test_one_file_is_enough(folder, vramwise, name):
     (folder / "out").mkdir()
@@ -134,6 +140,7 @@ def test_one_file_is_enough(folder, vramwise, name):
     assert os.listdir(folder / "out") == [name]  # noqa: PTH208
 
 
+@needs_training
 def test_the_records_of_an_earlier_version_are_ours(folder):
     out = folder / "out"
     one = prepared(write_config(folder))
@@ -143,6 +150,7 @@ def test_the_records_of_an_earlier_version_are_ours(folder):
     assert replaced_files(one.run, one.plan) == []
 
 
+@needs_training
 def test_what_a_run_wrote_may_be_replaced_until_somebody_changes_it(folder):
     out = folder / "out"
     one = prepared(write_config(folder))
@@ -158,6 +166,7 @@ def test_what_a_run_wrote_may_be_replaced_until_somebody_changes_it(folder):
     assert replaced_files(one.run, one.plan) == ["generation_config.json"]
 
 
+@needs_training
 def test_a_run_that_was_killed_wrote_what_was_not_there_before(folder):
     out = folder / "out"
     out.mkdir()
@@ -173,6 +182,7 @@ def test_a_run_that_was_killed_wrote_what_was_not_there_before(folder):
     assert replaced_files(one.run, one.plan) == ["config.json"]
 
 
+@needs_training
 def test_a_list_that_came_with_a_copied_folder_does_not_count(folder):
     one = prepared(write_config(folder))
     with recorded(folder / "first"):
@@ -181,6 +191,7 @@ def test_a_list_that_came_with_a_copied_folder_does_not_count(folder):
     assert replaced_files(one.run, one.plan) == ["config.json"]
 
 
+@needs_training
 @pytest.mark.parametrize(
     "text",
     [

@@ -11,6 +11,7 @@ from test_hosted import FILES
 from test_replacing import AXOLOTL, refused, state
 from tiny_runs import make_folder, prepared, write_config
 
+from installed import needs_training
 from vramwise.training.parent.own_files import recorded
 from vramwise.training.parent.replacing import replaced_files
 
@@ -102,6 +103,7 @@ def test_an_adapter_that_is_trained_on_is_never_replaced(hosted, vramwise):
     assert vramwise("train", write(hosted, "llamafactory", adapter_name_or_path=str(hosted / "first"))).exit_code == 0
 
 
+@needs_training
 def test_what_axolotl_writes(hosted):
     out = hosted / "out"
     out.mkdir()

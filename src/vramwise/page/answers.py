@@ -29,6 +29,7 @@ from vramwise.render.fit_words import kind as fit_kind
 from vramwise.render.fit_words import reasons as fit_reasons
 from vramwise.render.json_text import json_text
 from vramwise.render.prediction_html import prediction_page
+from vramwise.render.verdict_text import state_of
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
 from vramwise.verbs.fit import fit_source
@@ -37,7 +38,6 @@ from vramwise.verbs.fix import fix_subject
 from vramwise.verbs.predict import predict as predict_subject
 
 Progress = Callable[[int, int], None]
-_FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
 
 
 class Answers:
@@ -151,7 +151,7 @@ class Answers:
         best = report.fit.best
         after = best.attempt.writable if best is not None else None
         return {
-            "state": _FIT_STATES[fit_kind(report.fit)],
+            "state": state_of(fit_kind(report.fit)),
             "headline": fit_answer(report.fit),
             "reasons": list(fit_reasons(report)),
             "changed": report.fit.changed,

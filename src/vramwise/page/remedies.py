@@ -15,8 +15,6 @@ from vramwise.verbs.fitting.first_tries import quick_way_out
 from vramwise.verbs.fitting.ways_out import way_out
 
 Progress = Callable[[int, int], None]
-# What may be spent on the search.
-_SEARCH = DIAGNOSIS
 _PARTS = 100
 
 
@@ -32,7 +30,7 @@ def first_remedy(subject: Subject) -> dict[str, Any]:
 def best_remedy(subject: Subject, progress: Progress | None) -> dict[str, Any]:
     """The fastest change that makes it fit; `further`: a longer search may still find one."""
     own = subject.apart(Effort() if progress is None else _Told(progress=progress))
-    out = way_out(own, most=_SEARCH)
+    out = way_out(own, most=DIAGNOSIS)
     if out is None or out.candidate is None:
         return {"found": False, "further": out is not None}
     return _shown(own, out.candidate.attempt)
@@ -48,7 +46,7 @@ class _Told(Effort):
     def spend(self, units: int) -> None:
         """Count work, and tell when another hundredth is done."""
         self.spent += units
-        done = min(_PARTS, _PARTS * (self.spent - self.run) // _SEARCH) if self.run else 0
+        done = min(_PARTS, _PARTS * (self.spent - self.run) // DIAGNOSIS) if self.run else 0
         if done > self.told:
             self.told = done
             self.progress(done, _PARTS)

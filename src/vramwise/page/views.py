@@ -22,7 +22,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import error_lines, reasons, sentence, stopped, would_need
+from vramwise.render.verdict_text import error_lines, reasons, sentence, state_of, stopped, would_need
 from vramwise.subject import Subject
 from vramwise.trainers.registry import all_trainers
 from vramwise.types import Document, Finding
@@ -34,8 +34,6 @@ from vramwise.verbs.check import FileReport
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 from vramwise.verbs.new import starting_trainers
 from vramwise.verbs.predict import on_cards
-
-_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
 
 
 def catalogue(version: str) -> dict[str, Any]:
@@ -71,7 +69,7 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
     speed = subject.speed()
     figures = speed_figures(speed, subject.duration(speed)) if speed else ()
     return {
-        "state": _STATES.get(verdict.kind, "open"),
+        "state": state_of(verdict.kind),
         "fits": prediction.fits,
         "headline": sentence(prediction, verdict),
         "kind": verdict.kind,

@@ -11,12 +11,11 @@ from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
-from vramwise.render.verdict_text import EFFECTS
+from vramwise.render.verdict_text import EFFECTS, state_of
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
 
-_STATES = {"fits": "good", "tight": "open", "may_fit": "open", "does_not_fit": "bad", "stops": "bad"}
 _HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
 
 
@@ -26,7 +25,7 @@ def fit_page(report: FitReport) -> str:
     name = PurePath(report.document.path).name
     target = words.card_of(fit)
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
-    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", _STATES[words.kind(fit)])
+    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state_of(words.kind(fit)))
     return plain_page(title, together(top, fit_body(report)), "fit.css")
 
 

@@ -10,7 +10,7 @@ from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe, speed_notes
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import error_lines, reasons, sentence, ways_out
+from vramwise.render.verdict_text import error_lines, reasons, sentence, state_of, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.predict import Answer
@@ -25,7 +25,7 @@ def prediction_page(
 ) -> str:
     """The prediction as one self-contained page: `profile` is its run, with the config's findings beside it."""
     verdict = answer.verdict if answer else prediction.verdict()
-    state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}.get(verdict.kind, "open")
+    state = state_of(verdict.kind)
     head = [sentence(prediction, verdict), *reasons(prediction, verdict)]
     expected, *rests_on = [unstyle(line).strip().removeprefix("Expected error: ") for line in error_lines(prediction)]
     return render_html(

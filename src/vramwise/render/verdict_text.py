@@ -23,9 +23,16 @@ SIGNS = {
     "does_not_fit": ("✗", "red"),
     "stops": ("✗", "red"),
 }
+# How a page colours the kinds of verdict; all that is not certain is open.
+_STATES = {"fits": "good", "does_not_fit": "bad", "stops": "bad"}
 # By whether the run starts all the same.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
+
+
+def state_of(kind: str) -> str:
+    """`good`, `open` or `bad`: how a page shows a kind of verdict."""
+    return _STATES.get(kind, "open")
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from vramwise.budget import parse_json
@@ -88,7 +89,9 @@ class Arguments:
     def count(self, key: str) -> int:
         """Its value as a number of things: nonsense below 1 counts as 1, so that arithmetic goes on."""
         value = self.value(key)
-        return max(1, int(value)) if isinstance(value, int | float) and value == value else 1
+        if isinstance(value, float):
+            value = int(value) if isfinite(value) else 1
+        return max(1, value) if isinstance(value, int) else 1
 
     def take(self, field: str, key: str, *, why: str | None = None) -> Any:
         """The key's value as a field of the run."""

@@ -34,8 +34,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     layers stay until the backward pass. Reentrant checkpointing builds no graph in the forward pass and keeps only the
     input of each block. 4-bit layers are not affected.
 
-    Measured with all 32 layers of a Llama 3 8B shape (the settings of Axolotl's `llama-3/lora-8b.yml`: two rows of 4,096
-    tokens, outliers in 7 columns as in trained weights), allocated and reserved:
+    Measured with all 32 layers of a Llama 3 8B shape and the settings of Axolotl's `llama-3/lora-8b.yml` (two rows of
+    4,096 tokens, outliers in 7 columns as in trained weights), allocated and reserved:
 
     | run | measured, MiB | predicted, MiB |
     |---|---|---|
@@ -43,8 +43,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     | Axolotl 0.21, `use_reentrant: true` | 32,834 / 36,174 | 32,834 / 36,154 |
     | Axolotl 0.18, reentrant (the default up to 0.20) | 32,834 / 35,456 | 32,834 / 35,494 |
 
-    Random weights have outliers in many more columns, which bitsandbytes keeps as well: 57,658 MiB reserved are predicted
-    for the first run with such weights.
+    Random weights have outliers in many more columns, which bitsandbytes keeps as well: 57,658 MiB reserved are
+    predicted for the first run with such weights.
     """
     checkpoints = run.savings.gradient_checkpointing and not run.savings.checkpointing_reentrant
     if run.loading.quantization != "8bit" or not checkpoints:

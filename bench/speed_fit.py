@@ -85,8 +85,8 @@ ON_CARD = (
 # Read off the marks of timed scripts, between the end of backward and the next forward, and not calibrated: 3 to 4 ms
 # where a model has 290 tensors, 15 ms where it has 730 with its adapters.
 FROM_MARKS = {"host_micro_step": 0.5e-3, "host_tensor": 13e-6}
-# Read off single kernels and not calibrated: `added` (0.55 of the memory's rate) and `turn` (0.6 us); the kernels are in
-# tests/variants/test_speed_kernels.py.
+# Read off single kernels and not calibrated: `added` (0.55 of the memory's rate) and `turn` (0.6 us). The kernels are
+# in tests/variants/test_speed_kernels.py.
 ON_HOST = tuple(name for name in ALONE if name not in FROM_MARKS)
 _FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}
 _FAMILY |= {"blockwise": "optimizer"}

@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from record import Entry, write  # noqa: E402
+from trainer_lengths import recorded  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
@@ -78,7 +79,10 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
     """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter.
 
     Where rows are filled up to the sequence length, a batch has no row that wide, unless it is known not to be padded.
+    Newer records have the tokens of every row.
     """
+    if found := _counted(batches, config):
+        return found
     if config.get("rl") == "grpo":
         return parse_lengths("\n".join([str(GRPO_PROMPT)] * len(batches)), "measured prompts")
     if "chosen_input_ids" in (batches[0] if batches else {}):
@@ -100,6 +104,15 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
         lines += [f"[{width}, {width - 9}]" if pairs else str(width - missing)]
         lines += [f"[{width - 9}, {width - 9}]" if pairs else str(width - 9)] * (samples - 1)
     return parse_lengths("\n".join(lines), "measured batches")
+
+
+def _counted(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths | None:
+    """The rows that came, where the tokens of each were counted."""
+    if not batches or config.get("sample_packing") or not all("tokens" in batch for batch in batches):
+        return None
+    reward = config.get("reward_model") and "reward"
+    method = reward or {None: "sft", "kto": "kto"}.get(config.get("rl"), "dpo")
+    return recorded(batches, {"config": {}, "method": method})
 
 
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:

@@ -85,6 +85,8 @@ ON_CARD = (
 # Read off the marks of timed scripts, between the end of backward and the next forward, and not calibrated: 3 to 4 ms
 # where a model has 290 tensors, 15 ms where it has 730 with its adapters.
 FROM_MARKS = {"host_micro_step": 0.5e-3, "host_tensor": 13e-6}
+# Read off single kernels and not calibrated: `added` (0.55 of the memory's rate) and `turn` (0.6 us). The kernels are
+# in tests/variants/test_speed_kernels.py.
 ON_HOST = tuple(name for name in ALONE if name not in FROM_MARKS)
 _FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}
 _FAMILY |= {"blockwise": "optimizer"}
@@ -138,7 +140,15 @@ def work_by_kind(case: Case) -> list[tuple[Kernel, float]]:
             share = (1 + (between if alike else 0)) * count / total
             for stretch in stretches:
                 for kernel in stretch.kernels:
-                    key = (kernel.family, kernel.read, kernel.written, kernel.dims, kernel.count)
+                    key = (
+                        kernel.family,
+                        kernel.read,
+                        kernel.written,
+                        kernel.dims,
+                        kernel.count,
+                        kernel.turns,
+                        kernel.adds,
+                    )
                     times = stretch.times * share + found.get(key, (kernel, 0.0))[1]
                     found[key] = (kernel, times)
     return list(found.values())

@@ -28,7 +28,7 @@ PAIRS = ("dpo", "reward", "rm")
 
 def recorded(batches: Sequence[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
     """The rows that came, where each was recorded."""
-    if any("sequence_ends" in batch for batch in batches):
+    if any("sequence_ends" in batch for batch in batches) or (row["config"].get("packing") and _counted(batches)):
         widths = [batch["input_ids"][1] for batch in batches]
         return Lengths(tokens=widths, labelled=[sum(batch["trained"]) for batch in batches], packed=True)
     if row["config"].get("packing") or not all("tokens" in batch for batch in batches):
@@ -36,6 +36,11 @@ def recorded(batches: Sequence[dict[str, Any]], row: dict[str, Any]) -> Lengths 
     rows = [found for batch in batches for found in _in_order(batch, row["method"])]
     tokens, labelled = zip(*rows, strict=True)
     return Lengths(tokens=tokens, labelled=labelled, pairs=row["method"] not in ("sft", "pt"))
+
+
+def _counted(batches: Sequence[dict[str, Any]]) -> bool:
+    """Whether the tokens that are trained on were counted in every batch."""
+    return all("trained" in batch for batch in batches)
 
 
 def _in_order(batch: dict[str, Any], method: str) -> Rows:

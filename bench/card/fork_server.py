@@ -23,8 +23,8 @@ COMMON = (
 )
 OWN = {
     "axolotl": (
-        *("axolotl.cli.train", "axolotl.core.builders", "axolotl.loaders", "axolotl.integrations.liger"),
-        "axolotl.monkeypatch.lora_kernels",
+        # not axolotl.core.builders: it imports TRL's trainers, which up to 0.20 Axolotl patches before it does
+        *("axolotl.cli.train", "axolotl.loaders", "axolotl.integrations.liger", "axolotl.monkeypatch.lora_kernels"),
     ),
     "trl": ("trl.trainer.sft_trainer", "trl.trainer.dpo_trainer"),
     "llamafactory": ("llamafactory.train.tuner",),

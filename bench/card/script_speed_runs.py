@@ -46,7 +46,7 @@ IMPORTED = (
 )
 AXOLOTL = os.environ.get("TRAINER") == "axolotl"
 MARKED, PROFILED = 6, 7
-LONGEST_S, LAST_CASE_S = 40, 9
+LONGEST_S, LAST_CASE_S = 60, 9
 SMALL_TOKENS, SMALL_TURNS = 16, 6
 # Sizes of a rehearsal on a processor.
 REHEARSED = {"num_hidden_layers": 2, "vocab_size": 6400, "hidden_size": 64, "intermediate_size": 128}

@@ -45,8 +45,10 @@ class Efficiency:
     Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
     (the others). `sustained`: what is left of a rested card's rate when large products follow one another, which power
     limits. `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
-    transpose or widen. `blockwise`: elements a second that one multiprocessor updates with 8-bit states. `cached`: how
-    much faster kernels stream what the last-level cache holds. `kernel`: what every kernel takes on the card besides
+    transpose or widen. `blockwise`: elements a second that one multiprocessor updates with 8-bit states. `added`: the
+    memory's share for products that are added to what is there. `turn`: seconds until a block of threads goes on to its
+    next row, where one block a multiprocessor goes through many. `cached`: how much faster kernels stream what the
+    last-level cache holds. `kernel`: what every kernel takes on the card besides
     its work.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
@@ -69,6 +71,8 @@ class Efficiency:
     dequantise: float
     optimizer: float
     blockwise: float
+    added: float
+    turn: float
     scatter: float
     cached: float
     pcie: float

@@ -49,6 +49,9 @@ class FeedForwards:
             return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
         if not model.gated_mlp:
             up, down = self.facts.plain_mlp
+            squared = self.fused.squared_mlp(place, (up, down)) if model.activation == "relu2" else None
+            if squared is not None:
+                return squared
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
         kernel = self.fused.mlp(place)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.model.fused_lora import FusedLoraLinear, FusedLoraMlp, FusedLoraQkv
+from vramwise.ghost.model.mlp import PlainMlp
+from vramwise.ghost.ops.elementwise import activation
 from vramwise.ghost.ops.fused_lora import Fused
 from vramwise.ghost.weights import Weights
 
@@ -44,6 +46,14 @@ class FusedKernels:
             if parts is None
             else FusedLoraMlp((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place, traced=self.traced)
         )
+
+    def squared_mlp(self, place: str, names: tuple[str, str]) -> PlainMlp | None:
+        """Two projections with a squared ReLU between them."""
+        parts = self._parts("mlp", place, names) if self.run.adapter.fused_lora_squared else None
+        if parts is None:
+            return None
+        up, down = [FusedLoraLinear(part, self.rate) for part in parts]
+        return PlainMlp(up, down, activation)  # the kernel between them saves its input alone, as a SiLU does
 
     def _parts(self, kernel: str, start: str, names: tuple[str, ...]) -> list[Fused] | None:
         places = [f"{start}{name}" for name in names]

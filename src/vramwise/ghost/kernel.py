@@ -13,11 +13,14 @@ class Kernel:
     parameters in a list of them; `functions`, autograd's functions that are written in Python;
     `lines`, lines of its log.
     `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
-    `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough.
+    `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough. `turns`:
+    rows, or groups of them, that blocks, one a multiprocessor, go through one after the other. `adds`: a product is
+    added to what is there.
     """
 
     __slots__ = (
         "about",
+        "adds",
         "blocks",
         "by",
         "calls",
@@ -33,6 +36,7 @@ class Kernel:
         "ops",
         "read",
         "tag",
+        "turns",
         "written",
     )
 
@@ -47,7 +51,9 @@ class Kernel:
         self.flops = 0.0
         self.count = 1.0
         self.about = ""
+        self.adds = False
         self.blocks = 0
+        self.turns = 0
         self.cudnn = False
         self.ops = 0
         self.calls = 0

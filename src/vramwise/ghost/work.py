@@ -192,6 +192,14 @@ class Work:
         kernel.flops = 2.0 * batch * m * n * k
         kernel.dims = (batch, m, n, k)
         kernel.dtype = dtype.name
+        kernel.adds = out is None
+        return kernel
+
+    def into(self, m: int, n: int, k: int, *, dtype: DType) -> Kernel:
+        """A product that is written over what is there."""
+        kernel = self.product(None, m, n, k, dtype=dtype)
+        kernel.read -= m * n * dtype.size
+        kernel.adds = False
         return kernel
 
     def grouped(self, out: Tensor, m: int, n: int, k: int, groups: int, dtype: DType) -> None:

@@ -37,6 +37,7 @@ _NO_SAY = frozenset(
             "samples_told",
             "fused_layers",
             "fused_lora_in_place",
+            "fused_lora_squared",
             "fused_lora_traced",
         ),
         *("saved_pair_tied", "compiled_layers", "tables_each_layer"),

@@ -15,6 +15,14 @@ from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.work import Work, piece_of
 from vramwise.types import ChunksInPlace
 
+# From so many rows that are no wider on, the backward kernel of RMSNorm takes several at once (`rms_norm.py`).
+_MANY_ROWS, _NARROW, _AT_ONCE = 4096 * 8, 256, 16
+
+
+def _turns(rows: int, width: int) -> int:
+    """How often the backward kernel of RMSNorm goes on to the next row, or group of rows."""
+    return rows // _AT_ONCE if rows >= _MANY_ROWS and width <= _NARROW else rows
+
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     in_place, weight_dtype, heads_first = node.extra
@@ -28,7 +36,8 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if t.work is not None:
         made, over = ((partial,), (grad,)) if in_place else ((partial, to_x), ())
         t.work.function()
-        t.work.fused(made, "triton", read=2 * grad.numel * grad.dtype.size, over=over)
+        kernel = t.work.fused(made, "triton", read=2 * grad.numel * grad.dtype.size, over=over)
+        kernel.turns = _turns(grad.numel // grad.shape[-1], grad.shape[-1])
     to_weight = None
     if partial is not None:
         summed = sum_to_shape(t, partial, (grad.shape[-1],))
@@ -172,12 +181,12 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
     for start in range(0, rows, step):
         count = min(step, rows - start)
         logits = count * vocabulary * low.size
-        work.product(None, count, vocabulary, width, dtype=low).read -= logits
+        work.into(count, vocabulary, width, dtype=low)
         loss = work.stream(2 * logits, logits, "triton")
         loss.by, loss.blocks = "triton", count
         if wants:
             part = count * width * low.size
-            work.product(None, count, width, vocabulary, dtype=low).read -= part
+            work.into(count, width, vocabulary, dtype=low)
             work.stream(part, part)  # into its place
         if wants and trained:
             summed = work.product(None, vocabulary, width, count, dtype=low)

@@ -74,6 +74,7 @@ _OTHER_ADAPTER_SETTINGS = (
         "fused_lora",
         "fused_lora_wide_grads",
         "fused_lora_in_place",
+        "fused_lora_squared",
         "fused_lora_traced",
         "saved_pair_tied",
         "half_adapters",

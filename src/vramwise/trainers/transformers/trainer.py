@@ -33,6 +33,7 @@ _UNTOUCHED = {
     "fused_lora": "the plain Trainer has none",
     "fused_lora_wide_grads": "the plain Trainer has none",
     "fused_lora_in_place": "the plain Trainer has none",
+    "fused_lora_squared": "the plain Trainer has none",
     "fused_lora_traced": "the plain Trainer has none",
     "saved_pair_tied": "PEFT copies each module",
     "compiled_layers": "the plain Trainer compiles no layers",

@@ -44,6 +44,7 @@ class Adapter:
     fused_lora: tuple[str, ...]  # layers whose LoRA runs in the trainer's own kernels: mlp, qkv, o, embedding
     fused_lora_wide_grads: bool  # those kernels make the gradients of fp32 adapters in fp32
     fused_lora_in_place: bool  # those kernels write gradients over what they saved, and keep a buffer for 4-bit weights
+    fused_lora_squared: bool  # the kernel for mlp also takes two projections with a squared ReLU between them
     fused_lora_traced: bool  # they are compiled with their layer: gradients of the activation and 4-bit weights are new
     embeddings_want_grads: bool  # their output does, even where no block is checkpointed
     half_adapters: bool  # trained weights on a quantised base are cast to bf16 once they exist
@@ -70,6 +71,7 @@ NEUTRAL = Adapter(
     fused_lora=(),
     fused_lora_wide_grads=False,
     fused_lora_in_place=False,
+    fused_lora_squared=False,
     fused_lora_traced=False,
     embeddings_want_grads=False,
     half_adapters=False,

@@ -44,9 +44,11 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
         return 0.0
     if family in TRANSFERS or family == "update on the host":
         return _transfer(kernel, rates, costs)
-    streamed = moved / (rates.memory * _share_of_memory(family, costs))
+    streamed = moved / (rates.memory * (costs.added if kernel.adds else _share_of_memory(family, costs)))
     if moved < rates.cache_bytes:
         streamed /= costs.cached
+    if kernel.turns:
+        streamed += -(-kernel.turns // rates.multiprocessors) * costs.turn
     if kernel.blocks:
         rounds = -(-kernel.blocks // rates.multiprocessors)
         streamed = max(streamed, rounds * moved / kernel.blocks * rates.multiprocessors / (rates.memory * _ALONE))

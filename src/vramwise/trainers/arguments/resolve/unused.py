@@ -12,6 +12,7 @@ _ABSENT = (
     "fused_lora",
     "fused_lora_wide_grads",
     "fused_lora_in_place",
+    "fused_lora_squared",
     "fused_lora_traced",
     "saved_pair_tied",
     "compiled_layers",

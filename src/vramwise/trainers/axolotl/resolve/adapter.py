@@ -179,6 +179,7 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     fields.derive("fused_lora", fused, why)
     wide = schema_in(target.stack).since("0.20.0")
     fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
+    fields.derive("fused_lora_squared", wide, f"a kernel of 0.20 and later{'' if wide else ' only'}")
     absent = (
         "fused_lora_in_place",
         "fused_lora_traced",

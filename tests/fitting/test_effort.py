@@ -5,9 +5,12 @@ from importlib import import_module
 import pytest
 from small_runs import LORA, fitted, small
 
+from vramwise.variants.axes import opened
 from vramwise.variants.effort import Effort, OutOfEffort
 from vramwise.variants.search.beyond import SLOWER, UNTRIED
+from vramwise.variants.search.finding import Search
 from vramwise.verbs import finding_figures as figures
+from vramwise.verbs.fitting.fastest import answer_of
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 from vramwise.verbs.fitting.ways_out import way_out
@@ -47,6 +50,23 @@ def test_wherever_a_search_ends_it_has_an_answer(monkeypatch, units, gib):
     assert (found.best or found.closest).prediction is not None
     assert found.best is None or found.best.fits
     assert not found.ended_early or SLOWER not in found.fallen
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_search_that_ended_early_goes_on_from_its_answer(monkeypatch, again):
+    searches = []
+
+    def ends_at_its_start(search, best=Search.best):
+        searches.append(search)
+        search.ended_early = len(searches) == 1
+        return search.book.space.start if search.ended_early else best(search)
+
+    monkeypatch.setattr(Search, "best", ends_at_its_start)
+    slow = small(LORA.replace("micro_batch_size: 2", "micro_batch_size: 1"), 6)
+    found = answer_of(slow.apart(), opened(()), again=again)
+    assert found.fits
+    assert len(searches) == 1 + again
+    assert (found.run.batch.micro_batch_size > 1) is again
 
 
 def test_a_million_micro_batches_are_searched_within_the_limit(monkeypatch):

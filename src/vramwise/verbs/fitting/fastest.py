@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from math import inf
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
@@ -88,11 +89,12 @@ def answer_of(
     slowest: float | None = None,
     or_closest: bool = True,
     progress: Progress | None = None,
+    again: bool = True,
 ) -> Candidate | None:
     """The fastest variant that fits, else the one that should come closest: of `fit_subject` the answer alone.
 
     With `slowest`: None unless one fits whose step takes no more seconds than that. `or_closest`: whether one is
-    wanted that does not fit.
+    wanted that does not fit. `again`: where effort ends before the fastest is found, search once more from the answer.
     """
     workshop = SubjectWorkshop(subject=subject)
     search = search_of(workshop, axes, margin_bytes)
@@ -102,9 +104,15 @@ def answer_of(
     workshop.until = ANSWER
     sought = slowest is None and or_closest
     best, nearest = _answer(search, workshop, simulations=1) if sought else (search.best(), None)
-    if best is not None:
-        return search.book.candidate(best)
-    return None if nearest is None else _shown(search.book, nearest)
+    if best is None:
+        return None if nearest is None else _shown(search.book, nearest)
+    found = search.book.candidate(best)
+    if not again or not search.ended_early or found.attempt.document is None:
+        return found
+    start = subject.apart().with_document(found.attempt.document)
+    further = answer_of(start, axes, margin_bytes=margin_bytes, progress=progress, again=False)
+    fitting = [found] if further is None or not further.fits else [further, found]
+    return min(fitting, key=lambda one: inf if one.speed is None else one.speed.step_seconds)
 
 
 def _answer(

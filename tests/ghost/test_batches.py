@@ -1,6 +1,8 @@
 """Shapes of batches from the lengths of samples."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from truth import BUNDLED, cases
 from vramwise.errors import VramwiseError
@@ -64,9 +66,21 @@ def test_evaluation_has_its_own_rows_and_lengths():
 def test_packed_rows_are_full_whatever_the_lengths():
     one = RUN.changed(sample_packing=True, packing_rows="one", eval_sample_packing=True)
     assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
-    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 3072, False)]  # its own batch size, rows as long
+    # an evaluation has few samples: its rows, with room for its own batch size, hold what there is
+    assert eval_shapes(one, None) == [BatchShape(1, 3072, False)] * 2
+    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 64, False)]
     assert largest(one.changed(packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
     assert eval_shapes(one.changed(eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
+
+
+@given(st.lists(st.integers(1, 1024), max_size=40))
+def test_samples_of_an_evaluation_go_into_the_first_row_that_takes_them(tokens):
+    one = RUN.changed(sample_packing=True, packing_rows="one", eval_sample_packing=True, pad_multiple=1)
+    rows = []
+    for length in tokens:
+        place = next((place for place, held in enumerate(rows) if held + length <= 3072), len(rows))
+        rows[place:] = [length] if place == len(rows) else [rows[place] + length, *rows[place + 1 :]]
+    assert [shape.width for shape in eval_shapes(one, lengths(*tokens))] == rows
 
 
 def test_made_up_lengths_reach_the_longest_and_vary():

@@ -58,15 +58,27 @@ def joined_batches(run: RunSpec, tokens: Sequence[int]) -> list[BatchShape]:
     """
     longest = run.shapes.sequence_len
     room = longest * (run.evaluation.eval_batch_size or run.batch.micro_batch_size)
-    rows: list[int] = []
-    for length in tokens:
-        length = min(length, longest)
-        place = next((place for place, held in enumerate(rows) if held + length <= room), None)
-        if place is None:
-            rows.append(length)
-        else:
-            rows[place] += length
+    rows = _first_fit([min(length, longest) for length in tokens], room)
     return [BatchShape(1, _rounded(run, held), False) for held in rows]
+
+
+def _first_fit(lengths: Sequence[int], room: int) -> list[int]:
+    """What each row holds where every sample goes into the first row that takes it.
+
+    A tree of the most room below each node finds that row: data may have a million samples.
+    """
+    most_rows = min(len(lengths), 2 * sum(lengths) // room + 2)  # two neighbours hold more than one row's worth
+    leaves = 1 << (most_rows - 1).bit_length()
+    most_room = [room] * (2 * leaves)
+    for length in lengths:
+        node = 1
+        while node < leaves:
+            node *= 2
+            node += most_room[node] < length
+        most_room[node] -= length
+        while node := node // 2:
+            most_room[node] = max(most_room[2 * node], most_room[2 * node + 1])
+    return [room - left for left in most_room[leaves:] if left < room]
 
 
 def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:

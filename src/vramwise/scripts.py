@@ -15,6 +15,7 @@ from vramwise.files import read_config_bytes
 from vramwise.options import Options
 from vramwise.sidecar import read_side_files
 from vramwise.trainers.launch import Launch, read_launch, read_shell
+from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.types import Document
 

@@ -98,8 +98,7 @@ def is_source(path: str, data: bytes) -> bool:
 
 
 def _read_source(path: str, data: bytes, options: Options) -> Document:
-    from vramwise.scripts import read_training  # late: configs do not need it
-    from vramwise.trainers.scripts.reading import NoTraining
+    from vramwise.scripts import NoTraining, read_training  # late: configs do not need it
 
     try:
         return read_training(path, data, options)

@@ -29,6 +29,7 @@ from vramwise.facts.trace_templates import NotCovered, document_of
 from vramwise.facts.traces import FORMAT, model_from_trace
 from vramwise.files import put_whole
 from vramwise.types import ModelSpec
+from vramwise.units import mib
 
 SWITCH = "VRAMWISE_TRACE"  # 0 turns tracing off
 _SECONDS = 300.0
@@ -188,7 +189,7 @@ def _run_child(asked: str) -> Mapping[str, Any]:
     if time.monotonic() - started > _SECONDS:
         return {"failed": f"it took more than {_SECONDS:g} s"}
     if len(answer) > limits.TRACE_BYTES:
-        return {"failed": f"its trace is larger than {limits.TRACE_BYTES // 1024**2} MiB"}
+        return {"failed": f"its trace is larger than {mib(limits.TRACE_BYTES)}"}
     try:
         found = parse_json(answer)
     except (ValueError, VramwiseError):

@@ -152,7 +152,7 @@ def with_its_data(subject: Subject, options: Options, policy: Policy) -> Subject
 def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
     """Every finding about a subject."""
     policy = policy or Policy()
-    prediction, why, notices = _predicted(subject) if policy.predicts else (None, "nobody asked", [])
+    prediction, why, notices = _predicted(subject) if policy.predicts else (None, "not requested: use --predict", [])
     lacking = "model" if policy.predicts and subject.target.gpu is not None and not notices else "memory"
     findings, skipped = judge(
         subject.run,

@@ -107,7 +107,7 @@ def test_lengths_decide_the_shapes(vramwise, config, tmp_path):
     samples = predicted(vramwise, config, "--lengths", tmp_path / "samples.jsonl")
     assert short["peak_allocated_bytes"] < samples["peak_allocated_bytes"] < worst["peak_allocated_bytes"]
     assert any("estimated" in note for note in samples["assumptions"])
-    assert any("--data or --lengths tell" in note for note in worst["assumptions"])
+    assert any("--data or --lengths gives the real lengths" in note for note in worst["assumptions"])
 
 
 def test_a_long_list_of_lengths_is_shortened_and_that_is_said(vramwise, config, tmp_path):

@@ -55,7 +55,7 @@ def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.shapes.sample_packing:
         longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"every batch is assumed to be {longest} wide, with shorter rows in it ({action('lengths tell')})")
+        notes.append(f"every batch is {longest} wide, with shorter rows in it ({action('lengths')})")
     if lengths is None and not run.shapes.constant_shapes:
         notes.append("batches of varying width may reserve more")
     return notes

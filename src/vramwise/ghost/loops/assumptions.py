@@ -34,8 +34,8 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
 
 def _generation(run: RunSpec) -> Iterator[str]:
     yield (
-        f"every completion is assumed to reach {run.objective.completion_len} tokens; {action('given lengths')} "
-        "are taken to fill the rest of the longest row"
+        f"every completion reaches {run.objective.completion_len} tokens, and prompts fill the rest of the longest "
+        f"row ({action('prompt lengths')})"
     )
     gpu = run.target.gpu
     if run.objective.engine == "elsewhere":

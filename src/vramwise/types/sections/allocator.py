@@ -10,7 +10,7 @@ class Allocator:
     """`settings` is the string that the CUDA allocator really gets; "" for torch's defaults."""
 
     # `empty_cache_steps`: the cache is emptied every so many steps, before backward. `collect_steps`: it is emptied
-    # around evaluations, and every so many steps after backward (-1: around evaluations only). None: never.
+    # around evaluations, and after every so many steps (-1: around evaluations only). None: never.
     empty_cache_steps: int | None
     collect_steps: int | None
     settings: str = field(metadata={"flat": "allocator"})

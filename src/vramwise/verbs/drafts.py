@@ -1,4 +1,4 @@
-"""Try changes on a Subject: spelt by its trainer, written into the config in memory, resolved and predicted anew."""
+"""Tries changes on a Subject: its trainer writes them into the config in memory, and the result is predicted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Changes in TrainingArguments' words: a field of RunSpec with its new value → edits of the file.
+"""Changes as edits of TrainingArguments: a field of RunSpec with its new value → edits of the file.
 
-A trainer joins its own spellers to `SPELLERS` and calls `spell_with`.
+A trainer adds its own spellers to `SPELLERS` and calls `spell_with`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.trainers.base import Spelling
 from vramwise.trainers.spelling import KWARGS, Speller, placed, reentrant, speller_by_key, tf32
 from vramwise.types import Change, Edit, RunSpec, join_key
 
-# What a new line is best written below.
+# The keys below which a new line is inserted.
 _BESIDE = {
     "per_device_eval_batch_size": ("per_device_train_batch_size", "eval_strategy"),
     "gradient_accumulation_steps": ("per_device_train_batch_size",),
@@ -27,14 +27,14 @@ _BESIDE = {
     "pad_to_multiple_of": ("max_length", "packing"),
 }
 _RELATED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "model_name_or_path")
-# No argument lets the card choose: what is written is what this card would choose.
+# No argument lets the card choose, so the choice for this card is written.
 _CHOSEN = {
     "bf16": "Train in bf16",
     "fp16": "Use fp16 on this card: fp16 true, bf16 false",
     "fp32": "Train in fp32 on this card: bf16 false (fp16 needs an adapter)",
 }
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-# The lines to write where no config is at hand.
+# The lines to write if there is no config.
 WORDS: dict[str, tuple[str, ...]] = {
     "smaller-micro-batch": ("per_device_train_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
     "equal-eval-batch": ("per_device_eval_batch_size: the value of per_device_train_batch_size",),
@@ -59,7 +59,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one has no word here; a choice by the card is titled by what is chosen."""
+    """Return the edits for all fields of a change, or None; a choice by the card is titled by what is chosen."""
     found = spelling.spell_with(spellers, run, change)
     if found is None or not change.fields.get("precision_by_card"):
         return found

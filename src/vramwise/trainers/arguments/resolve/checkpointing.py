@@ -1,4 +1,4 @@
-"""Gradient checkpointing as transformers turns it on, and its keyword arguments."""
+"""Resolves gradient checkpointing as transformers turns it on, and its keyword arguments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KWARGS = "gradient_checkpointing_kwargs"
 
 
 def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str = "transformers' default") -> None:
-    """Fills gradient_checkpointing, recompute, checkpointing_reentrant. Needs sharding.
+    """Fill gradient_checkpointing, recompute and checkpointing_reentrant. Needs sharding.
 
-    `reentrant`: the form where the kwargs do not say, and `why`.
+    `reentrant`: the default if the kwargs do not set it, with its reason `why`.
     """
     on = bool(args.value("gradient_checkpointing"))
     args.put("gradient_checkpointing", "gradient_checkpointing", on)
     if "recompute" in args.values:
-        return  # FSDP's own, which sharding has settled
+        return  # FSDP's own checkpointing, which sharding has already set
     args.derive("recompute", on, "gradient_checkpointing", key="gradient_checkpointing")
     written = checkpointing_kwargs(args).get("use_reentrant")
     if isinstance(written, bool):
@@ -29,13 +29,13 @@ def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str 
 
 
 def checkpointing_kwargs(args: Arguments) -> Mapping[str, Any]:
-    """The block, empty where there is none."""
+    """Return the kwargs block; empty if there is none."""
     found = args.value(KWARGS)
     return found if isinstance(found, Mapping) else {}
 
 
 def unfollowed_checkpointing(args: Arguments) -> Iterator[Unfollowed]:
-    """What of the block no prediction follows. Needs `recompute`."""
+    """Yield the options of the block that no prediction includes. Needs `recompute`."""
     if not args.values["recompute"]:
         return
     kwargs = checkpointing_kwargs(args)

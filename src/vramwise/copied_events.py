@@ -145,7 +145,7 @@ class WrittenOut(Sequence[Event]):
 
 
 def places_written_out(events: Sequence[Event], places: Sequence[int]) -> Callable[[int], int]:
-    """Return a function that maps a position to its position after all copies (at `places`) are expanded."""
+    """Where a position lies once copies, which are at these places, are written out."""
     more = list(accumulate([events[place][2] - 1 for place in places], initial=0))
     return lambda position: position + more[bisect_left(places, position)]
 

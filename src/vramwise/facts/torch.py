@@ -12,9 +12,8 @@ TorchVersion = tuple[int, int]
 
 OLDEST_TORCH: TorchVersion = (2, 2)
 NEWEST_TORCH: TorchVersion = (2, 15)
-# No run was recorded with newer versions. By their headers and libraries, 2.14 and 2.15 have the options, constants and
-# order of 2.13, but two functions of the allocator changed size. have the options, constants and order of 2.13 by their
-# headers and libraries, but two functions of the allocator changed size.
+# Of newer ones no run was recorded: 2.14 and 2.15 have the options, constants and order of 2.13 by their headers and
+# libraries, but two functions of the allocator changed size.
 NEWEST_RECORDED: TorchVersion = (2, 13)
 
 # The lowest CUDA capability for which the default build has kernels, since a release. CUDA 12.8 drops Maxwell and

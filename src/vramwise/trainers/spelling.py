@@ -51,7 +51,7 @@ def speller_by_key(put: Callable[[RunSpec, str, object], Edit], name: str) -> Sp
 
 
 def reentrant(run: RunSpec, value: bool, block: Edit) -> Edit:
-    """Set `use_reentrant` in the kwargs block; `block` creates one if there is none."""
+    """Set `use_reentrant` in the block of kwargs; `block` makes one where there is none."""
     key, written = f"{KWARGS}.use_reentrant", run.config.get(KWARGS)
     if key in run.config:
         return set_key(key, value)

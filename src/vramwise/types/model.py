@@ -24,8 +24,8 @@ class Trace:
     final_norm: str
     head: str
     kinds: tuple[int, ...]
-    experts_like: str  # the model type whose old expert names PEFT maps to these; empty: PEFT maps none
-    scaled_logits: bool  # the output of the head is scaled
+    experts_like: str  # the type whose old names of experts PEFT knows these by; empty: it redirects none
+    scaled_logits: bool  # the head's result is multiplied by a number
     modes: Mapping[str, Mapping[str, Any]]
 
 

@@ -153,7 +153,7 @@ def with_its_data(subject: Subject, options: Options, policy: Policy) -> Subject
 
 
 def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
-    """Return all findings about a subject."""
+    """Every finding about a subject."""
     policy = policy or Policy()
     prediction, why, notices = _predicted(subject) if policy.predicts else (None, "nobody asked", [])
     lacking = "model" if policy.predicts and subject.target.gpu is not None and not notices else "memory"

@@ -1,7 +1,7 @@
 """What TrainingArguments itself refuses: the checks of `__post_init__` in transformers 5.6 to 5.22.
 
-Each refusal is a key and a sentence. Values are as the dataclass holds them; values of a wrong type are left out
-before, and the rule argument-type reports them.
+Each refusal is a key to blame and a sentence. Values are as the dataclass holds them; those of a wrong type are left
+out beforehand, and argument-type tells them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.types import RunSpec, Stack
 _FSDP = frozenset({"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"})
 _FSDP_MORE = frozenset({"offload", "auto_wrap"})
 _IN_FSDP2 = frozenset({"full_shard", "shard_grad_op"}) | _FSDP_MORE
-# Fields that may contain a mapping as text, and the keys of accelerate's dataclass.
+# Fields that may be a mapping in a text, and the keys of the one that is a dataclass of accelerate's.
 _MAPPINGS = ("accelerator_config", "fsdp_config", "deepspeed", "gradient_checkpointing_kwargs", "lr_scheduler_kwargs")
 _ACCELERATOR = frozenset(
     {"split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking"}

@@ -79,7 +79,7 @@ key_speller = partial(speller_by_key, put)
 
 
 def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """bf16 and fp16 are switches of their own: one on, the other off."""
+    """Set bf16 and fp16, which are separate switches: one on, the other off."""
     if value == "fp8":
         return None
     on = {"bf16": value == "bf16", "fp16": value == "fp16"}
@@ -95,14 +95,14 @@ def _defaults_on(run: RunSpec, key: str) -> bool:
 
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """No argument lets the card decide; what the card at hand has is written."""
+    """No argument lets the card decide, so the target card's choice is written."""
     if not value or (run.precision.compute == "fp32" and run.target.gpu is None):
         return None
     return _precision(run, _chosen(run))
 
 
 def _chosen(run: RunSpec) -> str:
-    """What a choice by the card comes to on the card at hand."""
+    """Return what a choice by the card means on the target card."""
     gpu = run.target.gpu
     return "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32"
 

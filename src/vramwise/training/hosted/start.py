@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
-    """Enter the trainer, guarded; the exit code."""
+    """Start the trainer with the guard and return the exit code."""
     as_package()
     from vramwise.training.hosted.entries import enter
 

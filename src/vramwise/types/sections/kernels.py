@@ -41,7 +41,7 @@ class Kernels:
         "dft_whole",
         "eaft_whole",
     ]
-    loss_chunks: int  # number of slices in which the chunked loss processes the logits
+    loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool  # Liger replaces classes before the model is built: no module keeps its own
     liger_chunks_in_place: ChunksInPlace

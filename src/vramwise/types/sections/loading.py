@@ -13,11 +13,11 @@ class Loading:
     # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": created on the
     # card
     loads_through: Literal["device", "host", "made"]
-    shards_by_tensor: bool  # FSDP 2: sharding holds one whole tensor on the card at a time, not a whole unit
-    warms_up: bool  # transformers allocates the whole model's size before it reads weights onto the card
-    # For a quantised base, it allocates half of the weights' 16-bit size (transformers 4.50 to 4.57)
+    shards_by_tensor: bool  # FSDP 2: one whole tensor at a time is on the card while shards are cut, not a whole unit
+    warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
+    # Ahead of a quantised base it asks for half of what the weights would take in 16 bits (transformers 4.50 to 4.57)
     halves_warm_up: bool
-    multiplies_first: bool  # a matrix product runs before weights are read, so the library's workspace already exists
+    multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
     copies_to_half: bool  # weights are read in bfloat16 and copied to float16 one by one
     upcasts_stay: bool  # the upcast weights are not cast back

@@ -14,12 +14,12 @@ KWARGS = "gradient_checkpointing_kwargs"
 def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str = "transformers' default") -> None:
     """Fill gradient_checkpointing, recompute and checkpointing_reentrant. Needs sharding.
 
-    `reentrant`: the default if the kwargs do not set it, with its reason `why`.
+    `reentrant`: the form where the kwargs do not say, and `why`.
     """
     on = bool(args.value("gradient_checkpointing"))
     args.put("gradient_checkpointing", "gradient_checkpointing", on)
     if "recompute" in args.values:
-        return  # FSDP's own checkpointing, which sharding has already set
+        return  # FSDP's own, which sharding has settled
     args.derive("recompute", on, "gradient_checkpointing", key="gradient_checkpointing")
     written = checkpointing_kwargs(args).get("use_reentrant")
     if isinstance(written, bool):
@@ -29,7 +29,7 @@ def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str 
 
 
 def checkpointing_kwargs(args: Arguments) -> Mapping[str, Any]:
-    """Return the kwargs block; empty if there is none."""
+    """The block, empty where there is none."""
     found = args.value(KWARGS)
     return found if isinstance(found, Mapping) else {}
 

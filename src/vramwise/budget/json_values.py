@@ -9,13 +9,11 @@ from vramwise.budget import limits
 from vramwise.errors import ConfigError
 from vramwise.units import mib
 
-# CPython's memory for an object, an entry of it, a list, one more value with its place in a list, and half a text., a
-# list, one more value with its place in a list, and half a text.
+# CPython's memory for an object, an entry of it, a list, one more value with its place in a list, and half a text.
 _COSTS = ((b"{", 80), (b":", 150), (b"[", 104), (b",", 44), (b'"', 16))
 # No byte costs more than a colon in a text of wide characters.
 _MOST_A_BYTE = 160
-# UTF-8 characters that need four bytes each in Python's text begin with none of these bytes. Python's text takes four
-# bytes for each; all others do not.
+# UTF-8 characters that need four bytes each in Python's text begin with none of these bytes.
 _NOT_WIDE = bytes(range(0xF0))
 
 

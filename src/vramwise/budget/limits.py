@@ -10,8 +10,7 @@ from typing import Final
 
 from vramwise.units import MIB
 
-# Configs and similar files: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML takes 2 s per megabyte.: DeepSpeed
-# JSON, accelerate YAML, pyproject.toml. YAML costs 2 s a megabyte.
+# Configs and similar files: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML takes 2 s per megabyte.
 CONFIG_BYTES: Final = MIB
 # A notebook with its images.
 NOTEBOOK_BYTES: Final = 64 * MIB
@@ -20,29 +19,25 @@ CONFIG_DEPTH: Final = 64
 CONFIG_VALUES: Final = 20_000
 # A model's config.json. The largest known has 200 KB.
 MODEL_BYTES: Final = 4 * MIB
-# A trace of a model: about 50 KB per precision and kind of layer. for each precision and kind of layer.
+# A trace of a model: about 50 KB per precision and kind of layer.
 TRACE_BYTES: Final = 16 * MIB
 # Lock files: searched with a pattern, never parsed.
 LOCK_BYTES: Final = 16 * MIB
-# Files that `train` writes for a run and reads again: plans, markers, records.: plans, markers, records.
+# Files that `train` writes for a run and reads again: plans, markers, records.
 RUN_FILE_BYTES: Final = 16 * MIB
-# One line of `train`'s memory log; ours have about a hundred bytes.; ours have some hundred bytes.
+# One line of `train`'s memory log; ours have about a hundred bytes.
 LOG_LINE_BYTES: Final = MIB
 # All data files together, a file of lengths, a memory log, a JSON trace.
 DATA_BYTES: Final = 64 * MIB
 DATA_ROWS: Final = 200_000
 # Blank lines count too: even an empty line costs 0.3 µs.
 DATA_LINES: Final = 4_000_000
-# The memory of all rows as Python objects; it also bounds the time for creating and using them.; it stands for the time
-# that making and using them takes.
+# The memory of all rows as Python objects; it also bounds the time for creating and using them.
 DATA_VALUES_BYTES: Final = 1536 * MIB
-# The memory of one parsed text: its bytes, its text and its values together.: its bytes, its text and its values
-# together.
+# The memory of one parsed text: its bytes, its text and its values together.
 MEMORY_BYTES: Final = 768 * MIB
 # A recording, gzipped or not; how many of its last events are replayed, once by `replay` and six times by `diagnose`;
-# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 small segments., once by
-# `replay` and six times by `diagnose`; and how many segments and blocks it may have at the end. A card of 80 GiB has
-# room for 40,000 small segments.
+# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 small segments.
 RECORDING_BYTES: Final = 256 * MIB
 REPLAYED_EVENTS: Final = 1_000_000
 DIAGNOSED_EVENTS: Final = 150_000

@@ -11,8 +11,7 @@ from typing import Any, TextIO
 from vramwise.budget import Budget
 from vramwise.errors import VramwiseError
 
-# The memory of one cell: a text of a few characters, its entry in the row and in the dict.: a text of a few characters,
-# its place in the row and in the dict.
+# The memory of one cell: a text of a few characters, its entry in the row and in the dict.
 _CELL_BYTES = 128
 
 

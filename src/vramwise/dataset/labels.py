@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from vramwise.dataset.samples import Sample
 
-# Tokens that a template adds after an answer and that are trained on with it; an estimate., which are learnt with it;
-# an estimate.
+# Tokens that a template adds after an answer and that are trained on with it; an estimate.
 _END = 2
 
 

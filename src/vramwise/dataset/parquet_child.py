@@ -12,7 +12,7 @@ from typing import Any
 from vramwise.budget.child import confine
 
 # A batch consists of columns before it becomes rows: only this many rows, and a bounded number of values, become
-# objects at once.: few rows, and no more values than these, become objects at once.
+# objects at once.
 _ROWS_AT_ONCE = 256
 _VALUE_BYTES = 48
 
@@ -29,8 +29,7 @@ def main(path: str, size_bytes: str, rows: str, values_bytes: str) -> None:
             decoded += batch.nbytes
             left[1] -= batch.num_rows
             left[2] -= _VALUE_BYTES * sum(map(_values, batch.columns))
-            # Nested lists: one row may hold any number of values. The bytes of the first batch do not count. Of the
-            # first batch the bytes do not matter.
+            # Nested lists: one row may hold any number of values. The bytes of the first batch do not count.
             cut = left[2] < 0 or left[0] < decoded != batch.nbytes
             if cut:
                 break

@@ -25,7 +25,7 @@ _NO_TEXTS = frozenset(("role", "from", "type", "id"))
 # Columns and message roles that hold the model's answers.
 _ANSWERS = ("output", "response", "completion", "answer", "answers")
 _SPEAKERS = ("assistant", "gpt", "model", "bot", "chatgpt")
-# The label of a token that is not trained on, and masks that mark those that are., and masks that mark those that are.
+# The label of a token that is not trained on, and masks that mark those that are.
 _UNLABELLED = -100
 _MASKS = ("completion_mask", "assistant_masks")
 

@@ -12,10 +12,9 @@ from vramwise.budget.child import child_lines
 from vramwise.dataset.samples import Sample
 
 # UTF-8 bytes per token without a tokenizer: English text has more than 4, code about 3. Overestimating a row is better
-# than an out-of-memory.: English text has more than 4, code about 3. Rather too long a row than one that does not fit.
+# than an out-of-memory.
 BYTES_PER_TOKEN = 3
-# Rows that are actually tokenised: the longest, which decide the peak, and a sample for the ratio of the others., which
-# decide the peak, and some of all for the ratio of the others.
+# Rows that are actually tokenised: the longest, which decide the peak, and a sample for the ratio of the others.
 _LONGEST = 64
 _SAMPLED = 192
 _MOST_BYTES = 2 * 2**20

@@ -13,7 +13,7 @@ from vramwise.diagnosis.remedies import advice_for, build, changes_for, is_of_me
 from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
 from vramwise.variants import changes
 
-# Wording in key lines, used without a config, for a value that depends on another. that depends on another.
+# Wording in key lines, used without a config, for a value that depends on another.
 _HALF, _TWICE, _VALUE_OF = "half of it", "twice as many", "the value of "
 _VLLM_SHARE = Remedy(
     title="Give vLLM a smaller share, and empty torch's cache before it wakes",
@@ -23,8 +23,7 @@ _ZERO_OFFLOAD = Remedy(
     title="Keep the optimizer's state in host memory: DeepSpeed's offload",
     keys=('"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}  # the DeepSpeed JSON',),
 )
-# Causes that stem from too many tokens at once: if the failed request was for logits, a fused loss is offered first.:
-# where logits were asked for, a loss that holds none goes first.
+# Causes that stem from too many tokens at once: if the failed request was for logits, a fused loss is offered first.
 _OF_TOKENS = ("capacity", "oversized-batch", "long-tail", "logits")
 
 

@@ -15,7 +15,7 @@ from vramwise.facts.parameters import parameter_count, parameters
 from vramwise.types import RunSpec
 from vramwise.units import readable, whole_number
 
-# A failure from this step on is late: earlier steps needed the same memory. had been there before.
+# A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
 STEP_PARTS = ("forward", "loss", "backward", "clip", "optimizer", "train", "")
 
@@ -188,8 +188,7 @@ def snapshot_memory(shot: SnapshotFacts) -> MemoryText:
         free_bytes=shot.device_free_bytes,
         allocated_bytes=shot.allocated_bytes,
         unallocated_bytes=shot.unallocated_bytes,
-        # More was free than requested, so a memory fraction applied; its value is at least what was reserved., of which
-        # only this much is known.
+        # More was free than requested, so a memory fraction applied; its value is at least what was reserved.
         allowed_bytes=shot.reserved_bytes if shot.device_free_bytes >= shot.requested_bytes else None,
     )
 

@@ -22,11 +22,8 @@ class Drawing:
 
     snapshot: SnapshotFacts
     profile: Profile
-    # at the failure or the peak of allocated memory, as in the facts: the moment that the facts are of
-    report: MemoryReport
-    # the peak over the whole run: a failing request makes the allocator release what it can makes the allocator give
-    # back what it can
-    most_reserved_bytes: int
+    report: MemoryReport  # at the failure or the peak of allocated memory, as in the facts
+    most_reserved_bytes: int  # the peak over the whole run: a failing request makes the allocator release what it can
 
 
 def draw(reading: Reading) -> Drawing:

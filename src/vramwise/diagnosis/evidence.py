@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from vramwise.diagnosis.read.snapshot import SnapshotFacts
 
 # Where in a run something happened. "train": a step, but without a traceback that says which part; "": unknown.
-# "train": a step, but no traceback says which part of it; "": not known.
 PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
 
 
@@ -41,8 +40,7 @@ class MemoryText:
 
     wording: str  # "torch", "torch-old", "async", "mps"… : the variant of the message
     requested_bytes: int | None = None
-    # How far the real request may differ from the figure: messages round to two decimals. the figure: messages round to
-    # two decimals.
+    # How far the real request may differ from the figure: messages round to two decimals.
     tolerance_bytes: int = 0
     total_bytes: int | None = None
     free_bytes: int | None = None
@@ -112,9 +110,9 @@ class LogFacts:
     recovered: Sequence[Symptom] = ()
     ranks: frozenset[int] = frozenset()
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses for them
+    keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses
     trainers: frozenset[str] = frozenset()  # packages of the trainers that it names
-    training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass, or one built on it
+    training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
@@ -126,15 +124,14 @@ class Remedy:
     """What to change: edits of the config, or a command. `survives`: whether the ghost run fits with it."""
 
     title: str
-    keys: tuple[str, ...] = ()  # `key: value`, for readers without a config at hand
+    keys: tuple[str, ...] = ()  # `key: value`, for readers without a config
     fix: Fix | None = None
     command: str | None = None
     diff: str = ""
     refused: str = ""  # why the edit could not be made
     survives: bool | None = None
     prediction: str = ""
-    # Changed run fields of a remedy outside the config, so that it can be simulated too. of the run, so that it can be
-    # tried all the same.
+    # Changed run fields of a remedy outside the config, so that it can be simulated too.
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -147,8 +144,7 @@ class Cause:
     confidence: float
     evidence: tuple[str, ...] = ()
     quotes: tuple[Quote, ...] = ()
-    # False: no rule covers this case, even if one explains the cause, even if one explains the cause
-    has_rule: bool = True
+    has_rule: bool = True  # False: no rule covers this case, even if one explains the cause
     rule: str | None = None  # the rule that explains it; `rank_causes` fills it
     remedies: tuple[Remedy, ...] = ()
 
@@ -174,9 +170,7 @@ class Diagnosis(Displayed):
     causes: tuple[Cause, ...]
     log: LogFacts | None
     config: str | None = None
-    # whose keys remedies use: the config's, otherwise the log's; None if neither is known the log's; None where neither
-    # says
-    trainer: str | None = None
+    trainer: str | None = None  # whose keys remedies use: the config's, otherwise the log's; None if neither is known
     snapshot: SnapshotFacts | None = None
     ghost: tuple[str, ...] = ()  # what the prediction of this config says
     notes: tuple[str, ...] = ()

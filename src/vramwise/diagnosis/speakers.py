@@ -14,10 +14,9 @@ from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
 
-# Settings that only one trainer uses, with its package., by its package.
+# Settings that only one trainer uses, with its package.
 _OWN_KEYS: Mapping[str, str] = {getattr(one, "own_setting", ""): one.package for one in all_trainers()}
-# What any run of transformers' Trainer shows, with an unknown script around it.: the script around it is nobody's that
-# we know.
+# What any run of transformers' Trainer shows, with an unknown script around it.
 _LOOP, _LIBRARY = "/transformers/trainer.py", "/transformers/"
 _ANYBODYS_KEY = "per_device_train_batch_size"
 _PLAIN = "hf-trainer"

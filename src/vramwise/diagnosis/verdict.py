@@ -15,7 +15,7 @@ from vramwise.diagnosis.witness import Ghost
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
 from vramwise.units import readable
 
-# Below this confidence the diagnosis says that the cause is unclear., and the diagnosis says so.
+# Below this confidence the diagnosis says that the cause is unclear.
 _A_GUESS = 0.4
 _PARTS: dict[PhaseName, str] = {
     "load": "while loading",

@@ -19,7 +19,7 @@ from vramwise.types import Document, Edit, GpuSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.prediction import Prediction
 
-# A run that held this many times the prediction is not the predicted run. is not the run that was predicted.
+# A run that held this many times the prediction is not the predicted run.
 _NOT_THIS_RUN = 1.25
 
 
@@ -101,8 +101,7 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
     except VramwiseError as error:
         return Ghost(subject=subject, missing=str(error))
     except Exception as error:
-        # An internal error of the prediction must not break the diagnosis: the log can still be explained.: a fault of
-        # the prediction must not take the diagnosis with it.
+        # An internal error of the prediction must not break the diagnosis: the log can still be explained.
         return Ghost(subject=subject, missing=_fault(error), broken=True)
 
 
@@ -129,7 +128,7 @@ def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple
         return None, str(error)
     except Exception as error:
         return None, _fault(error)
-    # As in `predict`: what each would reserve with memory to spare. with memory to spare.
+    # As in `predict`: what each would reserve with memory to spare.
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, prediction)]
     said = f"{before} → {after} reserved of {gib(prediction.capacity_bytes or 0)}"
     return prediction.memory_fits, said + (", only by releasing cached memory" if prediction.fits_by_emptying else "")

@@ -13,10 +13,9 @@ from statistics import median
 
 from vramwise.bundled import bundled_json
 
-# How many of the closest runs give the expected error; further runs are added only for features that none of these
-# has.; further ones only for features that none of these has.
+# How many of the closest runs give the expected error; further runs are added only for features that none of these has.
 _CLOSEST = 3
-# The distance that a missing feature of this kind adds; 1 for all others. of this kind; 1 for all others.
+# The distance that a missing feature of this kind adds; 1 for all others.
 _WEIGHTS = {
     **dict.fromkeys(("trainer", "rl", "torch_compile", "vendor"), 40),
     **dict.fromkeys(("cards", "method"), 20),
@@ -27,10 +26,8 @@ _WEIGHTS = {
     "release": 2,
 }
 # The dtype of matrix products decides which kernels run and what they hold: one never measured with a trainer is new.
-# and what they hold: one that a trainer was never measured in is new.
 _TYPE = "precision"
-# A missing feature of at least this weight adds a run that has it, however different that run is otherwise. by a run
-# that had it, however unlike that run is otherwise.
+# A missing feature of at least this weight adds a run that has it, however different that run is otherwise.
 _DECISIVE = 4
 
 Features = Mapping[str, str]
@@ -120,8 +117,7 @@ def expected_error(features: Features, not_modelled: Sequence[str] = ()) -> Expe
 def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...]) -> ExpectedError:
     runs, basis = record()
     known = frozenset().union(*(run.features for run in runs))
-    # A kind missing from the record is newer than the record and is ignored. is newer than the record: nothing can be
-    # said by it.
+    # A kind missing from the record is newer than the record and is ignored.
     kinds = {kind for kind, _ in known}
     unseen = [phrase for kind, phrase in sorted(features - known) if kind in kinds]
     alike = _alike(features & known, runs)

@@ -29,8 +29,7 @@ def supports_packing(implementation: str) -> bool:
     return base_name(implementation) in _VARLEN
 
 
-# Releases of transformers whose flash attention fails on every model without attention sinks. at every model without
-# attention sinks.
+# Releases of transformers whose flash attention fails on every model without attention sinks.
 _FLASH_STOPS = frozenset({(5, 6, 0)})
 
 
@@ -53,8 +52,7 @@ def uses_flash_library(implementation: str) -> bool:
 _NO_SDPA = frozenset(
     {"gpt_oss", "deepseek_v4", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "hy_v4", "mpt", "gptj"}
 )
-# sdpa silently drops the soft cap of the scores: it differs from eager and FlashAttention. and drops it without
-# warning: not the function of eager or FlashAttention
+# sdpa silently drops the soft cap of the scores: it differs from eager and FlashAttention.
 _CAPPED = frozenset({"gemma2", "vaultgemma"})
 _NO_FLASH = frozenset(
     {

@@ -18,17 +18,14 @@ from vramwise.types import GpuSpec
 from vramwise.units import GIB, MIB, gib, parse_size
 
 # Without a known total, driver and firmware are assumed to keep 1.5 % and 0.35 GiB (7.5 % if error correction uses the
-# same memory). That is the lower edge of the known totals: below every one of them, by at most 5 %. is taken as 1.5 %
-# and 0.35 GiB (7.5 % where error correction lives in the same memory). It is the lower edge of the totals that were
-# seen: below every one of them, by at most 5 %.
+# same memory). That is the lower edge of the known totals: below every one of them, by at most 5 %.
 _KEPT_SHARE = 0.015
 _KEPT_SHARE_ECC = 0.075
 _KEPT_GIB = 0.35
 # No card's name is longer; messages truncate longer ones.
 _LONGEST_NAME = 80
 
-# Words that vendors, drivers and shops add to a name. They never distinguish two cards. They never tell two cards
-# apart.
+# Words that vendors, drivers and shops add to a name. They never distinguish two cards.
 _NOISE = re.compile(r"\b(nvidia|geforce|amd|instinct|radeon|tesla|gpu|graphics|card|generation)\b|\((tm|r)\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx)(?=\d{4})")
 _SEVERAL = re.compile(r"^\s*(?P<count>[1-9]\d{0,5})\s*[x×*]\s*(?P<name>.*?)\s*$", re.IGNORECASE)
@@ -242,7 +239,7 @@ def _unknown(name: str) -> str:
         if not spelling.endswith(("gb", str(card["memory_gib"])))
     }
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
-    # Swapped digits are more common than wrong ones: `rtx-4900` means the 4090.: `rtx-4900` means the 4090.
+    # Swapped digits are more common than wrong ones: `rtx-4900` means the 4090.
     close.sort(key=lambda spelling: sorted(spelling) != sorted(wanted))
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
     meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."

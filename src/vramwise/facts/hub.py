@@ -23,7 +23,7 @@ from vramwise.files import put_whole
 SECONDS = 3.0
 LARGEST_BYTES = limits.MODEL_BYTES
 _FRESH_SECONDS = 7 * 24 * 3600
-# Valid characters in `owner/name`, and in the name of a branch, tag or commit. of a branch, a tag or a commit.
+# Valid characters in `owner/name`, and in the name of a branch, tag or commit.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,128}", re.ASCII)
 _TRUE = {"1", "on", "yes", "true"}

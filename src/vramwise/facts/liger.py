@@ -7,8 +7,7 @@ text models whose kernels both have. Multimodal models and those that a release 
 from __future__ import annotations
 
 _ALL = ("rope", "rms_norm", "glu_activation")
-# Experts do not use the model's MLP class: its kernel has no effect that a prediction models.: the kernel for that
-# would do nothing a prediction knows of.
+# Experts do not use the model's MLP class: its kernel has no effect that a prediction models.
 _MIXTURES = ("rope", "rms_norm")
 _DENSE_TYPES = (
     *("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "granite"),

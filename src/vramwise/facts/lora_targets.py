@@ -20,8 +20,7 @@ from vramwise.families import block_of
 from vramwise.types import ModelSpec, RunSpec
 
 ALL_LINEAR = "all-linear"
-# No targets are given: PEFT uses its defaults for the model type (peft 0.21.2, utils/constants.py). for the kind of
-# model (peft 0.21.2, utils/constants.py).
+# No targets are given: PEFT uses its defaults for the model type (peft 0.21.2, utils/constants.py).
 BY_MODEL = "by the kind of model"
 _MODULE_NAME = re.compile(r"[\w.]+")
 
@@ -35,8 +34,7 @@ class LoraTarget(NamedTuple):
     out_features: int
     layer: int | None
     experts: int = 1
-    # 2 if two old projections were fused into this one: PEFT doubles the rank: PEFT doubles the rank
-    rank_factor: int = 1
+    rank_factor: int = 1  # 2 if two old projections were fused into this one: PEFT doubles the rank
 
 
 def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
@@ -142,8 +140,7 @@ def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> lis
     for parameter in parameters(model):
         if matches(parameter.name) or matches(parameter.name.removesuffix(".weight")):
             found.add(_leaf(parameter.name.removesuffix(".weight")))
-        # The names of projections before they were fused: experts.gate_proj for experts.gate_up_proj.:
-        # experts.gate_proj for experts.gate_up_proj.
+        # The names of projections before they were fused: experts.gate_proj for experts.gate_up_proj.
         container, _, leaf = parameter.name.rpartition(".")
         found |= {old for old, new in redirects.items() if new == leaf and matches(f"{container}.{old}")}
     return sorted(found)

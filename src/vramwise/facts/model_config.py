@@ -17,17 +17,15 @@ from vramwise.families.config_fields import MANY, Fields
 from vramwise.families.towers import around_text
 from vramwise.types import ModelSpec
 
-# The deepest models, merged from others, have about 315 layers; each takes time and memory to simulate., have some 315
-# layers; each takes time and memory to simulate.
+# The deepest models, built by stacking others, have about 315 layers; each takes time and memory to simulate.
 _MOST_LAYERS = 320
-# Experts over all layers; the largest models have about 24,000. have some 24,000.
+# Experts over all layers; the largest models have about 24,000.
 _MOST_EXPERTS = 2**17
-# Used if a config.json names no maximum context. It has no cost: families with position tables name theirs.; it costs
-# nothing: tables of positions belong to families that name it.
+# Used if a config.json names no maximum context. It has no cost: families with position tables name theirs.
 _LONG_CONTEXT = 131_072
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 
-# Fields that show an unsupported block, however similar to llama the rest is., whatever else looks like llama.
+# Fields that show an unsupported block, however similar to llama the rest is.
 _FOREIGN = {
     "kv_lora_rank": "latent attention",
     "linear_num_value_heads": "linear attention",

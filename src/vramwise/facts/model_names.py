@@ -43,8 +43,7 @@ _SILENT = frozenset(
 # words that denote a size
 _SIZES = frozenset(("mini", "medium", "nemo"))
 _QUANTISED = {"awq": "awq", "gptq": "gptq"} | dict.fromkeys(("bnb", "4bit", "nf4"), "bitsandbytes_4bit")
-# How many path parts to try: a training run's folder may not name the model, but a parent may. says nothing, the one
-# above may.
+# How many path parts to try: a training run's folder may not name the model, but a parent may.
 _LOOK_UP = 3
 
 

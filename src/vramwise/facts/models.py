@@ -171,8 +171,7 @@ def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
     return {name.lower(): (shape, method) for shape in catalogue_shapes() for name, method in _ids(shape)}
 
 
-# The owner whose repositories are copies of others, and the name endings of 4-bit copies., and how the names of 4-bit
-# copies end.
+# The owner whose repositories are copies of others, and the name endings of 4-bit copies.
 _MIRROR, _IN_4_BITS = "unsloth/", ("-unsloth-bnb-4bit", "-bnb-4bit")
 
 
@@ -232,7 +231,7 @@ def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None
             empty = empty or (path if path.is_dir() else None)
         except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
             return None
-    # A folder that happens to have the name of a hub id ("gpt2") must not hide the id. ("gpt2") must not hide the id.
+    # A folder that happens to have the name of a hub id ("gpt2") must not hide the id.
     if empty is None or from_catalogue(name_or_path) is not None or cached_config(name_or_path) is not None:
         return None
     raise VramwiseError(f"no config.json in the folder {empty}: name a model folder or a config.json")

@@ -123,7 +123,7 @@ def _memory_bytes(library: Any, handle: Any) -> int:
             ("used", ctypes.c_ulonglong),
         )
 
-    # NVML's version field: the structure's size, and 2 in the top byte., and 2 in the top byte.
+    # NVML's version field: the structure's size, and 2 in the top byte.
     memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
     _call(library.nvmlDeviceGetMemoryInfo_v2, handle, ctypes.byref(memory))
     return int(memory.total - memory.reserved)

@@ -17,8 +17,7 @@ _parser: Any = re._parser  # type: ignore[attr-defined]
 
 # Longer patterns list modules one by one; patterns that need sets cost more.
 _LONGEST, _LONGEST_BY_SETS = 20_000, 1_000
-# With up to this many repetitions of single characters, Python's matcher needs few steps on module names., Python's
-# matcher needs few steps on names of modules.
+# With up to this many repetitions of single characters, Python's matcher needs few steps on module names.
 _FEW = 2
 _MANY = 1000
 _SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})

@@ -18,9 +18,7 @@ NEWEST_RECORDED: TorchVersion = (2, 13)
 
 # The lowest CUDA capability for which the default build has kernels, since a release. CUDA 12.8 drops Maxwell and
 # Pascal, CUDA 13 also Volta (pytorch/pytorch issues 157517, 172352). The CUDA 12.6 build has kernels for all three; the
-# last release with one is 2.14 (issue 190385). the default build has kernels, since a release. CUDA 12.8 leaves out
-# Maxwell and Pascal, CUDA 13 also Volta (pytorch/pytorch issues 157517, 172352). The CUDA 12.6 build has kernels for
-# all three; the last release with one is 2.14 (issue 190385).
+# last release with one is 2.14 (issue 190385).
 _OLDEST_CARDS: dict[TorchVersion, tuple[int, int]] = {(2, 8): (7, 0), (2, 11): (7, 5)}
 LAST_CUDA_12: TorchVersion = (2, 14)
 

@@ -23,7 +23,7 @@ Template = Mapping[str, Any]
 WIDTH = "a head's width"
 SHARED = "heads that share a key head"
 HEADS = ("num_attention_heads", "n_head", "decoder_attention_heads", "attention_heads")
-# fields that do not affect shapes: names, token ids, factors, rotary settings, factors, rotary settings
+# fields that do not affect shapes: names, token ids, factors, rotary settings
 _NO_SAY = re.compile(
     r".*(_token_id|_eps|_epsilon|_theta|_std|_range|_coef|_alpha|_multiplier|_factor|_scaling|_scale|_version|_scalar)"
     r"|rope_\w+|architectures|torch_dtype|dtype|model_type|_name_or_path|use_cache|output_\w+|return_dict|id2label"

@@ -25,7 +25,7 @@ from vramwise.types import Target
 
 _MOST_RULES = 8
 _WORD = re.compile(r"\w+")
-# Fields that duplicate another one of the same key, which has the note.: the note is written for the latter.
+# Fields that duplicate another one of the same key, which has the note.
 _SAME_NOTE = {"recompute": "gradient_checkpointing", "precision_by_card": "precision", "int8_outliers": "quantization"}
 
 
@@ -99,8 +99,7 @@ def _fields(trainer: str) -> Mapping[str, str]:
     stack = make_stack(one.package, one.releases(), look_around=False)
     target = Target(gpu=find_gpu("h100"), gpus=1, stack=stack, alloc_env={})
     run = one.resolve(parse_document("<text>", b"{}"), target, {})
-    # If one key sets several fields, the first with a note is the one users ask about. is the one that people ask
-    # about.
+    # If one key sets several fields, the first with a note is the one users ask about.
     ranked = sorted(run.keys.items(), key=lambda item: item[0] not in notes())
     found: dict[str, str] = {}
     for field, key in ranked:

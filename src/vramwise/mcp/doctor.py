@@ -67,8 +67,7 @@ async def _ask(url: str | None, token: str | None) -> Checkup:
 
 def _started() -> Any:
     command, *arguments = server_command()
-    # With all environment variables, as clients do; the SDK's default passes on only a few.; the SDK's own default
-    # passes few of them on.
+    # With all environment variables, as clients do; the SDK's default passes on only a few.
     return stdio_client(StdioServerParameters(command=command, args=arguments, env=dict(os.environ)))
 
 

@@ -16,7 +16,7 @@ from vramwise.types import Finding
 from vramwise.variants.axes import ALLOW
 from vramwise.verbs.fit import fit_source
 
-# Omitted for variants other than the answer: it follows from their edits.: the rest follows from its edits.
+# Omitted for variants other than the answer: it follows from their edits.
 _LEFT_OUT = ("diff", "commands", "changes", "margin_bytes")
 _WORDS = "; ".join(f"{word}: {meaning}" for word, meaning in ALLOW.items())
 

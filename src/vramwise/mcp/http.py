@@ -25,8 +25,7 @@ from vramwise.mcp.log import log_visibly
 from vramwise.mcp.server import make_server
 from vramwise.mcp.worker_process import Worker
 
-# Seconds for calls to end when the server is stopped: an unfinished request must not block it.: a client that never
-# finishes its request must not hold it.
+# Seconds for calls to end when the server is stopped: an unfinished request must not block it.
 _LAST_WORDS = 2
 LOOPBACK = (HOST, "localhost", "[::1]")
 _SESSION = "mcp-session-id"
@@ -35,8 +34,7 @@ _REFUSED = (
     "This server requires a token: send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN to the URL. "
     f"The server printed it when it started, or took it from --token or {TOKEN_VARIABLE}.\n"
 )
-# Valid characters of a token in a header (RFC 6750), without + and =, which have another meaning in a URL., without +
-# and =, which mean something else in a URL.
+# Valid characters of a token in a header (RFC 6750), without + and =, which have another meaning in a URL.
 _TOKEN = re.compile(r"[A-Za-z0-9._~/-]+")
 
 

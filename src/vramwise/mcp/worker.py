@@ -24,8 +24,7 @@ from vramwise.units import GIB
 MEMORY_BYTES = 3 * GIB  # of address space: the largest answers take about 1 GiB
 READY = "ready"
 OUT_OF_MEMORY = 77  # the exit code that reports it to the server
-# Seconds past the time limit after which the process exits: the server that should have killed it is gone.: the server
-# that should have killed it is gone.
+# Seconds past the time limit after which the process exits: the server that should have killed it is gone.
 _GRACE_SECONDS = 10
 
 
@@ -96,8 +95,7 @@ def _send(answers: BinaryIO, message: Any) -> None:
 
 def _answer(call: Call) -> Answer:
     tools = {tool.__name__: tool for tool in titled_tools(online=call.online)}
-    # A C thread: it also ends a computation that never yields to other Python threads. that never lets another Python
-    # thread run.
+    # A C thread: it also ends a computation that never yields to other Python threads.
     faulthandler.dump_traceback_later(call.seconds + _GRACE_SECONDS, exit=True)
     try:
         return Answer(kind="result", value=run_tool(tools[call.tool], call.arguments))

@@ -15,8 +15,7 @@ from vramwise.verbs.predict import opened
 
 Request = Mapping[str, Any]
 _Kept = TypeVar("_Kept")
-# How many opened configs to keep: enough for going back and forth on a slider. Each holds its predictions. Each holds
-# its predictions.
+# How many opened configs to keep: enough for going back and forth on a slider. Each holds its predictions.
 _KEPT = 6
 _MOST_GPUS = 4096
 _SHAPES = {
@@ -70,8 +69,7 @@ class Desk:
         return _kept(
             self._subjects,
             _key(request, knobs),
-            # apart: predictions shared by all variants would accumulate while the user plays for as long as a hand
-            # plays
+            # apart: predictions shared by all variants would accumulate while the user plays
             lambda: turned(self.as_written(request), knobs).apart() if knobs else _opened(request),
         )
 

@@ -30,8 +30,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-# Worker scripts create no page elements, and Pyodide imports its parts itself., and Pyodide imports its parts by
-# itself.
+# Worker scripts create no page elements, and Pyodide imports its parts itself.
 _WORKER_POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -46,7 +45,7 @@ _TYPES = {
 }
 _TEXT = "text/plain; charset=utf-8"
 # Seconds for a client to send its request, and to receive the answer, in total; and how many clients are answered at
-# once., and to take what it asked for, however it spreads them; how many clients are answered at once.
+# once.
 _TO_ASK = 10
 _TO_TAKE = 60
 _AT_ONCE = 128
@@ -143,8 +142,7 @@ class PageHandler(SimpleHTTPRequestHandler):
         site = self.headers.get("Sec-Fetch-Site")
         if self.headers.get("Host") not in hosts or (origin and origin not in {f"http://{host}" for host in hosts}):
             return False
-        # Links from other sites may lead here; other sites' pages may not embed or fetch anything. may not embed or
-        # fetch anything of it.
+        # Links from other sites may lead here; other sites' pages may not embed or fetch anything.
         asked = self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")
         return site in (None, "same-origin", "none") or asked == ("navigate", "document")
 

@@ -46,8 +46,7 @@ ALLOWED: Mapping[str, str] = {
     "fsdp": "shard weights, gradients and states over several cards with FSDP2",
     "zero": "shard states, gradients or weights over several cards with DeepSpeed ZeRO",
 }
-# Options shown under the name of their field: in errors, and as the origin of a value.: in errors about a field, and as
-# the origin of a value.
+# Options shown under the name of their field: in errors, and as the origin of a value.
 _FIELDS = {
     "--gpus": "Cards",
     "--gpu": "Card",

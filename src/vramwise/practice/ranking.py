@@ -42,8 +42,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "er", "es", "ed", "s", "e", "y")
 _SHORTEST_STEM = 3
-# The usual constants: the saturation of repeated words, and the weight of a text's length., how much a text's length
-# counts.
+# The usual constants: the saturation of repeated words, and the weight of a text's length.
 _SATURATION, _LENGTH = 1.4, 0.6
 
 

@@ -9,10 +9,9 @@ from functools import cache
 from vramwise.practice.entries import Entry, Kind, entries
 from vramwise.practice.ranking import Ranking, words_of
 
-# A word in the name or title counts more than one in the text. than one inside it.
+# A word in the name or title counts more than one in the text.
 _TITLE_WEIGHT = 3
-# A rule says what to do and can be applied: with similar scores it is the better answer.: of two that fit alike it is
-# the better answer.
+# A rule says what to do and can be applied: with similar scores it is the better answer.
 _WEIGHTS: dict[Kind, float] = {"rule": 1.3, "key": 1.0, "page": 1.0}
 # A question that contains a rule's id or a key is about that one.
 _NAME = re.compile(r"[\w.-]*\w")

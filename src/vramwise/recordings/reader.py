@@ -55,8 +55,7 @@ def parse_recording(
     except VramwiseError as error:
         raise VramwiseError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        # None of these messages quotes a value of the file: its text could exceed memory.: its text may be larger than
-        # memory.
+        # None of these messages quotes a value of the file: its text could exceed memory.
         raise VramwiseError(f"{name}: not a recording of torch's allocator ({error!r})") from None
 
 

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 from vramwise.allocator.settings import TorchVersion
 from vramwise.errors import VramwiseError
 
-# torch's actions. FREE is ours: a free_requested directly followed by its free_completed, as nearly all are.: a
-# free_requested with its free_completed right behind it, as nearly all are.
+# torch's actions. FREE is ours: a free_requested directly followed by its free_completed, as nearly all are.
 ALLOC: Final = 0
 FREE: Final = 1
 FREE_REQUESTED: Final = 2
@@ -35,15 +34,13 @@ ACTIONS: Final = {
     "segment_unmap": SEGMENT_UNMAP,
     "oom": OUT_OF_MEMORY,
 }
-# Actions without memory: torch's own markers, and whatever later versions add., and whatever later versions add.
+# Actions without memory: torch's own markers, and whatever later versions add.
 _UNKNOWN: Final = -1
 TOO_LARGE: Final = 1 << 48  # CUDA addresses have 47 bits
 LONGEST_NOTE: Final = 120
 
 # One event: action, address, size, stream. `size` is the request as made (rounded in an out-of-memory, where the
-# address is meaningless). A plain tuple, because a recording has a hundred thousand of them. `size` is the request as
-# it was made (rounded in an out-of-memory, where the address means nothing). A plain tuple, because a recording has a
-# hundred thousand of them.
+# address is meaningless). A plain tuple, because a recording has a hundred thousand of them.
 RecordedEvent = tuple[int, int, int, int]
 
 
@@ -76,8 +73,7 @@ class Events:
 
     rows: Sequence[RecordedEvent]
     landmarks: Sequence[int]
-    # position of each in the file, which has free_requested and free_completed apart and free_completed are two
-    sources: Sequence[int]
+    sources: Sequence[int]  # position of each in the file, which has free_requested and free_completed apart
     count: int  # of the file
     left_out: int = 0  # skipped events at the start, if there are too many
 
@@ -149,9 +145,7 @@ def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[
 
 
 # The replay cost of an event relative to an allocation. A free joined with its completion costs as much as two; an
-# unpaired one refers to a block from before the recording. Each stream has its own segments. A free that is joined with
-# its completion costs both together as much as two; one that is alone stands for a block from before. Each stream has
-# segments of its own.
+# unpaired one refers to a block from before the recording. Each stream has its own segments.
 _WEIGHTS: Final = {_UNKNOWN: 1, ALLOC: 1, FREE_REQUESTED: 2, FREE_COMPLETED: 2}
 _SEGMENT_WEIGHT: Final = 20
 _STREAM_WEIGHT: Final = 400

@@ -81,8 +81,7 @@ def _collects(level: int, ceiling: int, settings: AllocatorSettings) -> bool:
 
 
 def _is_within_allocation(recording: Recording, start: int, end: int, pressed: bool) -> bool:
-    # Compare the checked calls, not the stacks: untrusted content may take forever to compare.: comparing whatever a
-    # file holds in their place may take for ever.
+    # Compare the checked calls, not the stacks: untrusted content may take forever to compare.
     calls = calls_of(recording.stack(start))
     if any(call.name == "empty_cache" for call in calls):
         return False

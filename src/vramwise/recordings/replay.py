@@ -35,11 +35,9 @@ from vramwise.recordings.recording import (
 from vramwise.recordings.releases import ReleaseRun, find_releases
 from vramwise.recordings.restore import allocate_anew, restore
 
-# Assumed for a recording without a version. 2.13 differs in how it chooses between equal blocks. 2.13 differs in how
-# equal blocks are chosen between.
+# Assumed for a recording without a version. 2.13 differs in how it chooses between equal blocks.
 USUAL_TORCH: TorchVersion = (2, 12)
-# A thousand free blocks at each of ten thousand calls of empty_cache: more than any training run has. of empty_cache:
-# more than any training run has.
+# A thousand free blocks at each of ten thousand calls of empty_cache: more than any training run has.
 MOST_LOOKED_AT = 10_000_000
 
 
@@ -113,8 +111,7 @@ def replay(
             newer = run((2, 13))
             result = newer if newer.mismatches < result.mismatches else result
     except (KeyError, IndexError) as error:
-        # Overlapping segments, or a block in two places: no allocator can be in such a state.: no allocator can be put
-        # into such a state.
+        # Overlapping segments, or a block in two places: no allocator can be in such a state.
         raise VramwiseError(f"{recording.name}: the recording is inconsistent and cannot be replayed") from error
     return result
 
@@ -134,7 +131,7 @@ class _Replay:
         recorded = parse_settings(recording.settings, torch)
         wanted = recorded if settings is None else parse_settings(settings, torch)
         self.own_settings = replace(wanted, text="") == replace(recorded, text="")
-        # Without a given limit, memory is released where the recording shows it. where the recording shows it.
+        # Without a given limit, memory is released where the recording shows it.
         self.limit_bytes = limit_bytes
         self.follows_releases = self.own_settings and limit_bytes is None
         self.places = RecordedPlaces(by_age=torch >= (2, 13))

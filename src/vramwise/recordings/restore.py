@@ -14,8 +14,7 @@ from vramwise.recordings.ranges import Range
 
 Piece = tuple[int, int, int]  # start, end, state
 
-# Where a plain segment of the recording is placed: (recorded address, size) → address.: (recorded address, size) →
-# address.
+# Where a plain segment of the recording is placed: (recorded address, size) → address.
 Adopt = Callable[[int, int], int]
 
 
@@ -35,8 +34,7 @@ def restore(allocator: CachingAllocator, segments: Sequence[InitialSegment], ado
         allocator.segments[segment] = None
         allocator.reserve("", segment.address, initial.mapped_bytes, initial.stream)
         _fill(allocator, segment, initial, live)
-    # There may be memory of the other growth mode now, which changes how free blocks are chosen., which changes how
-    # free blocks are chosen.
+    # There may be memory of the other growth mode now, which changes how free blocks are chosen.
     allocator.change_settings(allocator.settings)
     allocator.reset_peaks()
     return live
@@ -110,8 +108,7 @@ def allocate_anew(allocator: CachingAllocator, segments: Sequence[InitialSegment
         for start, end in initial.held:
             allocator.malloc(end - start, initial.stream)
         if initial.small and not initial.blocks and not initial.held:
-            # A completely free small segment remains from torch's start-up; it would exist with any settings.; it would
-            # be there under any settings.
+            # A completely free small segment remains from torch's start-up; it would exist with any settings.
             block = allocator.malloc(1, initial.stream)
             if block is not None:
                 allocator.free(block)

@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 
 _STATES = {USED: "active_allocated", WAITING: "active_pending_free"}
 # The category of memory that is not a tensor. PyTorch's viewer fails on a snapshot that has categories but not this
-# one. PyTorch's viewer fails on a snapshot that has categories but not this one.
+# one.
 _NO_CATEGORY = "unknown"
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 NO_STACK = "no stack recorded"
-# Files that are not informative: torch itself (except its optimizers), the interpreter, and non-Python code.: torch
-# itself (but for its optimizers), the interpreter, and what is no Python.
+# Files that are not informative: torch itself (except its optimizers), the interpreter, and non-Python code.
 _PLUMBING = ("/torch/", "<frozen")
 _TELLING = ("/torch/optim/",)
 _NATIVE = (".cpp", ".cu", ".h", "??")

@@ -19,11 +19,10 @@ from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
 # The memory of one step: an entry on the unpickler's stack and in a list or dict. One byte of the file may refer to an
-# existing value again. and in a list or dict. A byte of the file may ask for a value again that is there already.
+# existing value again.
 _STEP_BYTES = 20
 # The additional memory of values, by the opcode that creates them: dicts and lists, texts, integers, floats, pairs.
-# Bytes inside texts and numbers count too, so this is an overestimate. that makes them: dicts and lists, texts, whole
-# numbers, floats, pairs. Bytes inside of texts and numbers count too, so this is rather too much.
+# Bytes inside texts and numbers count too, so this is an overestimate.
 _VALUE_BYTES = ((b"}", 64), (b"]", 64), (b"\x8c", 64), (b"X", 64), (b"\x8a", 32), (b"J", 32), (b"M", 32), (b"\x86", 56))
 _OPCODES_AT_ONCE = 1000
 
@@ -77,8 +76,7 @@ def load_plain(data: bytes) -> Any:
     except VramwiseError:
         raise
     except Exception as error:
-        # The unpickler raises many kinds of errors for a malformed stream; the details do not help the user.; none of
-        # them concerns the user.
+        # The unpickler raises many kinds of errors for a malformed stream; the details do not help the user.
         raise VramwiseError(f"not a readable pickle: it is damaged ({type(error).__name__})") from None
 
 

@@ -54,29 +54,25 @@ class Rule:
     needs: frozenset[str]
     bad: str
     good: str
-    # Command-line options for judging the examples, e.g. "--gpu t4"; good_options replaces them for `good`., e.g.
-    # "--gpu t4"; good_options replaces them for `good`.
+    # Command-line options for judging the examples, e.g. "--gpu t4"; good_options replaces them for `good`.
     options: str
     good_options: str
-    # Why this is an error or trap although the trainer accepts the file; "" if the trainer itself complains.; "" where
-    # the trainer itself complains.
+    # Why this is an error or trap although the trainer accepts the file; "" if the trainer itself complains.
     beyond_trainer: str
     run: Check
     # Severities of weaker or stronger cases, besides `severity`.
     also: tuple[Severity, ...] = ()
-    # It only costs memory: if the card has room to spare, it is only an info.: where the card has room to spare, it
-    # only informs.
+    # It only costs memory: if the card has room to spare, it is only an info.
     costs_memory: bool = False
-    # `check` predicts the run with its remedy and reports both; "fixed segments": only without expandable segments.;
-    # "fixed segments": only where segments do not grow.
+    # `check` predicts the run with its remedy and reports both; "fixed segments": only without expandable segments.
     figured: Literal["no", "yes", "fixed segments"] = "no"
     # What happens to a finding whose remedy is predicted to save nothing.
     without_gain: Literal["stays", "lighter", "dropped"] = "stays"
-    # An info if the run fits even with full rows; the data's rows may be shorter. as the data may be shorter: a note.
+    # An info if the run fits even with full rows; the data's rows may be shorter.
     lighter_at_full_rows: bool = False
     # Run settings with the remedy, if no edit of the file achieves it.
     remedied: Mapping[str, Any] = field(default_factory=dict)
-    # The whole file is unusable: it has values that its keys do not accept. that its keys do not take.
+    # The whole file is unusable: it has values that its keys do not accept.
     unusable: bool = False
     # The run does not fit its card.
     misfit: bool = False

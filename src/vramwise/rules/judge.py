@@ -13,8 +13,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import START, Change, Edit, Finding, Fix, Place, RunSpec, Severity, Skipped
 
 # A config has a few dozen settings. A rule that finds the same fault a hundred times has the wrong kind of file, and
-# looking up names, places and remedies for thousands would take minutes. a hundred times has the wrong file before it,
-# and looking up names, places and remedies for thousands would take minutes.
+# looking up names, places and remedies for thousands would take minutes.
 MAX_HITS = 100
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from vramwise.timeline import MemoryReport
 
-# A run that leaves less of the card may fail with one longer sample, one larger evaluation or one other process., one
-# larger evaluation or one other process from its end.
+# A run that leaves less of the card may fail with one longer sample, one larger evaluation or one other process.
 _AMPLE = 0.1
 _TIGHT = 0.05
 

@@ -9,9 +9,9 @@ from vramwise.diagnosis.evidence import Cause, Quote
 from vramwise.growth import shape
 from vramwise.units import largest, readable
 
-# Functions with which trainers concatenate the outputs of evaluation batches. of an evaluation's batches.
+# Functions with which trainers concatenate the outputs of evaluation batches.
 _COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
-# Adam keeps two values of up to four bytes per trained parameter. for each parameter that is trained.
+# Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
 

@@ -14,14 +14,13 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause
 from vramwise.units import readable
 
-# A less certain cause is not moved ahead of others. explains nothing away.
+# A less certain cause is not moved ahead of others.
 _SURE = 0.7
-# Causes that say what was requested → the kind of factors that matches. of product its size is.
+# Causes that say what was requested → the kind of factors that matches.
 _WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": "", "impossible-request": ""}
-# Why now: something differs from the steps that passed. from the steps that passed.
+# Why now: something differs from the steps that passed.
 _NOW = frozenset(("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak"))
-# Why at all: without this the memory would have been enough at any step. the memory would have been enough, at whatever
-# step.
+# Why at all: without this the memory would have been enough at any step.
 _AT_ALL = frozenset(("fragmentation", "other-process"))
 _BEHIND = 0.9
 
@@ -32,8 +31,7 @@ def in_order(case: Case, causes: Sequence[Cause]) -> list[Cause]:
     saying_why = [cause for cause in ranked if _says_why(case, cause)]
     if not saying_why:
         return ranked
-    # A leak fills the card in any layout: fragmentation only decides at which step. the card in any arrangement:
-    # fragments only decide at which step.
+    # A leak fills the card in any layout: fragmentation only decides at which step.
     why = next((cause for cause in saying_why if cause.id == "leak"), saying_why[0])
     follows = {*_WHAT, "fragmentation"} if why.id == "leak" else set(_WHAT)
     what = [cause for cause in ranked if cause.id in _WHAT]

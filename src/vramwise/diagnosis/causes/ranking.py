@@ -30,9 +30,9 @@ OUT_OF_MEMORY = frozenset(
         *("vllm-share", "vllm-cache", "vllm-cumem"),
     )
 )
-# Those whose text already states the cause. there is to say.
+# Those whose text already states the cause.
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
-# With equal confidence, the earlier one goes first. one goes first.
+# With equal confidence, the earlier one goes first.
 _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     *(room.other_process, room.fragmentation, moment.growing, request.logits, request.eager_attention),
     *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.long_tail),
@@ -108,7 +108,7 @@ def _with_ghost(case: Case, cause: Cause) -> Cause:
         return cause
     confidence = 1 - (1 - cause.confidence) * 0.5 if verdict else cause.confidence * 0.5
     if cause.id == "capacity":
-        # Not fitting does not contradict a more specific cause. against a more telling cause.
+        # Not fitting does not contradict a more specific cause.
         confidence = min(confidence, 0.79)
     prefix = "confirmed by simulation: " if verdict else "contradicted by simulation: "
     return replace(cause, confidence=confidence, evidence=(*cause.evidence, prefix + said))
@@ -137,8 +137,7 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
         return True, f"the optimizer's state is {readable(held)}"
     if cause.id == "eval-batch":
         peak, train = ghost.peak_of("eval"), max(ghost.peak_of("forward"), ghost.peak_of("backward"))
-        # The log shows that training passed and evaluation failed; a prediction does not refute that.: a prediction
-        # cannot doubt them.
+        # The log shows that training passed and evaluation failed; a prediction does not refute that.
         if peak and train and (peak > train or not case.steps_passed):
             return peak > train, f"evaluation allocates {readable(peak)} at its peak, training {readable(train)}"
     if cause.id in ("capacity", "oversized-batch"):

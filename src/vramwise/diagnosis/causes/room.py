@@ -12,13 +12,11 @@ from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_pinning
 from vramwise.units import GIB, MIB, largest, readable
 
-# The most a process uses outside torch's allocator (context, kernels, NCCL). More than this belongs to other
-# processes.: context, kernels, NCCL. More than this is somebody else's.
+# The most a process uses outside torch's allocator (context, kernels, NCCL). More than this belongs to other processes.
 _OUTSIDE_BYTES = 2 * GIB
-# Smaller requests say nothing about fragmentation: the allocator always has some.: the allocator always has some.
+# Smaller requests say nothing about fragmentation: the allocator always has some.
 _SMALL_REQUEST = 64 * MIB
-# Every run has less fragmentation than this share of the card; removing it would not have helped for long. is what
-# every run has: joined up, it would not have lasted.
+# Every run has less fragmentation than this share of the card; removing it would not have helped for long.
 _MUCH = 0.02
 
 

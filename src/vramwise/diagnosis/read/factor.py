@@ -14,10 +14,9 @@ from typing import NamedTuple
 from vramwise.units import MIB
 
 _WIDTHS = ((2, "2 bytes"), (4, "4 bytes"))
-# torch reports these sizes for any request up to 1 and below 10 MiB: they say nothing. up to 1 and up to 10 MiB: they
-# say nothing.
+# torch reports these sizes for any request up to 1 and below 10 MiB: they say nothing.
 _TELLS_NOTHING = (2 * MIB, 20 * MIB)
-# Usual sequence lengths, for logs that name none.: for a log that names none.
+# Usual sequence lengths, for logs that name none.
 _USUAL_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
@@ -71,7 +70,7 @@ def _products(known: Dimensions) -> Iterator[tuple[Factors, int]]:
             if known.vocab_size:
                 text = f"{shape} tokens × {known.vocab_size} vocabulary × {words}"
                 yield Factors("logits", batch.name, text, True), tokens * known.vocab_size * width
-                # The loss covers all positions except the last..
+                # The loss covers all positions except the last.
                 shifted = batch.rows * (batch.length - 1)
                 text = f"{batch.rows} × {batch.length - 1} tokens × {known.vocab_size} vocabulary × {words}"
                 yield Factors("logits", batch.name, text, True), shifted * known.vocab_size * width

@@ -13,8 +13,7 @@ from vramwise.diagnosis.read.prefixes import split_rank, unboxed
 # The most lines and characters of a wrapped message.
 _MOST_LINES = 12
 _LONGEST = 2000
-# The start of something else: a traceback, a call, another exception, a logger's line, a progress bar., a call, another
-# exception, a logger's line, a bar.
+# The start of something else: a traceback, a call, another exception, a logger's line, a progress bar.
 _ELSE = re.compile(
     r"^\s*(?:Traceback \(most recent|During handling of|The above exception|File \"|\+-|[-=*]{8,}"
     r"|\[?\d{4}-\d\d-\d\d[ T]|(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Warning): |.{0,80}\d%\|)"
@@ -29,7 +28,7 @@ def unfolded(text: str, following: str) -> tuple[str, str]:
             break
         lines.append(split_rank(line.rstrip("\r"))[1])
     first, *rest = lines
-    # Inside a box, the blanks at both ends belong to the box. are the box's.
+    # Inside a box, the blanks at both ends belong to the box.
     boxed = any(line[:1] in "│┃║" for line in rest)
     by_width = first + "".join(unboxed(line) if boxed else line for line in rest)
     by_words = " ".join(filter(None, (first.strip(" \t│┃║|"), *(unboxed(line) for line in rest))))

@@ -16,8 +16,7 @@ from vramwise.timeline import Tag
 
 Part = Literal["forward", "backward", "optimizer", ""]
 
-# Category, parts of file names, function names; any match is enough. Within one call, earlier rows win.: any of them is
-# enough. Within one call the earlier goes first.
+# Category, parts of file names, function names; any match is enough. Within one call, earlier rows win.
 _CATEGORIES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "optimizer",
@@ -49,7 +48,6 @@ _BY_AUTOGRAD = "backward pass (autograd's threads have no Python stack)"
 
 
 # In a snapshot of a predicted run, the innermost frame is a label with its category as "file", the outer one the phase.
-# is a label in its category's "file", the outer one the phase.
 _PREDICTED = re.compile(r"[a-z][a-z ]{0,39}")
 _PREDICTED_PARTS: dict[str, Part] = {
     "forward": "forward",
@@ -64,7 +62,7 @@ class Origin(NamedTuple):
 
     category: str  # weights, gradients, optimizer, logits, activations or other
     place: str
-    part: Part  # of a training step; "": the stack does not show one, as far as the stack says
+    part: Part  # of a training step; "": the stack does not show one
 
 
 class Origins:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-# Frequent lines (progress bars, logged figures) are sampled: about this many per chunk.: about so many for a piece.
+# Frequent lines (progress bars, logged figures) are sampled: about this many per chunk.
 SAMPLES = 64
-# Lines of a chunk to examine, and as many again for the words of specific failures., and again as many for the words of
-# single failures.
+# Lines of a chunk to examine, and as many again for the words of specific failures.
 MOST_HITS = 2048
-# For a word with more lines: how many before each failure, and for how many failures.: how many before one failure, for
-# how many failures.
+# For a word with more lines: how many before each failure, and for how many failures.
 _BEFORE_EACH = 64
 _MOST_FAILURES = 16
 

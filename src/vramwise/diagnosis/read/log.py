@@ -25,8 +25,7 @@ from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_cal
 from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers, shows_training_loop
 from vramwise.units import whole_number
 
-# Each text of the tables contains one of these or follows an exception's name; fewer words search faster., or stands
-# behind an exception's name; fewer words read faster.
+# Each text of the tables contains one of these or follows an exception's name; fewer words search faster.
 _FAILURE_WORDS = (
     *(b"Error", b"rror:", b"Exception", b"Interrupt", b"OutOf", b"ut of memory", b"Out Of Memory", b"OUT_OF_MEMORY"),
     *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
@@ -124,7 +123,7 @@ class _LogReader:
             if header := announced(text):
                 self._announced = (header, raw, rank, text)
             return True
-        # The text that follows is only read if needed: it is the most expensive part. than all of the rest.
+        # The text that follows is only read if needed: it is the most expensive part.
         frame = call_on(text, raw.following) if may_name_call(text) else None
         if frame is None:
             return False

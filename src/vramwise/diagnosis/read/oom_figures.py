@@ -13,7 +13,7 @@ from vramwise.diagnosis.read.folded import unfolded
 from vramwise.units import GIB, MIB
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1024, "KB": 1024, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1024 * GIB}
-# Not the end of something longer, as in "1.2.3 GiB"; ASCII digits only., and in the digits that computers print.
+# Not the end of something longer, as in "1.2.3 GiB"; ASCII digits only.
 _SIZE = r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
 _TORCH = {
     "requested": re.compile(rf"Tried to allocate {_SIZE}"),
@@ -42,7 +42,7 @@ _LAST_WORDS = re.compile(
     r"reserved by PyTorch but unallocated|reserved in total by PyTorch|\bcached\)"
     r"|Free \(according to CUDA\)\s*: \S+ \w+"
 )
-# All processes on the card, if torch can see them; one is the run's own.; one of them is the run's own.
+# All processes on the card, if torch can see them; one is the run's own.
 _PROCESS = re.compile(rf"Process \d{{1,12}} has {_SIZE} memory in use")
 _CPP = re.compile(r"while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")

@@ -48,8 +48,7 @@ _OUTER: dict[PhaseName, frozenset[str]] = {
 _OPTIMIZER = re.compile(
     r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
-# DeepSpeed creates the optimizer state, and fp32 copies of the weights for it, before the first step. of the weights
-# for it, before the first step.
+# DeepSpeed creates the optimizer state, and fp32 copies of the weights for it, before the first step.
 _MAKING_STATES = _words(
     """
     initialize_optimizer_states _initialize_optimizer_states _setup_for_real_optimizer _create_fp32_partitions
@@ -75,7 +74,7 @@ _LOSS_CODE = re.compile(
 def phase_of(frames: Sequence[Frame]) -> PhaseName:
     """Return the part of the run a traceback comes from; "" if it does not say."""
     functions = {frame.function for frame in frames}
-    # A truncated log shows the last call only in the source line. in the source line alone.
+    # A truncated log shows the last call only in the source line.
     if functions & _MAKING_STATES or any(f"{name}(" in frame.code for frame in frames[-1:] for name in _MAKING_STATES):
         return "optimizer"
     if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):

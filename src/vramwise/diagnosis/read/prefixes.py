@@ -15,13 +15,12 @@ _RANK = re.compile(
 )
 _LOGGED_RANK = re.compile(r"\[(?:RANK|Rank|rank)[: ]?(\d{1,5})\]")
 # Characters that rich draws around a line, and every blank that `\s` matches. A regex would be slower: it would try the
-# end of the line at each blank. that `\s` means. A pattern would try the end of a line at each blank.
+# end of the line at each blank.
 _BLANKS = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 _BOX = "│┃║|" + _BLANKS
-# Bracketed words, times and level names at the start of a line, as loggers write them. of a line, as loggers write
-# them.
+# Bracketed words, times and level names at the start of a line, as loggers write them.
 _LOGGER = re.compile(
     r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|\d\d:\d\d:\d\d\S{0,8}\s*"
     r"|(?:ERROR|CRITICAL|WARNING|INFO|DEBUG|FATAL|E|W|I)\d{0,4}\s*[:|\-\s]\s*"

@@ -19,8 +19,7 @@ _NAMED_BAR = re.compile(r"([A-Za-z][\w ()\-/#=]{1,60}):\s{1,4}\d{1,3}%\|[^|]{0,2
 _TRAINING_BAR = re.compile(r"(?i)^(?:train(?:ing)?|epoch\b.*|steps?)$")
 _EVAL_BAR = re.compile(r"(?i)^(?:eval(?:uat\w+)?|val(?:idat\w+)?|predict\w*)$")
 _STEP = re.compile(r"(?i)['\"]?\b(?:global_)?step['\"]?\s{0,2}[:=]\s{0,2}(\d{1,9})\b")
-# Memory figures in a logged line. Current figures tell more than peaks, so they come first. Those of a single moment
-# tell more than highest marks, and come first.
+# Memory figures in a logged line. Current figures tell more than peaks, so they come first.
 _FIGURES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -33,7 +32,7 @@ _FIGURES = tuple(
 )
 _MOST_READINGS = 512
 # How many bars to examine at either end of a line, and how many characters before `%|` (a name, a percentage) and after
-# it. of it; characters before `%|` (a name, a percentage) and after it.
+# it.
 _MOST_BARS = 4
 _BEFORE_BAR = 72
 _BEHIND_BAR = 240

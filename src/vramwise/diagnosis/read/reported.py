@@ -17,10 +17,9 @@ _EXCEPTION = re.compile(
     r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
     r"(?:\([A-Z]\w{0,60}\))?(?::\s|:?$)"
 )
-# IPython writes the exception's name above the traceback, and again below it., and again below it.
+# IPython writes the exception's name above the traceback, and again below it.
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
-# How far into the next line a message may begin, after a line with only the exception's name. its exception's name may
-# begin.
+# How far into the next line a message may begin, after a line with only the exception's name.
 _INDENT = 80
 
 

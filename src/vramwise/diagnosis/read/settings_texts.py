@@ -17,8 +17,7 @@ _KEYS = (
     *("num_hidden_layers", "max_seq_length", "max_length", "cutoff_len", "auto_find_batch_size"),
     "activation_offloading",
 )
-# One pattern per key: a pattern that begins with a plain word is many times faster than an alternation. with a plain
-# word is found many times faster than a choice of words.
+# One pattern per key: a pattern that begins with a plain word is many times faster than an alternation.
 _WRITTEN = {
     key: re.compile(rf"{key}[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?([\w./\-+]{{1,120}})[\"']?(?=[\s,}})]|$)")
     for key in _KEYS

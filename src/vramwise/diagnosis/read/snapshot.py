@@ -32,7 +32,7 @@ from vramwise.recordings.recording import (
 from vramwise.recordings.replay import USUAL_TORCH, replay
 from vramwise.units import MIB
 
-# Settings to replay with. The empty text means torch's defaults. torch's defaults.
+# Settings to replay with. The empty text means torch's defaults.
 OTHER_SETTINGS = ("expandable_segments:True", "", "roundup_power2_divisions:16", "garbage_collection_threshold:0.8")
 _MOST_HOLDERS = 12
 _BEFORE = "allocated before the recording began"
@@ -75,8 +75,7 @@ class SnapshotFacts:
     largest_hole_bytes: int
     growing: Sequence[Growth]
     what_if: Sequence[WhatIf]
-    # the memory the allocator could use, as far as known; 0 if no request failed; 0 where no request failed
-    bound_bytes: int = 0
+    bound_bytes: int = 0  # the memory the allocator could use, as far as known; 0 if no request failed
     at: int = field(repr=False, default=-1)  # index of the moment in the recording's events
 
     @property

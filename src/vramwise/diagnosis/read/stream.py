@@ -20,16 +20,13 @@ CHUNK_BYTES = 1 << 20
 # How much of a line is kept before and after the hit.
 BEFORE_BYTES = 1 << 12
 AFTER_BYTES = 1 << 13
-# Held back at the end of a chunk, so that the lines after a hit are available., so that the lines after a hit are
-# there.
+# Held back at the end of a chunk, so that the lines after a hit are available.
 LOOKAHEAD_BYTES = 1 << 14
-# Each part takes about a millisecond. Of endless lines, this many parts are examined; after that, one per interval. Of
-# lines without end so many are looked at in full, then one now and then.
+# Each part takes about a millisecond. Of endless lines, this many parts are examined; after that, one per interval.
 _MOST_PARTS = 512
 _BETWEEN_PARTS_BYTES = 1 << 16
 _ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# Notebooks saved as HTML have a tag for each colour; as JSON they contain escaped control codes and quoted lines.; as
-# JSON they write the escape out and quote the line.
+# Notebooks saved as HTML have a tag for each colour; as JSON they contain escaped control codes and quoted lines.
 _TAG = re.compile(r"</?(?:span|pre|code|font|div|br|b|p)(?:\s[^<>]{0,400})?/?>")
 _WRITTEN_ESCAPE = re.compile(r"\\u001b\[[0-9;]{0,20}m")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from vramwise.trainers.registry import all_trainers
 
-# transformers is named in all runs; it is recognized by its training loop instead.: it is recognised by its loop, not
-# by its name.
+# transformers is named in all runs; it is recognized by its training loop instead.
 _BELOW_ALL = "transformers"
 _NAMES = {
     name: trainer.package
@@ -16,14 +15,12 @@ _NAMES = {
     if trainer.package != _BELOW_ALL
     for name in (trainer.package, *getattr(trainer, "other_names", ()))
 }
-# A module, folder or command of the trainer; short names also occur inside words and as a hub account. of one is a part
-# of many words and of a hub account.
+# A module, folder or command of the trainer; short names also occur inside words and as a hub account.
 _NAMED = {
     name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
     for name in _NAMES
 }
-# Lines that transformers' training loop prints under any trainer: its announcement, and the figures of a logged step.:
-# its announcement, and the figures of a logged step.
+# Lines that transformers' training loop prints under any trainer: its announcement, and the figures of a logged step.
 _ANNOUNCES, _LOGS = "***** Running training", ("'learning_rate': ", "'epoch': ")
 TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0]))
 

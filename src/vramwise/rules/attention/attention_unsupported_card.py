@@ -12,7 +12,6 @@ from vramwise.variants import changes
 
 _SAGE = ((8, 0), (8, 6), (8, 9), (9, 0), (12, 0))
 # Lowest compute capability by backend, as in transformers 5 (modeling_flash_attention_utils.py).
-# (modeling_flash_attention_utils.py).
 _OLDEST = {
     "flash_attention_2": (8, 0),
     "kernels-community/flash-attn2": (8, 0),

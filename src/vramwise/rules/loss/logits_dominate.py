@@ -11,8 +11,7 @@ from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants import changes
 
-# Below this share of the peak, a loss without logits would hardly make a difference., a loss without them would hardly
-# be noticed.
+# Below this share of the peak, a loss without logits would hardly make a difference.
 _SHARE = 0.05
 
 

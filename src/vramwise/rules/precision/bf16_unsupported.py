@@ -33,8 +33,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     gpu = run.target.gpu
     if gpu is None or gpu.bf16:
         return
-    # The weights alone can be bf16, too: then another key than the precision decided, or only the checkpoint.: then
-    # another key than that of the precision decided, or only the checkpoint did.
+    # The weights alone can be bf16, too: then another key than the precision decided, or only the checkpoint.
     field = next((name for name in ("precision", "weights_dtype") if run.value(name) == "bf16"), None)
     if field is None or (field == "weights_dtype" and run.origins[field].kind == "assumed"):
         return

@@ -1,6 +1,6 @@
 """vramwise keeps LLM fine-tuning inside GPU memory.
 
-The verbs are functions here as on the command line: `vramwise.check(["config.yml"])`. They are imported on first use.
+The commands are also functions: `vramwise.check(["config.yml"])`. They are imported on first use.
 """
 
 from __future__ import annotations

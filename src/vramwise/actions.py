@@ -1,4 +1,4 @@
-"""What a reader can do next, in the words of the door they use: an option of the command line, a field of the page."""
+"""Hints about what to do next, in the words of the interface: an option of the command line, a field of the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-# Parts of sentences by what they are for. A door that has other means gives its own table to `in_words_of`.
+# Parts of sentences, by purpose. An interface without these options passes its own table to `in_words_of`.
 COMMAND_LINE: Mapping[str, str] = {
     "choose a card": "name a card with --gpu",
     "say how many cards": "use --gpus N to set how many there are",
@@ -42,13 +42,13 @@ _words: ContextVar[Mapping[str, str]] = ContextVar("_words", default=COMMAND_LIN
 
 
 def action(name: str) -> str:
-    """What to do, as a part of a sentence; KeyError where there is no such action."""
+    """Return what to do as part of a sentence; raises KeyError for an unknown action."""
     return _words.get()[name]
 
 
 @contextmanager
 def in_words_of(words: Mapping[str, str]) -> Iterator[None]:
-    """Sentences that are made inside name these actions. `words` must have every key of COMMAND_LINE."""
+    """Make `action` use these words inside the block. `words` must have every key of COMMAND_LINE."""
     before = _words.set(words)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The base model of a run: its dimensions, or why they are not known, and where its files are."""
+"""The base model of a run: its dimensions, or why they are unknown, and where its files are."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vramwise.sources import TEXT
 from vramwise.types import Document, ModelSpec, RunSpec
 from vramwise.types.document import Script
 
-# What trainers call the revision of the base model.
+# The keys that trainers use for the revision of the base model.
 _REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
-# A variable or template that something else fills in before the trainer reads the file.
+# A variable or template that another program fills in before the trainer reads the file.
 _PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
 
 
 def model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
-    """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
+    """Return the local folder of the model's files, including its tokenizer, or None if there is none."""
     if name is None or model is None:
         return None
     here = Path(model.source)
@@ -31,7 +31,7 @@ def model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
 
 
 def revision_of(run: RunSpec) -> str | None:
-    """The branch, tag or commit of the model that the config names."""
+    """Return the branch, tag or commit of the model that the config names, or None."""
     found = next((value for key in _REVISION_KEYS if isinstance(value := run.config.get(key), str)), None)
     return found or None
 
@@ -39,7 +39,7 @@ def revision_of(run: RunSpec) -> str | None:
 def base_model(
     name: str | None, document: Document, *, online: bool, revision: str | None = None, text_alone: bool = False
 ) -> tuple[ModelSpec | None, str]:
-    """The dimensions of the model that a document names, or why they are not known."""
+    """Return the dimensions of the model that a document names, or None and the reason why they are unknown."""
     path = document.path
     if name is None and document.script is not None:
         return None, _unsaid_model(document.script, document)
@@ -55,7 +55,7 @@ def base_model(
 
 
 def _unsaid_model(script: Script, document: Document) -> str:
-    """Why a script's model is not known, and how to supply it."""
+    """Say why the model of a script is unknown, and how to supply it."""
     found = next((one for one in script.unsaid if one.key == "model_name_or_path"), None)
     if found is None:
         return f"no model in the training call of {document.path}: use --model"
@@ -67,10 +67,11 @@ def _unsaid_model(script: Script, document: Document) -> str:
 
 
 def with_model_type(run: RunSpec, model: ModelSpec | None) -> RunSpec:
-    """The run with the word for its model's architecture, where that is known.
+    """Return the run with the architecture of its model, if the model is known.
 
-    A text model inside a multimodal one goes by the outer one's name, which is its own without `_text`; where it is
-    another model's, the outer name is not known.
+    A text model inside a multimodal one uses the outer model's type, which is its own without `_text`. If the inner
+    type has no such suffix, the outer type is unknown. Also drops unpredicted behaviour that needs experts if the model
+    has none.
     """
     if model is None:
         return run

@@ -1,7 +1,7 @@
-"""Read a file that ships inside the package.
+"""Read files that ship inside the package.
 
-Through the module's own loader, which also works from a zip: `importlib.resources` does the same but takes longer to
-import than reading all our facts does.
+Uses the module's own loader, which also works from a zip file. `importlib.resources` does the same but takes longer to
+import than all our data files take to read.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def bundled_text(name: str, beside: str = __file__) -> str:
-    """The content of a file beside a module of ours (`__file__`), by default in the package's own folder."""
+    """Return the content of a file beside one of our modules (`__file__`); default: the package's own folder."""
     loader = cast("ResourceLoader", __spec__.loader)
     return loader.get_data(str(PurePath(beside).parent / name)).decode("utf-8")
 
 
 def bundled_json(name: str, beside: str = __file__) -> Any:
-    """The same, parsed."""
+    """Return the parsed content of a JSON file beside one of our modules."""
     return json.loads(bundled_text(name, beside))
 
 
 def patched(value: Any, patch: Any) -> Any:
-    """One release's facts from another's and what differs between them; None takes a key away."""
+    """Return one release's facts, given those of another release and the difference; None removes a key."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}

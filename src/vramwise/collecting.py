@@ -1,4 +1,4 @@
-"""Work that makes a hundred thousand objects and no cycles: Python's garbage collector has nothing to find in it."""
+"""Pause the garbage collector during work that creates many objects but no reference cycles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector, and without its going through everything as soon as it is back.
+    """Disable the garbage collector inside the block, and avoid a full pass when it is enabled again.
 
-    What was made in between counts as old from then on, like all else: it is looked at in the next full collection.
+    Objects created in the block count as old afterwards, so the next full collection is the first to look at them.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -19,7 +19,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if collecting:
-            if not gc.get_freeze_count():  # else the program has frozen objects of its own, for good
+            if not gc.get_freeze_count():  # otherwise the program has permanently frozen objects itself
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -1,9 +1,9 @@
-"""Events that are written once and stand several times: a layer's, for all layers that do the same.
+"""Events that are stored once and occur several times: those of a layer, for all layers that do the same.
 
-Among the events of a ghost run one with the action `COPY` stands for many: those of a pattern, under other numbers.
-`tensor` is the number from which the pattern's own tensors count, `size_bytes` how many events it stands for, `stream`
-its pattern, `tag` its `Variant`. A pattern is rows like events: its own tensors count from 0, those from elsewhere are
-−1, −2 and so on, and tags are places among the variant's.
+In the events of a ghost run, one event with the action `COPY` represents all events of a pattern, with other tensor
+numbers. Its `tensor` is the number from which the pattern's own tensors count, `size_bytes` the number of events,
+`stream` the pattern and `tag` the `Variant`. A pattern consists of rows like events: its own tensors count from 0,
+outer tensors are −1, −2 and so on, and tags are positions in the variant's tags.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[int, int, int, int, int]
 
 
 class Variant(NamedTuple):
-    """What one copy has for itself: how far before its first tensor those from elsewhere lie (negative), its tags."""
+    """What differs between copies: offsets of outer tensors from the copy's first tensor (negative), and tags."""
 
     outer: tuple[int, ...]
     tags: tuple[int, ...]
@@ -38,7 +38,7 @@ class Copies:
         self._numbers: dict[tuple[Row, ...], int] = {}
 
     def pattern(self, rows: Sequence[Row]) -> int:
-        """The number of the pattern with these rows."""
+        """Return the number of the pattern with these rows, adding it if it is new."""
         key = tuple(rows)
         number = self._numbers.setdefault(key, len(self.patterns))
         if number == len(self.patterns):
@@ -46,12 +46,12 @@ class Copies:
         return number
 
     def add(self, pattern: int, first: int, variant: Variant) -> Event:
-        """A copy, as an event."""
+        """Add a copy of a pattern and return the event that represents it."""
         self.variants.append(variant)
         return Event(COPY, first, len(self.patterns[pattern]), pattern, len(self.variants) - 1)
 
     def events(self, copy: Sequence[int]) -> list[Event]:
-        """The events that it stands for."""
+        """Return the events that a copy represents."""
         _, first, _, pattern, variant = copy
         outer, tags = self.variants[variant]
         return [
@@ -60,7 +60,7 @@ class Copies:
         ]
 
     def event(self, copy: Sequence[int], position: int) -> Event:
-        """One of them."""
+        """Return the event at one position of a copy."""
         _, first, _, pattern, variant = copy
         outer, tags = self.variants[variant]
         action, number, size, stream, tag = self.patterns[pattern][position]
@@ -68,15 +68,18 @@ class Copies:
 
 
 class WrittenOut(Sequence[Event]):
-    """Events with their copies, as if each of them were there; who asks for most of them finds them written."""
+    """A sequence of events with its copies expanded.
+
+    Copies are expanded one by one on access, and all at once when iterated or sliced widely.
+    """
 
     __slots__ = ("_at", "_copies", "_every", "_parts", "_starts", "_total", "written")
 
     def __init__(self, events: Sequence[Event], copies: Copies, places: Sequence[int]) -> None:
-        """`places`: where the copies are among the events."""
+        """`places`: the positions of the copies in `events`."""
         self._copies = copies
-        self.written = len(events)  # a copy counts as one
-        # stretches of events, and copies
+        self.written = len(events)  # counts a copy as one
+        # runs of events, and single copies
         self._parts: list[Sequence[Event] | Event] = []
         begin = 0
         for place in places:
@@ -86,10 +89,10 @@ class WrittenOut(Sequence[Event]):
             begin = place + 1
         self._parts.append(events[begin:])
         lengths = [part[2] if isinstance(part, Event) else len(part) for part in self._parts]
-        self._starts = list(accumulate(lengths, initial=0))  # and the end
+        self._starts = list(accumulate(lengths, initial=0))  # the last entry is the end
         self._total = self._starts[-1]
         self._every: list[Event] | None = None
-        self._at = 0  # the part asked for last: the next place is often in it
+        self._at = 0  # the part of the last lookup: the next position is often in it
 
     def __len__(self) -> int:
         return self._total
@@ -148,6 +151,6 @@ def places_written_out(events: Sequence[Event], places: Sequence[int]) -> Callab
 
 
 def moved_repeat(repeat: Repeat, at: Callable[[int], int]) -> Repeat:
-    """The same stretch, by other positions."""
+    """Return the repeat with its positions, and those of its inner repeats, mapped by `at`."""
     inner = tuple([moved_repeat(one, at) for one in repeat.inner])
     return repeat._replace(start=at(repeat.start), end=at(repeat.end), inner=inner)

@@ -1,6 +1,6 @@
-"""Results that a notebook shows as a page by themselves: what the verbs give inherits `Displayed`.
+"""Results that notebooks display as an HTML page: the results of the verbs inherit `Displayed`.
 
-The one place where something inside names a door, and only when a notebook asks: everything else renders from outside.
+This is the only module below the interfaces that uses one (`notebook`), and only when a notebook asks for a page.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ _T = TypeVar("_T")
 
 
 class Displayed:
-    """Has a page of its own."""
+    """A result that a notebook displays as a page."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        """What Jupyter and its like show in place of the text; None where there is nothing to show."""
+        """The HTML that Jupyter shows instead of the text; None if there is nothing to show."""
         from vramwise.notebook import shown  # late: pages are for notebooks, and the notebook door imports the results
 
         return shown(self)
 
 
 class Several(list[_T], Displayed):
-    """A list of results, as one page."""
+    """A list of results that is displayed as one page."""
 
     __slots__ = ()

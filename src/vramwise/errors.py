@@ -1,10 +1,10 @@
-"""The errors a user sees. Each is one clear sentence; the CLI turns them into exit code 2."""
+"""Errors that users see. Each is one clear sentence; the CLI turns them into exit code 2."""
 
 from __future__ import annotations
 
 import os
 
-# The one name under which a fault of our own is reported, wherever it happens.
+# The rule id under which every bug in vramwise is reported.
 INTERNAL_ERROR = "internal-error"
 TRACEBACK_VARIABLE = "VRAMWISE_TRACEBACK"
 
@@ -12,7 +12,7 @@ TRACEBACK_VARIABLE = "VRAMWISE_TRACEBACK"
 class VramwiseError(Exception):
     """Something the user can fix: bad usage or unreadable input.
 
-    `sentence` says it on one line; `further` lines list what it is about, where that is more than one thing.
+    `sentence` is the message on one line. `further` holds more lines, if there are several items to list.
     """
 
     def __init__(self, sentence: str, *further: str) -> None:
@@ -25,9 +25,9 @@ class VramwiseError(Exception):
 
 
 class ConfigError(VramwiseError):
-    """A config that cannot be used, with the place where reading stopped (1-based; None where there is no place).
+    """A config that cannot be used, with the position where reading stopped (1-based; None if there is none).
 
-    `message` is the sentence alone; as text it begins with the file and the place, where they are known.
+    `message` is the sentence alone. `str()` adds the file and the position in front of it, if they are known.
     """
 
     def __init__(
@@ -47,11 +47,14 @@ class ConfigError(VramwiseError):
 
 
 class InternalError(VramwiseError):
-    """A fault of our own, in one sentence; what raised it is its cause."""
+    """A bug in vramwise, as one sentence; its cause is the original exception."""
 
 
 def describe_internal_error(where: str, error: Exception) -> str:
-    """What failed and what to send us, in one line; the traceback goes to stderr where its variable is set."""
+    """Return one line that says what failed and what to report.
+
+    Prints the traceback to stderr if the traceback variable is set.
+    """
     if os.environ.get(TRACEBACK_VARIABLE):
         import traceback  # rarely wanted, and slow to load
 

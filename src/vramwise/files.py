@@ -1,9 +1,9 @@
-"""Files on disk: which configs a path names, reading one, and writing any file without ever leaving half of it.
+"""Finding, reading and writing files: the configs that a path names, and writes that never leave half a file.
 
-The mechanics of a write (a sibling, made durable, renamed over the target) stand here and nowhere else. `write_atomic`
-replaces a user's file, `write_new` writes one that is ours, `put_whole` is `write_new` for who handles an OSError
-itself. A process that is killed leaves its sibling behind; the next write of the same file removes it. Knows nothing
-of YAML.
+A write creates a sibling file, syncs it and renames it over the target. `write_atomic` replaces a user's file,
+`write_new` writes one of our own, and `put_whole` is `write_new` for callers that handle an OSError themselves. A
+killed process leaves its sibling behind; the next write of the same file removes it. This module knows nothing about
+YAML.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ except ImportError:  # Windows: siblings are not locked, and none is removed
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
 _SOURCES = (".py", ".ipynb")
-# The call of a trainer: other Python in a folder is left alone.
+# The call of a trainer: other Python files in a folder are skipped.
 _TRAINER = b"Trainer("
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-# Names in a folder that are compared with one that is not there.
+# How many names in a folder are compared with one that does not exist.
 _MOST_NAMES = 1000
 _FOREIGN_FOLDERS = {
     "node_modules",
@@ -42,15 +42,15 @@ _FOREIGN_FOLDERS = {
     "__pycache__",
     "venv",
 }  # hidden folders (.venv, .git) are skipped too
-# Of a name at its longest the sibling's name would be too long.
+# A longer part of the name could make the sibling's name too long.
 _LONGEST_IN_SIBLING = 40
 _SIBLING_END = re.compile(r"[0-9a-f]{12}\.tmp")
-# Systems and file systems that cannot sync a folder say so with these.
+# The errors of systems and file systems that cannot sync a folder.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 def config_files(paths: Iterable[str]) -> list[str]:
-    """The files that paths name, each once: a file or `-` is itself, a folder all below it that trains."""
+    """Return the files that the paths name, each once; for a folder, all files below it that may train."""
     found: dict[str, None] = {}
     for path in paths:
         if path != STDIN and os.path.isdir(path):  # noqa: PTH112 (a Path would normalise what the user typed)
@@ -77,7 +77,7 @@ def _yaml_below(folder: str) -> list[str]:
 
 
 def _may_train(path: str) -> bool:
-    """Whether a file of a folder is worth reading: every YAML is; of Python, what speaks of a trainer."""
+    """Return whether a file in a folder is worth reading: any YAML file, or Python that mentions a trainer."""
     if not path.endswith(_SOURCES):
         return not _is_pipe_or_device(path)
     try:
@@ -96,15 +96,18 @@ def _may_train(path: str) -> bool:
 
 
 def _is_pipe_or_device(path: str) -> bool:
-    """Whether reading could wait for ever; only where a folder is scanned: a pipe that was named is meant."""
+    """Return whether reading could block for ever. Used only for scanned folders: a named pipe is intended."""
     try:
         return not stat.S_ISREG(Path(path).stat().st_mode)
-    except OSError:  # a broken link: said when it is read
+    except OSError:  # a broken link: reported when it is read
         return False
 
 
 def read_config_bytes(path: str) -> bytes:
-    """The bytes of a config; `-` reads standard input. Never reads more than a config's worth, whatever the path is."""
+    """Return the bytes of a config; `-` reads standard input.
+
+    Reads no more than the size limit of a config; raises ConfigError if it is exceeded or the file is unreadable.
+    """
     try:
         if path == STDIN:
             return _read_limited(sys.stdin.buffer)
@@ -136,12 +139,12 @@ def _unreadable(error: OSError | ValueError, path: str = "") -> ConfigError:
 
 
 def looks_like_a_model(path: str) -> bool:
-    """Whether a path that names no file is written like a model on the hub: `owner/name`."""
+    """Return whether a path that names no file looks like a model on the hub: `owner/name`."""
     return _MODEL.fullmatch(path) is not None and not path.endswith((*_SUFFIXES, ".json")) and not Path(path).exists()
 
 
 def _meant(path: str) -> str:
-    """What to do about a path that names nothing: the file beside it that is called nearly the same."""
+    """Suggest what to do about a missing file: a similar file name in the same folder, or `--model`."""
     if looks_like_a_model(path):
         return f"to predict a model without a config, use vramwise predict --model {path}"
     wanted = Path(path)
@@ -155,21 +158,22 @@ def _meant(path: str) -> str:
 
 
 class WriteRefused(ConfigError):  # noqa: N818 (it reads as what happened)
-    """A file that was not written, and why."""
+    """Raised when a file was not written; the message says why."""
 
 
 def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
-    """Replace a file's content, all or nothing. `expected`: what it held when it was read; if that changed, refuse.
+    """Replace a file's content completely or not at all, and return a warning about hard links ("" if none).
 
-    Mode stays, owner where permitted; of a symlink the target is written and the link stays. Other hard links keep the
-    old content, because a rename cannot reach them: the sentence that says so is returned, "" where there are none.
+    `expected` is the content that was read before; raises WriteRefused if the file has changed since. The mode is kept,
+    and the owner if permitted. For a symlink, the target is written and the link stays. Other hard links keep the old
+    content, because a rename cannot reach them; the returned sentence says so.
     """
     target = Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
     try:
         if not stat.S_ISREG(target.stat().st_mode):
             raise WriteRefused("not a regular file: nothing was written")
         _refuse_if_changed(target, expected)
-        if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
+        if not os.access(target, os.W_OK):  # a rename would succeed even on a read-only file
             raise PermissionError(errno.EACCES, "permission denied: the file is read-only")
         others = target.stat().st_nlink - 1
         _put(target, data, expected)
@@ -183,7 +187,10 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
 
 
 def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> None:
-    """Write a file that is ours, whole or not at all; what was there before is replaced. Pipes are written through."""
+    """Write one of our own files completely or not at all, replacing any old one. Pipes are written directly.
+
+    Raises VramwiseError if it cannot be written.
+    """
     try:
         if make_folder:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +201,7 @@ def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> No
 
 
 def put_whole(path: str | Path, data: bytes) -> None:
-    """As `write_new`, for who tells one OSError from another (a full disk, say)."""
+    """Like `write_new`, but raises OSError itself, for callers that handle errors such as a full disk."""
     target = Path(path)
     if target.exists() and not target.is_file():
         target.write_bytes(data)
@@ -203,7 +210,7 @@ def put_whole(path: str | Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, so that a rename itself is durable, where the system can do that."""
+    """Sync a folder to disk so that a rename in it is durable, if the system supports that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows opens no folders
@@ -218,10 +225,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def _put(target: Path, data: bytes, expected: bytes | None = None) -> None:
-    """Write a sibling, make it durable, rename it over the target. `expected`: what the target still has to hold."""
+    """Write a sibling, sync it and rename it over the target. `expected`: the content the target must still have."""
     before = target.stat() if target.exists() else None
     clear_leftovers(target)
-    # A new file gets the mode of all new files; what may be private is so until it has its own mode.
+    # A new file gets the default mode. A replacement stays private until it has the mode of the old file.
     temporary, descriptor = _open_sibling(target, 0o666 if before is None else 0o600)
     file = os.fdopen(descriptor, "wb")
     try:
@@ -230,7 +237,7 @@ def _put(target: Path, data: bytes, expected: bytes | None = None) -> None:
         if before is not None:
             _take_over(temporary, before)
         os.fsync(file.fileno())
-        if fcntl is None:  # Windows renames no open file; elsewhere the lock lasts until the sibling is gone
+        if fcntl is None:  # Windows cannot rename an open file; elsewhere the lock lasts until the sibling is gone
             file.close()
         if expected is not None:
             _refuse_if_changed(target, expected)
@@ -242,12 +249,12 @@ def _put(target: Path, data: bytes, expected: bytes | None = None) -> None:
         raise
     finally:
         file.close()
-    with contextlib.suppress(OSError):  # the file is in its place; who has to know more syncs the folder too
+    with contextlib.suppress(OSError):  # the file is in place; callers that need more certainty sync the folder too
         sync_folder(target.parent)
 
 
 def _open_sibling(target: Path, mode: int) -> tuple[Path, int]:
-    """A new file beside the target, locked for as long as this process has it open."""
+    """Create a file beside the target, locked for as long as this process has it open."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         temporary = target.with_name(f"{_sibling_start(target)}{os.urandom(6).hex()}.tmp")
@@ -259,7 +266,7 @@ def _open_sibling(target: Path, mode: int) -> tuple[Path, int]:
 
 
 def clear_leftovers(path: str | Path) -> None:
-    """Remove the siblings that killed processes left when they wrote this file; one that is being written stays."""
+    """Remove siblings left behind by killed processes; siblings that are being written stay."""
     target = Path(os.path.realpath(path))
     start = _sibling_start(target)
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
@@ -279,13 +286,16 @@ def _remove_if_abandoned(path: str) -> None:
         descriptor = os.open(path, flags)
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
-                os.unlink(path)  # noqa: PTH108 (the path as the system gave it)
+                os.unlink(path)  # noqa: PTH108 (the path exactly as the system gave it)
         finally:
             os.close(descriptor)
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed, by a kill too; False where there are no locks. Raises BlockingIOError."""
+    """Lock an open file until it is closed or the process ends; return False if locks are not available.
+
+    Raises BlockingIOError if another process holds the lock.
+    """
     if fcntl is None:
         return False
     try:
@@ -298,7 +308,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _take_over(temporary: Path, before: os.stat_result) -> None:
-    """Give a file the owner and the mode of the one that it replaces."""
+    """Give a file the owner and mode of the file that it replaces."""
     with contextlib.suppress(OSError, AttributeError):  # not the owner, or a system without owners
         os.chown(temporary, before.st_uid, before.st_gid)
     temporary.chmod(stat.S_IMODE(before.st_mode))

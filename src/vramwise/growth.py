@@ -1,8 +1,9 @@
-"""Does a figure grow steadily? The one judgement of what is a leak, for the guard of a run and for its log afterwards.
+"""Decides whether a series of figures grows steadily, as a memory leak does.
 
-Pure arithmetic on (step, bytes) pairs. A leak climbs all through the window; a lazily made buffer or a longer batch is
-one jump in it. Both have a steep line, so the window is also cut in quarters: each must lie above the one before by a
-fair share of the whole climb. Noise is kept out by the line's own standard error.
+Used by the guard of a run and for its log afterwards. It is pure arithmetic on (step, bytes) pairs. A leak climbs
+through the whole window; a lazily allocated buffer or a longer batch is a single jump. Both give a steep line, so the
+window is also cut into quarters: each must be above the one before by a fair share of the whole climb. The standard
+error of the line filters out noise.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from itertools import pairwise
 from math import sqrt
 from typing import Literal
 
-# Fewer figures, or steps that kept something, than this show no trend.
+# Fewer figures, or fewer steps that kept memory, show no trend.
 FEWEST = 5
-# A slope this many standard errors above zero is no accident of 20 noisy steps (about one window in a million).
+# A slope this many standard errors above zero is very unlikely by chance in 20 noisy steps (about one window in a
+# million).
 _STANDARD_ERRORS = 6.0
 QUARTERS = 4
-# Of an even climb each of the three rises between quarters is a third; this is the least share of that third.
+# In an even climb, each of the three rises between quarters is a third of it; this is the smallest accepted share of
+# that third.
 _EVENNESS = 0.4
-# The share of intervals in which a figure has to change to be no mark that stands still between jumps.
+# A series must change in this share of its intervals; otherwise it is a high-water mark that only jumps.
 _MOST = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """A steady climb over the window."""
+    """A steady climb over a window."""
 
     bytes_per_step: float
     steps: int
@@ -35,7 +38,7 @@ class Trend:
 
 
 def steady_climb(points: Sequence[tuple[int, int]]) -> Trend | None:
-    """The climb of (step, bytes) pairs, a pair a step in rising order; None where they do not climb steadily."""
+    """Return the climb of (step, bytes) pairs, one per step in rising order; None if they do not climb steadily."""
     if len(points) < QUARTERS or points[-1][1] <= points[0][1]:
         return None
     slope, error = _line(points)
@@ -46,11 +49,11 @@ def steady_climb(points: Sequence[tuple[int, int]]) -> Trend | None:
 
 
 def shape(sizes: Sequence[int]) -> Literal["steady", "jumps", "flat"]:
-    """How a series of figures grows from its first to its last.
+    """Classify how a series of figures grows from its first to its last.
 
-    Steady: it climbs, by a twentieth at least. Jumps: it grows in any other way. The first interval is the optimizer's
-    lazily made state, which every run has, so it counts as neither. Logs often show the highest mark so far: over
-    batches of any length that climbs too, but it stands still between the longer ones.
+    "steady": it climbs, by at least a twentieth. "jumps": it grows in any other way. The first interval is ignored,
+    because every run allocates optimizer state there. Logs often show the highest mark so far; that climbs too with
+    batches of varying length, but does not move between the longer ones.
     """
     if len(sizes) < FEWEST:
         return "flat"

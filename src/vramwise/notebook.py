@@ -1,6 +1,6 @@
-"""Results as notebooks show them: the pages of `--html`, and plain ones where no timeline is at hand, in a frame.
+"""Display results in notebooks, in a frame: the pages of `--html`, and simpler ones for results without a timeline.
 
-The frame keeps the page's styles and scripts apart from the notebook's: it may run its own script and nothing else.
+The frame isolates the page's styles and scripts from the notebook; only the page's own script runs in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TALL, _LOW = 900, 420
 
 
 def shown(result: Any) -> str | None:
-    """The frame for a result of a verb; None where there is nothing to show."""
+    """Return the HTML frame for a result of a verb, or None if there is nothing to show."""
     results = result if isinstance(result, list) else [result]
     if len(results) == 1 and isinstance(results[0], Prediction):
         return _prediction(results[0])

@@ -1,4 +1,4 @@
-"""What a caller asks for: the machine, the versions, the rules, the data. Shared by every verb and every door."""
+"""The caller's options: machine, versions, rules and data. Shared by all verbs and interfaces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 
 class Text(str):
-    """The text of a config, where a path is also accepted."""
+    """A config given as text, in parameters that also accept a path."""
 
     __slots__ = ()
 
 
 class Command(str):
-    """A launch command, where a path is also accepted: `trl sft --model_name_or_path …`."""
+    """A launch command such as `trl sft --model_name_or_path …`, in parameters that also accept a path."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class Options:
     torch: str | None = None
     alloc_conf: str | None = None
     launcher: str | None = None
-    # What a launch line tells `accelerate launch`, option by option.
+    # The options that a launch line passes to `accelerate launch`.
     accelerate: tuple[tuple[str, str], ...] = ()
     # The trainer of the config; None: recognised from its keys.
     trainer: str | None = None
@@ -37,7 +37,7 @@ class Options:
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None
-    # Folders of packages to look in for installed versions, where the trainer has an environment of its own.
+    # Package folders to search for installed versions, if the trainer has its own environment.
     site: tuple[str, ...] = ()
     # Which rules, and from which severity up.
     select: tuple[str, ...] = ()
@@ -89,12 +89,12 @@ class PredictOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOptions:
-    """What a new config is to train, and on what. None: `new` decides."""
+    """What a new config trains, and with which data. None: `new` decides."""
 
     model: str
     # "auto": the best of full, lora and qlora that fits.
     method: str = "auto"
-    # A data file or folder; without one, the format of data that is named later.
+    # A data file or folder; without one, `data_format` is the format of data that is added later.
     data: str | None = None
     data_format: str | None = None
     # Samples that an optimizer step sees.
@@ -102,7 +102,7 @@ class NewOptions:
     sequence_len: int | None = None
     rank: int = 16
     epochs: int | None = None
-    # A Python script or a config; None: what the trainer is mostly used with.
+    # Write a Python script (True) or a config (False); None: what the trainer is mostly used with.
     script: bool | None = None
     # Where the config will be, for the command that trains it.
     path: str | None = None

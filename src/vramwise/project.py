@@ -1,7 +1,7 @@
-"""`[tool.vramwise]` of the closest pyproject.toml: which rules to use and which machine is meant.
+"""`[tool.vramwise]` of the closest pyproject.toml: which rules to use, and the machine.
 
-Knows: select, ignore, min-severity, pedantic, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an
-error.
+Settings: select, ignore, min-severity, pedantic, gpu, gpus, torch, with, stack, alloc-conf, launcher. Any other key is
+an error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _LISTS = {"select": "rule ids", "ignore": "rule ids", "with": 'versions like "to
 _WORDS = ("min-severity", "gpu", "torch", "stack", "alloc-conf", "launcher")
 _CHOICES = {"min-severity": ("info", "warning", "error"), "launcher": ("cli", "module")}
 
-# tomllib takes seconds for a megabyte, and the square of a dotted key's parts.
+# tomllib takes seconds for a megabyte, and quadratic time in the number of parts of a dotted key.
 _LIMIT = 1_000_000
 _DEEP_KEY = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*){100}""", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectSettings:
-    """What a project asks for; None or empty = not said. Command-line options win over it."""
+    """The settings of a project; None or empty: not set. Command-line options override them."""
 
     path: str | None = None
     select: tuple[str, ...] = ()
@@ -41,7 +41,10 @@ class ProjectSettings:
 
 
 def project_settings(folder: Path) -> ProjectSettings:
-    """Settings from the closest pyproject.toml at or above the folder that has a [tool.vramwise] table."""
+    """Return the settings of the closest pyproject.toml at or above the folder with a [tool.vramwise] table.
+
+    Raises VramwiseError if that file cannot be read or has an invalid setting.
+    """
     folder = folder.resolve()
     for parent in (folder, *folder.parents):
         path = parent / "pyproject.toml"

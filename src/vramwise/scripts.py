@@ -1,4 +1,4 @@
-"""Opening what people run besides configs: scripts, notebooks, launch lines and shell scripts. Nothing of it is run."""
+"""Opens scripts, notebooks, launch lines and shell scripts as documents. Nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vramwise.types import Document
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
-    """One training of a script or notebook, as a document."""
+    """Read one training of a script or notebook as a document."""
     count, card = (None, None) if options.gpu is None else find_gpus(options.gpu)
 
     def load(name: str) -> Mapping[str, Any] | None:
@@ -43,7 +43,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
 
 
 def said_values(settings: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as values, read as YAML reads them."""
+    """Parse `name=value` words; values are read as YAML. Raises VramwiseError for a word without a name or `=`."""
     found: dict[str, Any] = {}
     for words in settings:
         name, equals, value = words.partition("=")
@@ -54,12 +54,15 @@ def said_values(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def launched(line: str, options: Options, folder: str = "") -> tuple[str | dict[str, Any], Options]:
-    """What a launch line starts, as a source, and the options that it adds; `folder`: where its files are."""
+    """Return the source that a launch line starts, and the options with what the line adds.
+
+    `folder`: where the files that the line names are.
+    """
     return _source(read_launch(shlex.split(line)), options, folder)
 
 
 def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Options]:
-    """The same for a shell script."""
+    """Return the source that a shell script starts, and the options with what the script adds."""
     text = read_config_bytes(path).decode("utf-8", "replace")
     try:
         return _source(read_shell(text), options, str(Path(path).parent))
@@ -91,14 +94,14 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
 
 
 def _processes(name: str | None) -> int | None:
-    """How many processes accelerate's file starts; None where it does not say, or is not here."""
+    """Return how many processes accelerate's file starts; None if it does not say or cannot be read."""
     content = None if name is None else read_side_files([name], ".")[name]
     count = None if content is None else content.get("num_processes")
     return count if type(count) is int and count > 0 else None
 
 
 def _beside(name: str, folder: str) -> str:
-    """A file as the command names it, or beside the shell script."""
+    """Return the path of a file as the command names it if it exists, else its path beside the shell script."""
     return name if Path(name).exists() or not folder else str(Path(folder) / name)
 
 

@@ -1,4 +1,4 @@
-"""Files beside a config that decide memory too: the JSON and YAML files that it names."""
+"""Reads the JSON and YAML files that a config names and that affect memory too."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ ACCELERATE_FILES = ("config_file", "deepspeed_config_file")
 
 
 def named_by_accelerate(contents: Iterable[Mapping[str, Any] | None]) -> list[str]:
-    """The DeepSpeed files that accelerate's own files name."""
+    """Return the DeepSpeed files that accelerate's config files name."""
     blocks = [content.get("deepspeed_config") for content in contents if content is not None]
     names = [block.get(ACCELERATE_FILES[1]) for block in blocks if isinstance(block, Mapping)]
     return [name for name in names if isinstance(name, str) and name]
 
 
 def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, Any] | None]:
-    """The content of each file, found in the current folder or beside the config; None without one.
+    """Return the content of each file, searched in the current folder and beside the config; None if missing.
 
-    Raises a ConfigError for one past the bounds of a config: what it settles is not known, and it is there.
+    Raises ConfigError for a file that exceeds the limits of a config, because its effect is then unknown.
     """
     return {name: _read(name, path) for name in names}
 
@@ -57,14 +57,17 @@ def _read_mapping(path: Path) -> Mapping[str, Any] | None:
         raise ConfigError(f"{path}, which the config names, cannot be read: {error.message}") from error
     except ConfigError:
         raise
-    except VramwiseError:  # it cannot be read
+    except VramwiseError:  # unreadable files count as missing
         return None
     return content if isinstance(content, dict) else None
 
 
 @lru_cache(maxsize=16)
 def _parsed(data: bytes, is_yaml: bool) -> Any:
-    """The value of a file, None where it has none; remembered, because a search asks for it with every variant."""
+    """Return the parsed content of a file, or None if it is invalid.
+
+    Cached, because a search asks for every variant.
+    """
     try:
         return parse_value(data.decode("utf-8")) if is_yaml else parse_json(data.decode("utf-8"))
     except (OverBudget, TooDeep):

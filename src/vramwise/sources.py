@@ -1,6 +1,6 @@
-"""What a verb is given, as a Document: a path, a text, a mapping, a script, a notebook, a launch line.
+"""Turns the input of a verb into a Document: a path, a text, a mapping, a script, a notebook or a launch line.
 
-Knows which trainer a document belongs to, and refuses what is no training config of ours (`NotOurs`).
+Also decides which trainer a document belongs to, and raises `NotOurs` for files that are not training configs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Source = str | Path | Mapping[str, Any]
 
 
 class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
-    """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
+    """A file that is not a training config: skipped by `check` and `fix`, refused by the other verbs."""
 
     def __init__(self, foreign: Foreign, message: str = "") -> None:
         remedy = action("name the call" if foreign.kind == "python" else "insist")
@@ -35,7 +35,7 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
 
 
 def started(source: Source, options: Options) -> tuple[Source, Options]:
-    """What a launch line or a shell script starts, with the options that it adds; other sources as they are."""
+    """Return what a launch line or shell script starts, with the options that it adds; other sources unchanged."""
     if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
         return source, options
     from vramwise import scripts  # late: configs do not need it
@@ -44,7 +44,10 @@ def started(source: Source, options: Options) -> tuple[Source, Options]:
 
 
 def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
-    """Whose file it is; NotOurs where it is none of ours."""
+    """Return the trainer that a document belongs to. Raises NotOurs if it is not a training config.
+
+    `insisted` names the trainer that the user chose.
+    """
     if insisted is not None:
         return trainer_named(insisted)
     if document.script is not None:
@@ -59,10 +62,10 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
 
 
 def read_document(source: Source, options: Options | None = None) -> Document:
-    """A config as a document; a ConfigError that names the file where it cannot be one.
+    """Read a config as a document; raises a ConfigError that names the file if that fails.
 
-    A text that cannot be read and is plainly another tool's is NotOurs, unless the caller insists; with `ours_only`
-    also one that nothing speaks for.
+    An unreadable text that clearly belongs to another tool raises NotOurs, unless the caller names a trainer. With
+    `ours_only`, so does an unreadable text without any sign of a training config.
     """
     options = options or Options()
     path = path_of(source)
@@ -90,7 +93,7 @@ def _with_settings(document: Document, settings: tuple[str, ...]) -> Document:
 
 
 def is_source(path: str, data: bytes) -> bool:
-    """Whether a file is Python: a script or a notebook, by its name, or by what a text begins with."""
+    """Return whether a file is Python (a script or a notebook), by its name or by the beginning of a text."""
     if path.endswith((".py", ".ipynb")):
         return True
     notebook = data.lstrip()[:1] == b"{" and b'"nbformat"' in data
@@ -114,7 +117,7 @@ def _bytes_of(source: Source, path: str) -> bytes:
 
 
 def path_of(source: Source) -> str:
-    """The path of a source; for a text or mapping a word that stands for it."""
+    """Return the path of a source, or `<text>` for a text or mapping."""
     return TEXT if isinstance(source, Mapping | Text) else str(source)
 
 

@@ -1,6 +1,6 @@
-"""Which versions a run uses: said on the command line, read from a lock file, installed here, or a release's own pins.
+"""Determines the versions that a run uses: options, a lock file, installed packages, or the pins of a release.
 
-Package by package, the first source that names one decides. Reads metadata, never imports a package.
+For each package, the first source that names it decides. Reads package metadata and never imports a package.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vramwise.types import Origin, Release, Stack, version_parts
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
-    # kernels of linear attention and of state spaces, which transformers takes where they are installed
+    # kernels for linear attention and state spaces, which transformers uses if they are installed
     *("fla-core", "mamba-ssm"),
-    # whose version decides nothing, but whether it is there does
+    # only their presence matters, not their version
     *("flash-attn", "xformers"),
 )
-# A name and a version, as packaging allows them and no longer than anybody writes them.
+# A name and a version, as packaging allows them, with a limit on their length.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
 _SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)
 _PINNED = re.compile(rf"^\s*{_NAME}(?:\[[^\]]*\])?\s*={{2,3}}\s*{_VERSION}(?![\w.+\-!])", re.ASCII)
-# uv writes these three lines in this order, and nothing else so; as TOML a large lock takes seconds to read.
+# uv always writes these three lines in this order. Parsing a large lock file as TOML takes seconds.
 _LOCKED = re.compile(rf'^\[\[package\]\]\r?\nname = "{_NAME}"\r?\nversion = "{_VERSION}"', re.ASCII | re.MULTILINE)
 
 
@@ -43,9 +43,10 @@ def make_stack(
     look_around: bool = True,
     site: Sequence[str] = (),
 ) -> Stack:
-    """The versions for a run of `trainer`, whose known `releases` (the oldest first) name what they install with.
+    """Return the versions for a run of `trainer`.
 
-    `site`: the folders of its own environment, where it has one; else this Python's are looked at.
+    `releases` maps the trainer's known releases, oldest first, to the versions that they install with. `site`: the
+    folders of the trainer's own environment, if it has one; otherwise those of this Python are searched.
     """
     packages = (trainer, *PACKAGES)
     found: dict[str, Release] = {}
@@ -66,8 +67,8 @@ def make_stack(
     found[trainer] = _known_release(trainer, found.get(trainer), list(releases))
     pins = releases[found[trainer].version] if releases else {}
     if elsewhere or absent:
-        # Another environment than the trainer's: what is installed here counts only where its release names no version.
-        # Of a machine that has torch but not the trainer, torch is the one thing that will stay.
+        # This environment is not the trainer's: installed packages count only if the trainer's release names no
+        # version. If torch is installed here but the trainer is not, torch is kept.
         kept = {name: release for name, release in here.items() if name not in pins or (absent and name == "torch")}
         found = {**kept, **found}
     for name, version in pins.items():
@@ -78,7 +79,7 @@ def make_stack(
 
 
 def said_release(words: str) -> tuple[str, str]:
-    """("torch", "2.13.0") of `torch==2.13.0`."""
+    """Return ("torch", "2.13.0") for `torch==2.13.0`; raises VramwiseError for any other form."""
     match = _SAID.match(words)
     if match is None:
         raise VramwiseError(f"'{words[:60]}' is not a version: write it like torch==2.13.0")
@@ -129,12 +130,15 @@ def _from_here(packages: tuple[str, ...]) -> dict[str, Release]:
 
 @cache
 def _from_folders(packages: tuple[str, ...], folders: tuple[str, ...], why: str) -> dict[str, Release]:
-    """Versions by the names of metadata folders (`torch-2.11.0+cu130.dist-info`): importlib.metadata costs 50 ms."""
+    """Read versions from the names of metadata folders (`torch-2.11.0+cu130.dist-info`).
+
+    importlib.metadata would cost 50 ms.
+    """
     found: dict[str, Release] = {}
     for folder in folders:
         try:
-            names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is needed, and this is the fast way
-        except OSError:  # zip files and folders that are gone
+            names = os.listdir(folder or ".")  # noqa: PTH208 - only names are needed, and this is the fastest way
+        except OSError:  # zip files and missing folders
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
@@ -147,14 +151,14 @@ def _from_folders(packages: tuple[str, ...], folders: tuple[str, ...], why: str)
 
 
 def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -> Release:
-    """The known release that is meant; of a version that is not known, the newest before it, else the oldest."""
+    """Return the known release that is meant; for an unknown version, the newest before it, else the oldest."""
     if wanted is None:
         newest = known[-1] if known else "0"
         return Release(version=newest, origin=Origin(kind="assumed", why="the newest known release"))
     if wanted.version in known:
         return wanted
     meant = [version for version in known if version_parts(version)[: len(wanted.parts)] == wanted.parts]
-    if meant and wanted.version.replace(".", "").isdigit():  # 0.21 is what people call 0.21.0
+    if meant and wanted.version.replace(".", "").isdigit():  # 0.21 means 0.21.0
         return replace(wanted, version=meant[-1])
     earlier = [version for version in known if version_parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]

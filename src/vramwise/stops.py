@@ -1,4 +1,4 @@
-"""Why a run does not start: the errors that `check` finds in it, memory apart."""
+"""The errors, except those about memory, that keep a run from starting."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vramwise.types import Finding, RunSpec, Severity
 
 
 def errors_of(run: RunSpec, trainer: Trainer) -> list[Finding]:
-    """The errors that the rules find in a run, whatever its memory; a rule that fails itself is none."""
+    """Return the errors that the rules find in a run without its memory prediction. Failing rules are left out."""
     findings, _ = judge(run, None, rules_for(trainer), trainer.spell)
     return [found for found in findings if found.severity is Severity.ERROR and found.rule != INTERNAL_ERROR]
 
 
 def stops_of(run: RunSpec, trainer: Trainer, ignored: Collection[str] = ()) -> tuple[Finding, ...]:
-    """The same without what the user silenced, those first that keep the run from starting.
+    """Return the errors that the user did not silence; those that keep the run from starting come first.
 
-    `ignored`: rules that options or the project's settings silence; comments in the file are honoured too.
+    `ignored`: rules silenced by options or project settings. Comments in the file are honoured too.
     """
     found = drop_suppressed(errors_of(run, trainer), run.config.document.text)
     return tuple(sorted((one for one in found if one.rule not in ignored), key=lambda one: one.still_runs))

@@ -1,7 +1,7 @@
-"""A Subject: one config, opened once, with everything that every verb asks about it.
+"""Subject: one config, opened once, with everything that the verbs need to know about it.
 
-Reading happens here: the file or text, files beside it, the project's settings, the model's dimensions. All verbs
-(`check`, `fix`, `predict`, `fit`, training, diagnosis) are functions over a Subject, so that they cannot disagree.
+All reading happens here: the file or text, the files that it names, the project's settings, the model's dimensions. All
+verbs (`check`, `fix`, `predict`, `fit`, training, diagnosis) are functions of a Subject, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DIVIDED = ("divided",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A config and what it means here. `model` is None where its dimensions are not known: `model_missing` says why."""
+    """A config opened for a target. `model` is None if its dimensions are unknown; `model_missing` says why."""
 
     document: Document
     trainer: Trainer
@@ -45,19 +45,19 @@ class Subject:
     run: RunSpec
     model: ModelSpec | None
     model_missing: str = ""
-    # The lengths of its data, where a caller had them read.
+    # The lengths of its data, if a caller had them read.
     data: Data = NO_DATA
-    # No file that the text names is read.
+    # True: no file that the text names is read.
     text_alone: bool = False
     # Rules that the options or the project's settings silence.
     ignored: tuple[str, ...] = ()
-    # Predictions that were made of this very run, by question, and its data divided.
+    # Caches the predictions of this run by their arguments, and its divided data.
     _memo: dict[tuple[object, ...], tuple[Any, object]] = field(default_factory=dict, repr=False, compare=False)
-    # What their parts have in common: shared by all variants whatever they differ in.
+    # The cache of simulations, shared by all variants of this subject.
     _simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
 
     def with_document(self, document: Document) -> Subject:
-        """The same subject with another text: read and resolved anew."""
+        """Return the subject with another text, read and resolved again."""
         files = _side_files(self.trainer, document, self.target, self.text_alone)
         run = _resolved(self.trainer, document, self.target, files)
         if run.base_model == self.run.base_model:
@@ -67,19 +67,19 @@ class Subject:
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
     def apart(self, effort: Effort | None = None) -> Subject:
-        """The same subject, keeping what it works out to itself: for who keeps few of many variants.
+        """Return the subject with empty caches of its own, for callers that keep few of many variants.
 
         `effort` counts its work.
         """
         return replace(self, _memo={}, _simulations=Simulations(effort=effort or Effort()))
 
     def knowing(self, other: Subject) -> Subject:
-        """The same subject with what was worked out for another: what both have in common is not worked out again."""
+        """Return the subject with the data and simulation cache of another, so that common work is not repeated."""
         return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
 
     @property
     def effort(self) -> Effort:
-        """What was worked out for this subject and all its variants."""
+        """The work done so far for this subject and all its variants."""
         return self._simulations.effort
 
     def prediction(
@@ -91,13 +91,13 @@ class Subject:
         limit_bytes: int | None = None,
         on_card: bool = True,
     ) -> Prediction:
-        """What the run will need; a VramwiseError where the model is not known.
+        """Predict the memory of the run; raises VramwiseError if the model is unknown.
 
-        Without `on_card` what becomes of a run that would reserve more than there is stays open.
+        With `on_card=False`, it is left open what happens to a run that would reserve more than the card has.
         """
         if self.model is None:
             raise VramwiseError(self.model_missing)
-        # Late: it loads the ghost run and the allocator, which `check` without a card never asks.
+        # Imported late: it loads the ghost run and the allocator, which `check` does not need without a card.
         from vramwise.variants.prediction import predict_run
 
         lengths = self.divided.train if lengths is None else lengths
@@ -117,28 +117,28 @@ class Subject:
             )
             self.effort.predicted()
             prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes, *self._assumed())
-            # The lengths are kept, so that their ids stay theirs.
+            # The lengths are kept alive, so that their ids stay unique.
             self._memo[key] = (prediction, (lengths, eval_lengths))
         found: Prediction = self._memo[key][0]
         return found
 
     def _assumed(self) -> tuple[str, ...]:
-        """What was assumed of a script: of keys that decide the run, and of the script as a whole."""
+        """Return the assumptions about a script: about keys that affect the run, and about the whole script."""
         script = self.document.script
         idle = self.document.values.keys() - self.run.config.asked
         return () if script is None else tuple(one for one in script.assumed if one.partition(":")[0] not in idle)
 
     @property
     def stops(self) -> tuple[Finding, ...]:
-        """The errors for which it does not start, or is not the run that the file describes."""
+        """The errors that keep the run from starting, or make it differ from what the file describes."""
         return stops_of(self.run, self.trainer, self.ignored)
 
     @property
     def divided(self) -> Data:
-        """The lengths of its data, those of held-out samples apart."""
+        """The lengths of its data, with held-out samples separated."""
         if self.data.train is None:
             return self.data
-        # Late: only predictions ask for it.
+        # Imported late: only predictions need it.
         from vramwise.variants.held_out import divided
 
         if _DIVIDED not in self._memo:
@@ -147,10 +147,10 @@ class Subject:
         return found
 
     def speed(self) -> Speed | None:
-        """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
+        """Predict the training speed with the batches of its data; None if it is unknown or a step is too large."""
         if self.model is None:
             return None
-        # Late: `check` and `fix` ask for memory alone.
+        # Imported late: `check` and `fix` need only memory.
         from vramwise.variants.batches import train_shapes
         from vramwise.variants.speed import speed_of
 
@@ -163,17 +163,17 @@ class Subject:
             return None
 
     def duration(self, speed: Speed) -> Duration | None:
-        """How long all of the training takes; None where the config names neither its steps nor data that is here."""
+        """Predict the duration of the whole training; None if neither the steps nor the data are known."""
         return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)
 
     def with_data(self, named: str | None = None) -> Subject:
-        """The same subject with the lengths of its data: of what is named, else of the config's local files.
+        """Return the subject with the lengths of its data: of `named`, or else of the config's local files.
 
-        An empty name: of none, so that rows count as full.
+        With an empty name no data is read, so every row counts as full.
         """
         if named == "" or self.text_alone:
             return replace(self, data=replace(NO_DATA, named=named), _memo={})
-        # Late: data is read for predictions only.
+        # Imported late: data is read only for predictions.
         from vramwise.dataset.reading import read_blocks, read_named
 
         tokenizer = model_folder(self.run.base_model, self.model)
@@ -186,18 +186,18 @@ class Subject:
         return self if data == self.data else replace(self, data=data, _memo={})
 
     def on_card(self, gpu: GpuSpec) -> Subject:
-        """The same run on another card: what the config means is not asked again."""
+        """Return the same run on another card, without resolving the config again."""
         target = replace(self.target, gpu=gpu)
         return replace(self, target=target, run=replace(self.run, target=target), _memo={})
 
     def moved_to(self, gpu: GpuSpec) -> Subject:
-        """The same config on another card: resolved anew."""
+        """Return the same config on another card, resolved again."""
         target = replace(self.target, gpu=gpu)
         run = with_model_type(_resolved(self.trainer, self.document, target, self.side_files), self.model)
         return replace(self, target=target, run=run, _memo={})
 
     def with_run(self, run: RunSpec) -> Subject:
-        """The same config with fields that the caller decided otherwise than the file (training does)."""
+        """Return the subject with a run in which the caller changed some fields (training does this)."""
         return replace(self, run=run, _memo={})
 
 
@@ -209,9 +209,9 @@ def open_subject(
     model: str | None = None,
     online: bool = False,
 ) -> Subject:
-    """Read a config (a path, `-`, a Text or a mapping) and resolve it; NotOurs for foreign files.
+    """Read a config (a path, `-`, a Text or a mapping) and resolve it; raises NotOurs for other files.
 
-    `engine` names a trainer that runs the file in place of its own; `model` replaces the file's base model.
+    `engine` names a trainer that runs the file instead of its own. `model` replaces the file's base model.
     """
     source, options = started(source, options or Options())
     if model is not None and not isinstance(source, Mapping | Text) and str(source).endswith((".py", ".ipynb")):
@@ -227,7 +227,7 @@ def subject_of(
     model: str | None = None,
     online: bool = False,
 ) -> Subject:
-    """A Subject from a document that has been read."""
+    """Return the Subject of a document."""
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = running(trainer, engine)
@@ -237,7 +237,7 @@ def subject_of(
 
 
 def _with_pins(document: Document, options: Options) -> Options:
-    """The options with the versions that a script or notebook installs, where they say none."""
+    """Return the options with the versions that a script or notebook installs, unless the options set them."""
     pinned = {} if document.script is None else document.script.versions
     said = {words.partition("==")[0].strip().lower() for words in options.versions}
     said |= {"torch"} if options.torch is not None else set()
@@ -254,7 +254,7 @@ def on_target(
     online: bool = False,
     text_alone: bool = False,
 ) -> Subject:
-    """A Subject for a target that is known."""
+    """Return the Subject of a document for a given target."""
     side_files = _side_files(trainer, document, target, text_alone)
     run = _resolved(trainer, document, target, side_files)
     wanted = model or run.base_model
@@ -278,7 +278,7 @@ def _resolved(trainer: Trainer, document: Document, target: Target, side_files: 
 
 
 def _side_files(trainer: Trainer, document: Document, target: Target, text_alone: bool) -> SideFiles:
-    """The files that the config and the launcher name, and those that accelerate's own file names."""
+    """Read the files that the config and the launcher name, and those that accelerate's own file names."""
     launched = [target.accelerate[key] for key in ACCELERATE_FILES if target.accelerate.get(key)]
     names = (*trainer.side_files(document), *launched)
     if text_alone:

@@ -1,4 +1,4 @@
-"""The machine that a run is meant for, as a Target: which card, how many, which versions, which allocator variables."""
+"""Builds the Target, the machine of a run: card, number of cards, versions and allocator variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import GpuSpec, Stack, Target
 
-# As many as torch counts ranks.
+# The largest number of ranks that torch supports.
 _MOST_GPUS = 2**18
 
 
@@ -35,7 +35,10 @@ def make_target(
     env: Mapping[str, str] | None = None,
     look_around: bool = True,
 ) -> Target:
-    """Build the target. A card that is not named is this machine's, unless `look_around` is off."""
+    """Build the target. Without `gpu`, this machine's card is used, unless `look_around` is off.
+
+    Raises VramwiseError for an invalid number of GPUs, launcher or card.
+    """
     if gpus is not None and gpus < 1:
         raise VramwiseError(f"--gpus {gpus}: must be at least 1")
     if gpus is not None and gpus > _MOST_GPUS:
@@ -69,15 +72,15 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
 
 
 def target_for(path: str, options: Options, trainer: Trainer) -> Target:
-    """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
+    """Return the target for a file, from the options, the closest pyproject.toml and this machine."""
     project = project_for(path, options)
-    # A list of versions may change while a program goes on: it is read again each time.
+    # A version file may change while the program runs, so it is read again each time.
     remembered = options.stack is None and project.stack is None
     return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
 
 
 def project_for(path: str, options: Options) -> ProjectSettings:
-    """The settings of the project a file belongs to."""
+    """Return the settings of the project that a file belongs to."""
     if options.text_alone:
         return ProjectSettings()
     return _project("." if path in ("-", TEXT) else str(Path(path).parent))
@@ -93,7 +96,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
     trainer = trainer_named(name)
     alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
     try:
-        # A version on the command line wins over the project's, package by package.
+        # A version on the command line overrides the project's, package by package.
         said = {words.partition("==")[0].strip(): words for words in (*project.versions, *options.versions)}
         torch = options.torch or (None if "torch" in said else project.torch)
         stack = make_stack(
@@ -113,7 +116,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
             accelerate=dict(options.accelerate),
         )
         if alloc_conf:
-            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
+            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as in torch
     except VramwiseError as error:
         raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
     return target

@@ -1,8 +1,8 @@
-"""The nouns of memory: what a run allocates and frees, in order, and what came of it.
+"""The data types of memory: the allocations and frees of a run in order, and the resulting report.
 
-A *measured* snapshot and a *predicted* run are both a `Timeline`, so prediction, replay, diagnosis and charts share
-one path. Three numbers, always named: *allocated* (tensors), *reserved* (what the allocator took from the driver),
-*device* (reserved plus what lies outside the allocator: the CUDA context, NCCL).
+A measured snapshot and a predicted run are both a `Timeline`, so prediction, replay, diagnosis and charts share one
+code path. Three figures are always named: *allocated* (tensors), *reserved* (memory that the allocator took from the
+driver) and *device* (reserved plus memory outside the allocator: the CUDA context, NCCL).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Action(IntEnum):
 
 
 class Event(NamedTuple):
-    """One step of a timeline. A tuple, because a run has a hundred thousand of them."""
+    """One event of a timeline. A tuple, because a run has a hundred thousand of them."""
 
     action: int
     tensor: int  # identity: an ALLOC and its FREE carry the same number; unused by the others
@@ -34,25 +34,27 @@ class Event(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """What a block of memory is for: a category for the sums and a label a person can read."""
+    """The purpose of a block of memory: a category for sums and a label for people."""
 
     category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data, engine
     label: str  # e.g. "layers.7.mlp: gate × up"
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save; where a policy is held against
-    a reference, or generates: reference, generate. Steps count from 1."""
+    """A part of the run: load, forward, loss, backward, clip, optimizer, eval or save.
+
+    Runs with a reference or with generation also have the phases reference and generate. Steps count from 1.
+    """
 
     name: str
     step: int
 
 
 class Repeat(NamedTuple):
-    """A stretch of events that happens `times` more after it happened once: micro-steps of a step, or whole steps.
+    """A range of events that repeats `times` more times: the micro-steps of a step, or whole steps.
 
-    `carry`: what the stretch frees of its earlier turn, and the tensor it leaves in its place. `steps`: by how much the
-    number of the step goes up from turn to turn. `inner`: what repeats within the stretch.
+    `carry`: pairs of a tensor of the previous turn that the range frees, and the tensor that takes its place. `steps`:
+    the increase of the step number from turn to turn. `inner`: repeats within the range.
     """
 
     start: int  # indexes into `Timeline.events`, the end exclusive
@@ -65,10 +67,10 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Every allocation and free of a run, in order; stretches that repeat are written once.
+    """Every allocation and free of a run, in order; ranges that repeat are stored once.
 
-    `cuts`: positions, ascending, where a stretch begins that may be like another (a layer); numbers of tensors go up.
-    `alike`: of cuts whose events are those of an earlier one, under other numbers of tensors, that earlier one.
+    `cuts`: ascending positions where a range begins that may equal another one (a layer); tensor numbers increase.
+    `alike`: maps a cut to an earlier one with the same events, apart from tensor numbers.
     """
 
     events: Sequence[Event]
@@ -81,7 +83,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """The first request that could not be served."""
+    """The first request that failed."""
 
     step: int
     phase: str
@@ -93,7 +95,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePeak:
-    """The highest marks within one phase of one step."""
+    """The peaks of one phase of one step."""
 
     step: int
     phase: str
@@ -103,13 +105,13 @@ class PhasePeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReport:
-    """What an allocator made of a timeline."""
+    """The result of running a timeline through the allocator."""
 
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     # outside the allocator: context, kernels, NCCL
     outside_bytes: int
-    # what the tensors alive at the moment of the highest reserved were for, by category
+    # bytes of live tensors at the peak of reserved memory, by category
     breakdown_bytes: Mapping[str, int]
     peak_step: int
     peak_phase: str
@@ -117,31 +119,31 @@ class MemoryReport:
     retries: int
     out_of_memory: OutOfMemory | None
     settings: str
-    # What the allocator may reserve on the card that is meant; None where none is named
+    # The memory that the allocator may reserve on the target card; None if no card is given
     capacity_bytes: int | None = None
-    # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
+    # the reserved peak before the trainer reset torch's peak figures: in no phase's peak, but the card must hold it
     forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
-    # of the model's weights: experts that are loaded in 16 bit or more
+    # weights of experts that are loaded in 16 bits or more
     experts_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:
-        """The most that is reserved at any moment, loading included."""
+        """The highest reserved memory at any moment, including loading."""
         highest = max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
         return max(highest, self.forgotten_reserved_bytes)
 
     @property
     def highest_allocated_bytes(self) -> int:
-        """The most that tensors hold at any moment, loading included."""
+        """The highest allocated memory at any moment, including loading."""
         return max((peak.peak_allocated_bytes for peak in self.phases), default=self.peak_allocated_bytes)
 
     @property
     def idle_bytes(self) -> int:
-        """What is reserved at the peak and held by no tensor."""
+        """Memory that is reserved at the peak but held by no tensor."""
         return max(0, self.peak_reserved_bytes - sum(self.breakdown_bytes.values()))
 
     @property
     def device_bytes(self) -> int:
-        """What the card must hold: the most that is reserved plus what lies outside the allocator."""
+        """The memory that the card must hold: the highest reserved memory plus what is outside the allocator."""
         return self.highest_reserved_bytes + self.outside_bytes

@@ -1,4 +1,4 @@
-"""One function a verb: what other programs call. Each is loaded when it is first asked for.
+"""One function per verb: what other programs call. Each is imported on first use.
 
 No module here has a function's name: `vramwise.api.check` is the function.
 """

@@ -1,4 +1,4 @@
-"""What the verbs take: a path, a config's text, or its values."""
+"""What the verbs accept: a path, a config's text, or its values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Source = PathLike | Mapping[str, Any]
 
 
 def source_of(source: Source) -> Source:
-    """A text of several lines that names no file is the config itself."""
+    """Return a multi-line string that is not a path as the config's text; anything else unchanged."""
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
     return Text(source) if is_text else source
 
 
 def names_of(paths: PathLike | Sequence[PathLike]) -> list[str]:
-    """One path may be given as itself: the letters of a text are no paths."""
+    """Return the paths as strings; a single path becomes a list of one."""
     several = [paths] if isinstance(paths, str | Path) else paths
     return [str(path) for path in several]

@@ -1,8 +1,8 @@
-"""The one budget for reading: how many bytes, values, rows and levels of a file from elsewhere are taken in.
+"""The budget for reading: how many bytes, values, rows and levels of an untrusted file are accepted.
 
-Every reader of outside content goes through this room (tests/test_architecture.py lists them): `read_file` for bytes,
-`unzipped` for gzip, `parse_json` for JSON, `Budget` for data that is read row by row, and `guarded` for libraries that
-decode in C and can only be stopped from outside. The numbers are in `limits`, with the cost they were chosen by.
+Every reader of outside content uses this package (tests/test_architecture.py lists them): `read_file` for bytes,
+`unzipped` for gzip, `parse_json` for JSON, `Budget` for data that is read row by row, and `child` for libraries that
+decode in C and can only be stopped from outside. The limits are in `limits`, with the costs behind them.
 """
 
 from vramwise.budget.files import read_file, unzipped

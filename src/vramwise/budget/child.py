@@ -1,8 +1,8 @@
-"""A library that decodes in C is run in a process of its own, which ends where it takes too much.
+"""Run a library that decodes in C in its own process, which exits if it takes too much.
 
-Nothing in Python stops a decoder inside of a call: a Parquet page or a tokenizer may ask for any amount of memory.
-The child ends itself: by the kernel's limits where there are any (Linux, and on macOS for CPU time), and everywhere by
-a thread that looks at its memory and CPU time 50 times a second. What it wrote until then is kept.
+Python cannot stop a decoder inside a call: a Parquet page or a tokenizer may request any amount of memory. The child
+ends itself: through kernel limits where available (Linux, and on macOS for CPU time), and everywhere through a thread
+that checks its memory and CPU time 50 times a second. Its output so far is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SECONDS_VARIABLE = "VRAMWISE_CHILD_SECONDS"
 _left: ContextVar[list[float] | None] = ContextVar("_left", default=None)
 _SPENT = 9
 _LOOKS_EVERY_SECONDS = 0.02
-# A child that waits, for a disk or for us, takes no CPU time.
+# Wall-clock limit: a waiting child uses no CPU time.
 _MOST_SECONDS = 120
 
 
 @contextmanager
 def shared_time() -> Iterator[None]:
-    """All children that are started inside take no more CPU time together than one alone may."""
+    """Limit all children started inside to the CPU time of one."""
     token = _left.set([limits.CHILD_CPU_SECONDS])
     try:
         yield
@@ -39,9 +39,9 @@ def shared_time() -> Iterator[None]:
 
 
 def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[bytes]:
-    """The lines that `module.main(*arguments)` writes in a confined process, as they come; `given` is its input.
+    """Yield the lines that `module.main(*arguments)` writes in a confined process; `given` is its input.
 
-    They end early where the child took too much: whoever needs to know lets it write a last line. Raises OSError where
+    They end early if the child took too much: a caller that needs to know makes it write a last line. Raises OSError if
     no process can be started.
     """
     root = str(Path(__file__).parents[2])
@@ -50,7 +50,7 @@ def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[by
         return
     before = _children_seconds()
     process = subprocess.Popen(
-        # -P: nothing is imported from the working folder, which may be anybody's
+        # -P: nothing is imported from the working folder, which is untrusted
         [sys.executable or "python", "-P", "-c", _START, root, module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -68,7 +68,7 @@ def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[by
         try:
             process.stdin.write(given)
             process.stdin.close()
-        except OSError:  # it has ended already
+        except OSError:  # it has already exited
             pass
         while line := process.stdout.readline(limits.DATA_BYTES):
             yield line
@@ -80,17 +80,17 @@ def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[by
 
 
 def _children_seconds() -> float:
-    """CPU time of all processes that were started here and have ended; where that is not known, the time of day."""
+    """Return the CPU time of all ended child processes; if unknown (Windows), the elapsed time."""
     times = os.times()
     return times.children_user + times.children_system if os.name == "posix" else times.elapsed
 
 
 def confine(used_bytes: Callable[[], int] = lambda: 0) -> None:
-    """In the child, before anything is decoded: bind this process. `used_bytes`: what a library itself counts."""
+    """Limit this process; called in the child before anything is decoded. `used_bytes`: the library's own count."""
     seconds = min(limits.CHILD_CPU_SECONDS, float(os.environ.get(_SECONDS_VARIABLE) or limits.CHILD_CPU_SECONDS))
     try:
         import resource
-    except ImportError:  # Windows: the thread alone
+    except ImportError:  # Windows: only the thread
         pass
     else:
         for kind, most in (("RLIMIT_DATA", limits.CHILD_MEMORY_BYTES), ("RLIMIT_CPU", int(seconds) + 1)):
@@ -115,7 +115,7 @@ def _watch(used_bytes: Callable[[], int], seconds: float) -> None:
 
 
 def _resident_bytes() -> int:
-    """What this process has in memory; 0 where the system does not say."""
+    """Return the resident memory of this process (on macOS its peak); 0 if unknown."""
     if sys.platform == "darwin":
         import resource
 

@@ -1,4 +1,4 @@
-"""The bytes of a file from elsewhere: never more than a bound, never from a device, never waiting for a pipe."""
+"""Read an untrusted file: never more than a limit, never from a device, never waiting for a pipe."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vramwise.units import mib
 
 
 def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
-    """The bytes of a regular file of at most `most_bytes`; `what` it is meant to be goes into the sentence.
+    """Return the bytes of a regular file of at most `most_bytes`; `what` it should be is for messages.
 
-    Raises a VramwiseError that names the path for anything else.
+    Raises VramwiseError, with the path, for anything else.
     """
     try:
         with open(path, "rb", opener=_open_at_once) as file:
@@ -23,7 +23,7 @@ def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
                 raise VramwiseError(f"{path} is a device or a pipe: save {what} to a file first")
             if found.st_size > most_bytes:
                 raise VramwiseError(f"{path} is larger than {mib(most_bytes)}: too large for {what}")
-            # No more than it had a moment ago: it may grow while it is read.
+            # No more than its size above: the file may grow while it is read.
             return file.read(found.st_size)
     except OSError as error:
         raise VramwiseError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -32,7 +32,10 @@ def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
 
 
 def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:
-    """The bytes without the gzip around them, if there is any, and no more than `most_bytes` of them."""
+    """Return the bytes decompressed if they are gzip.
+
+    Raises VramwiseError if they are damaged or more than `most_bytes`.
+    """
     if data[:2] != b"\x1f\x8b":
         return data
     try:
@@ -48,5 +51,5 @@ def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opening a pipe that nobody writes to would wait for ever."""
+    """Open without blocking: a pipe without a writer would wait forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

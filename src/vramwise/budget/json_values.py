@@ -1,4 +1,4 @@
-"""JSON under a bound: what the values of a text would take is counted before any of them is made."""
+"""Parse JSON within a memory limit, estimated before any value is created."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from vramwise.budget import limits
 from vramwise.errors import ConfigError
 from vramwise.units import mib
 
-# What CPython takes for an object, an entry of it, a list, one more value with its place in a list, and half a text.
+# CPython's memory for an object, an entry of it, a list, one more value with its place in a list, and half a text.
 _COSTS = ((b"{", 80), (b":", 150), (b"[", 104), (b",", 44), (b'"', 16))
 # No byte costs more than a colon in a text of wide characters.
 _MOST_A_BYTE = 160
-# UTF-8 begins a character with one of these where Python's text takes four bytes for each; all others do not.
+# UTF-8 characters that need four bytes each in Python's text begin with none of these bytes.
 _NOT_WIDE = bytes(range(0xF0))
 
 
 class OverBudget(ConfigError):  # noqa: N818 (it reads as what happened)
-    """A text past a bound: it is within its bytes, but nests too deep or would take too much memory as values."""
+    """A text within its byte limit that is nested too deeply or would take too much memory as values."""
 
 
 class TooDeep(ValueError):  # noqa: N818 (it reads as what is the matter)
-    """A text that nests deeper than Python follows."""
+    """A text that is nested deeper than Python's parser allows."""
 
 
 def json_memory_bytes(data: bytes) -> int:
-    """At most so much memory holds a JSON text while it is parsed: its bytes, its text and its values.
+    """Return an upper bound of the memory for parsing a JSON text: its bytes, its text and its values.
 
-    Marks inside of strings count too, so this is rather too much; counting takes a tenth of the parsing.
+    Marks inside strings count too, so it overestimates; counting takes a tenth of the parsing time.
     """
     return len(data) * (1 + 2 * _width(data)) + sum(cost * data.count(mark) for mark, cost in _COSTS)
 
 
 def _width(data: bytes) -> int:
-    """Bytes that a character of this text may take in Python: 1, 2 or 4, by the widest."""
+    """Return the bytes that a character of this text may take in Python: 1, 2 or 4, by the widest."""
     if data.isascii():
         return 4 if b"\\u" in data else 1
     return 4 if b"\\u" in data or data.translate(None, _NOT_WIDE) else 2
 
 
 def parse_json(data: bytes | str, needed_bytes: int | None = None) -> Any:
-    """The value of a JSON text; ValueError where it is not JSON, OverBudget where it would take too much memory.
+    """Return the value of a JSON text. Raises ValueError if it is not JSON, OverBudget if it needs too much memory.
 
-    `needed_bytes`: what `json_memory_bytes` said, where the caller asked already.
+    `needed_bytes`: the result of `json_memory_bytes`, if the caller already has it.
     """
     if needed_bytes is None:
         needed_bytes = (
@@ -61,5 +61,5 @@ def parse_json(data: bytes | str, needed_bytes: int | None = None) -> Any:
 
 
 def _is_short(data: bytes | str) -> bool:
-    """Whether a text is within the bound whatever is in it: counting costs more than parsing a line does."""
+    """Whether a text is within the limit whatever it contains: counting costs more than parsing a line."""
     return len(data) * (1 if isinstance(data, bytes) else 4) * _MOST_A_BYTE < limits.MEMORY_BYTES

@@ -1,7 +1,7 @@
-"""The bounds on what is read. A command takes at most 10 s of CPU time (`fit` 20 s) and 1 GiB of memory.
+"""The limits on what is read. A command takes at most 10 s of CPU time (`fit` 20 s) and 1 GiB of memory.
 
 Each number follows from a cost: what one byte, value, row or event costs to decode and to use, times the number, must
-stay inside those two figures together with the program itself.
+stay within those two limits together with the program itself.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from typing import Final
 
 from vramwise.units import MIB
 
-# Configs and what is written like one: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML costs 2 s a megabyte.
+# Configs and similar files: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML takes 2 s per megabyte.
 CONFIG_BYTES: Final = MIB
-# A notebook with the pictures it shows.
+# A notebook with its images.
 NOTEBOOK_BYTES: Final = 64 * MIB
 # A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack.
 CONFIG_DEPTH: Final = 64
 CONFIG_VALUES: Final = 20_000
 # A model's config.json. The largest known has 200 KB.
 MODEL_BYTES: Final = 4 * MIB
-# A trace of a model: some 50 KB for each precision and kind of layer.
+# A trace of a model: about 50 KB per precision and kind of layer.
 TRACE_BYTES: Final = 16 * MIB
 # Lock files: searched with a pattern, never parsed.
 LOCK_BYTES: Final = 16 * MIB
-# What `train` writes beside a run and reads again: plans, markers, records.
+# Files that `train` writes for a run and reads again: plans, markers, records.
 RUN_FILE_BYTES: Final = 16 * MIB
-# One line of the log that `train` keeps of memory; ours have some hundred bytes.
+# One line of `train`'s memory log; ours have about a hundred bytes.
 LOG_LINE_BYTES: Final = MIB
-# Data files together, a file of lengths, a log of memory, a trace in JSON.
+# All data files together, a file of lengths, a memory log, a JSON trace.
 DATA_BYTES: Final = 64 * MIB
 DATA_ROWS: Final = 200_000
-# Blank lines count too: a line costs 0.3 µs even where nothing is on it.
+# Blank lines count too: even an empty line costs 0.3 µs.
 DATA_LINES: Final = 4_000_000
-# What all rows together would take as Python objects; it stands for the time that making and using them takes.
+# The memory of all rows as Python objects; it also bounds the time for creating and using them.
 DATA_VALUES_BYTES: Final = 1536 * MIB
-# What one parsed text may take: its bytes, its text and its values together.
+# The memory of one parsed text: its bytes, its text and its values together.
 MEMORY_BYTES: Final = 768 * MIB
-# A recording, gzipped or not; how many of its last events are played, once by `replay` and six times by `diagnose`;
+# A recording, gzipped or not; how many of its last events are replayed, once by `replay` and six times by `diagnose`;
 # and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 small segments.
 RECORDING_BYTES: Final = 256 * MIB
 REPLAYED_EVENTS: Final = 1_000_000
 DIAGNOSED_EVENTS: Final = 150_000
 RECORDED_SEGMENTS: Final = 50_000
 RECORDED_BLOCKS: Final = 500_000
-# A library that decodes in a process of its own may take so much there.
+# Limits for a library that decodes in its own process.
 CHILD_MEMORY_BYTES: Final = 640 * MIB
 CHILD_CPU_SECONDS: Final = 5

@@ -1,4 +1,4 @@
-"""A budget for data that is read row by row: bytes, rows, lines and what their values take."""
+"""A budget for data that is read row by row: bytes, rows, lines and the memory of their values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from vramwise.units import gib, mib
 
 
 class Budget:
-    """What may still be read of some data. Where it is spent reading ends; `cut` then says that something was left."""
+    """What may still be read of some data.
+
+    Reading ends when it is spent; `cut` then says that something was left out.
+    """
 
     def __init__(
         self,
@@ -18,7 +21,7 @@ class Budget:
     ) -> None:
         self.size_bytes, self.rows, self.lines, self.values_bytes = size_bytes, rows, lines, values_bytes
         self.cut = False
-        self.left_out = 0  # rows that are too large for one parse
+        self.left_out = 0  # rows too large to parse
 
     @property
     def spent(self) -> bool:
@@ -26,7 +29,7 @@ class Budget:
         return self.size_bytes <= 0 or self.rows <= 0 or self.lines <= 0 or self.values_bytes <= 0
 
     def take(self, *, size_bytes: int = 0, lines: int = 0, rows: int = 0, values_bytes: int = 0) -> bool:
-        """Charge what was read; False, and `cut`, where that is more than was left."""
+        """Charge what was read. Return False, and set `cut`, if that is more than was left."""
         self.size_bytes -= size_bytes
         self.lines -= lines
         self.rows -= rows
@@ -37,7 +40,7 @@ class Budget:
 
     @property
     def bound(self) -> str:
-        """The bound that ended the reading, in words."""
+        """The limit that ended the reading, in words."""
         if self.lines <= 0:
             return f"{limits.DATA_LINES:,} lines"
         if self.values_bytes <= 0:

@@ -1,1 +1,1 @@
-"""The command line: `main` wires, one file a command."""
+"""The command line, one file per command; `main` puts them together."""

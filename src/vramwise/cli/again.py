@@ -1,4 +1,4 @@
-"""A command as it was given, to be shown again: with what comes next, or with a change."""
+"""Rebuilds the command that was given, to show it with a change or as the next step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from vramwise.options import Options
 def command_again(
     verb: str, run: str | Sequence[str], options: Options, more: Mapping[str, object], *, online: bool = True
 ) -> str:
-    """The command without its changes and outputs. `run`: the config's path, or the words that say a run without one.
+    """Return the command without its changes and outputs.
 
-    `more`: further options by name; None and () are left out.
+    `run`: the config's path, or the words that describe a run without one. `more`: further options by name; None and ()
+    are left out.
     """
     words = ["vramwise", verb, *([run] if isinstance(run, str) else run)]
     names = [name for name in (*TARGET_OPTIONS, "data", "call") if name != "versions"]

@@ -1,4 +1,4 @@
-"""`vramwise check`: judge configs; `--fix` fixes them first."""
+"""`vramwise check`: checks configs; `--fix` fixes them first."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(
 
 
 def exit_code(reports: Sequence[FileReport]) -> int:
-    """2 if a file could not be used, 1 if something was found, else 0."""
+    """Return 2 if a file could not be used, 1 if something was found, else 0."""
     if any(report.error for report in reports):
         return 2
     return 1 if any(report.failing for report in reports) else 0
@@ -88,13 +88,13 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
 
 
 def _cards_taken(reports: Sequence[FileReport]) -> Iterator[str]:
-    """What a card's name left open, once for all files."""
+    """Yield notes about ambiguous card names, once for all files."""
     cards = [report.run.target.gpu for report in reports if report.run is not None]
     for said in dict.fromkeys(card.taken_for for card in cards if card is not None and card.taken_for):
         yield f"note: {said}"
 
 
 def _data_unread(reports: Sequence[FileReport]) -> Iterator[str]:
-    """Data that the prediction does not rest on although it is here."""
+    """Yield notes about data that is here but was not used in the prediction."""
     for said in dict.fromkeys(said for report in reports for said in report.unread):
         yield f"note: {said}"

@@ -1,4 +1,4 @@
-"""What the shell offers for rule ids, cards and model names. Loaded when the shell asks: see `options.completed`."""
+"""Shell completion for rule ids, cards and model names. Loaded only when the shell asks (see `options.completed`)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vramwise.trainers.rulebook import all_rules
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
 
-# Numbers that are names by themselves.
+# Series whose numbers are names by themselves.
 _SERIES = re.compile(r"(rtx|gtx|rx)-\d")
-# A shell shows no more than a screenful.
+# At most a screenful of completions.
 _MOST = 200
 
 
 def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Rule ids, with their titles; the last of a list that is separated by commas."""
+    """Complete rule ids, with their titles; in a comma-separated list, the last one."""
     before, comma, last = incomplete.rpartition(",")
     found = [rule for rule in all_rules() if rule.id.startswith(last.strip())]
     return [CompletionItem(f"{before}{comma}{rule.id}", help=rule.title) for rule in found]
 
 
 def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Cards, as one writes them in a shell: rtx-4090, a100-80gb."""
+    """Complete card names as written in a shell: rtx-4090, a100-80gb."""
     wanted = incomplete.lower()
     words = {_in_a_shell(card.name): card for card in all_gpus()}
-    # `4090` is a card's name too, but a completion must begin with what is typed.
+    # `4090` names a card too, and a completion must begin with what was typed.
     words |= {word.partition("-")[2]: card for word, card in words.items() if _SERIES.match(word)}
     return [
         CompletionItem(word, help=f"{card.name}, {gib(card.memory_bytes)}")
@@ -40,12 +40,12 @@ def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_allowed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The words of `fit --allow`, with what each permits."""
+    """Complete the words of `fit --allow`, with what each permits."""
     return [CompletionItem(word, help=what) for word, what in ALLOW.items() if word.startswith(incomplete.lower())]
 
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Hub ids of the catalogue; a config.json or a folder is the shell's own to complete."""
+    """Complete hub ids of the catalogue; otherwise the shell completes file names."""
     found = [name for name in catalogue_ids() if name.lower().startswith(incomplete.lower())]
     return [CompletionItem(name) for name in found[:_MOST]] or [CompletionItem(incomplete, type="file")]
 

@@ -1,4 +1,4 @@
-"""`vramwise explain ID`: one rule, as its documentation page has it; or one key of a trainer."""
+"""`vramwise explain ID`: the documentation page of a rule, or a key of a trainer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def command(name: str, trainer: str | None) -> None:
 
 
 def _is_key(name: str) -> bool:
-    """Rules are written with hyphens, keys with underscores; a single word is a key where a trainer has it."""
+    """Return whether a name is a key.
+
+    Rules are written with hyphens, keys with underscores; a single word is a key if a trainer has it.
+    """
     if name.strip() in {rule.id for rule in rules()}:
         return False
     return "_" in name or "." in name or any(name.strip() in known_keys(one) for one in listing_trainers())

@@ -101,7 +101,7 @@ def command(
 
 
 def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
-    """The answer; `aside`: the config itself goes to standard output."""
+    """Print the answer. `aside`: to stderr, because the config itself goes to stdout."""
     if output_format == "json":
         say_all(json_text(fit_json(report), indent=2).split("\n"), err=aside)
     else:
@@ -109,7 +109,7 @@ def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
 
 
 def _write_config(report: FitReport, target: str | None) -> str:
-    """Write the answer, if there is one and it is asked for; gives the name of what was written."""
+    """Write the answer if there is one and it was requested; return the name of the written file."""
     after = report.fit.best.attempt.document if report.fit.best is not None else None
     if target is None or after is None:
         return ""

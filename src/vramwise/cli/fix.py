@@ -65,7 +65,7 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: b
 
 
 def fixed(paths: Sequence[str], options: Options, *, unsafe: bool) -> Iterator[FileReport]:
-    """Fix configs for `check --fix`: say what was fixed, and give what remains."""
+    """Fix configs for `check --fix`: print what was fixed, and yield what remains."""
     for report in fix_paths(paths, options, unsafe=unsafe):
         say_all(describe_fix(report), err=True)
         say_note(report.note)
@@ -77,12 +77,12 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
     say_all(describe_fix(report, written=not show_diff), err=stdin or show_diff)
     say_note(report.note)
     if show_diff and report.before and report.after:
-        # The lines are the user's; the file's name in front of them is somebody's.
+        # The lines are the user's own text, but the file's name may come from elsewhere.
         name = visible(report.path)
         text = diff(replace(report.before, path=name), replace(report.after, path=name))
         pass_on(text, to_a_log=in_ci())
     elif stdin and report.after:
-        # A filter: what comes out is a config, and goes to a file in CI, too.
+        # As a filter, the output is a config, which goes to a file even in CI.
         pass_on(report.after.file_text, to_a_log=False)
 
 

@@ -1,4 +1,4 @@
-"""The formats of `check` that programs read: `cli/check.py` writes text itself, and loads this for the others."""
+"""The machine-readable formats of `check`, loaded on demand; `cli/check.py` writes text itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramwise.verbs.check import FileReport
 
 
 def rendered(reports: Sequence[FileReport], output_format: str) -> list[str]:
-    """The lines of the reports as json, sarif or github."""
+    """Return the lines of the reports as json, sarif or github."""
     if output_format == "github":
         return list(render_github(reports))
     if output_format == "sarif":

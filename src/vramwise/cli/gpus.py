@@ -1,4 +1,4 @@
-"""`vramwise gpus`: the cards that --gpu knows."""
+"""`vramwise gpus`: lists the cards that --gpu knows."""
 
 from __future__ import annotations
 

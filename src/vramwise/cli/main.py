@@ -36,7 +36,7 @@ COMMANDS = {
     "serve": "Serve the web page on this machine.",
     "mcp": "Run the MCP server, for AI agents.",
 }
-# What --help of a command ends with.
+# Examples at the end of a command's --help.
 EXAMPLES = {
     "new": (
         "vramwise new meta-llama/Llama-3.1-8B --gpu rtx-4090 --data data.jsonl",
@@ -76,7 +76,7 @@ EXAMPLES = {
     "serve": ("vramwise serve --port 9000",),
     "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
 }
-# Exit codes: what a command gives is its own; these are for all.
+# Exit codes that all commands share.
 BAD_USAGE = 2
 INTERRUPTED = 130
 
@@ -85,11 +85,11 @@ class LazyGroup(click.Group):
     """A group whose commands are imported only when one is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in reading order."""
+        """Return all commands, in reading order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+        """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"vramwise.cli.{cmd_name}")
@@ -101,13 +101,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a word that is none gets a hint."""
+        """Find the command; an unknown word gets a hint."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command '{args[0]}': {_meant(args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command list of --help, without importing any."""
+        """Write the command list of --help without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -140,13 +140,17 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """Run; a user's mistake is one sentence on stderr and exit code 2 (VRAMWISE_TRACEBACK=1 shows the traceback)."""
-    # Commands make many small objects that live to the end: looking for garbage among them costs a tenth and more.
+    """Run the command line. A user error is one sentence on stderr and exit code 2.
+
+    VRAMWISE_TRACEBACK=1 shows the traceback.
+    """
+    # Commands create many small objects that live to the end: collecting garbage among them costs a tenth or more of
+    # the time.
     gc.set_threshold(600_000, 50, 50)
-    # At exit the system takes all memory back: looking for garbage in it once more costs another tenth.
+    # At exit the system frees all memory: another garbage collection would cost another tenth.
     atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a bar or an arrow that the terminal lacks is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal lacks must not cause a failure
             stream.reconfigure(errors="replace")
     sys.exit(_run())
 
@@ -175,7 +179,10 @@ def _run() -> int:
 
 
 def _colour() -> bool | None:
-    """False where the user or the terminal wants none (https://no-color.org), else None: only on a terminal."""
+    """Return False if the user or the terminal wants no colours (https://no-color.org), else None.
+
+    None means colours on a terminal only.
+    """
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
@@ -185,7 +192,7 @@ def _refuse(sentence: str, *further: str) -> int:
 
 
 def _system_error(error: OSError) -> str:
-    """The files that commands name have sentences of their own; this is standard output on a full disk or the like."""
+    """Describe an OSError of the output, such as a full disk; named files have their own messages."""
     return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
 
 

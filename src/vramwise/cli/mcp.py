@@ -1,4 +1,4 @@
-"""`vramwise mcp`: the server for agents; `add` writes a client's entry, `doctor` asks the server as a client would."""
+"""`vramwise mcp`: the server for agents; `add` writes a client's entry, `doctor` tests the server like a client."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def command(
 
 
 def _announced(address: str, token: str | None, *, random: bool) -> list[str]:
-    """Where the server answers, and to whom. A token that the user chose is not repeated: it may be kept secret."""
+    """Return where the server listens and whether a token is needed.
+
+    A token that the user chose is not repeated, because it may be secret.
+    """
     if token is None:
         return [f"serving on {address}", "warning: without a token, any user of this machine can call this server"]
     if not random:

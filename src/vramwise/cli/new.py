@@ -1,4 +1,4 @@
-"""`vramwise new`: a config that fits, from a model, a card and data."""
+"""`vramwise new`: writes a config that fits, from a model, a card and data."""
 
 from __future__ import annotations
 
@@ -85,12 +85,13 @@ def command(model: str, out: str | None, written_as: str | None, output_format: 
 
 
 for _parameter in command.params:
-    if isinstance(_parameter, click.Option) and _parameter.name == "trainer":  # of target_options, for a file to read
+    # added by target_options, where it describes a file to read
+    if isinstance(_parameter, click.Option) and _parameter.name == "trainer":
         _parameter.help = f"Whose config to write: {', '.join(starting_trainers())} (default: the first)."
 
 
 def _written(found: New, out: str) -> list[str]:
-    """Write the config and what it needs beside it; a file that is there already stays as it is."""
+    """Write the config and the files that it needs; existing files stay unchanged."""
     write_new(out, found.text.encode("utf-8"))
     lines = [f"wrote {out}"]
     for name, text in found.companions.items():

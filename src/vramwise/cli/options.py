@@ -23,7 +23,7 @@ TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc
 
 
 def completed(name: str) -> Callable[..., Any]:
-    """What the shell offers for an option: a function of `completion.py` by name, loaded when the shell asks."""
+    """Return a completion function of `completion.py` by name, which is loaded when the shell asks."""
 
     def complete(*asked: Any) -> Any:
         from vramwise.cli import completion
@@ -34,7 +34,7 @@ def completed(name: str) -> Callable[..., Any]:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None where the output is not one, so that a line stays a line for other programs."""
+    """Return the columns of the terminal; None if the output is not one, so that lines stay whole for programs."""
     if not sys.stdout.isatty():
         return None
     import shutil  # only for terminals, and slow to load
@@ -43,7 +43,7 @@ def terminal_width() -> int | None:
 
 
 def target_options(command: Decorated) -> Decorated:
-    """--gpu, --gpus, --torch, --with, --stack, --alloc-conf, --launcher: the machine the run is meant for."""
+    """Add --gpu, --gpus, --torch, --with, --stack, --trainer, --alloc-conf and --launcher: the target machine."""
     for option in reversed(
         (
             click.option(
@@ -99,7 +99,7 @@ def target_options(command: Decorated) -> Decorated:
 
 
 def source_options(command: Decorated) -> Decorated:
-    """--set, --args, --call: what a script or notebook leaves open."""
+    """Add --set, --args and --call: what a script or notebook leaves open."""
     for option in reversed(
         (
             click.option(
@@ -122,7 +122,7 @@ def source_options(command: Decorated) -> Decorated:
 
 
 def model_options(command: Decorated) -> Decorated:
-    """--model, --online: whose dimensions count, and whether the hub is asked for them."""
+    """Add --model and --online: which model, and whether the hub is asked for its dimensions."""
     for option in (
         click.option(
             "--online/--offline",
@@ -142,7 +142,7 @@ def model_options(command: Decorated) -> Decorated:
 
 
 def data_option(command: Decorated) -> Decorated:
-    """--data: where the rows are whose lengths decide."""
+    """Add --data: the data whose row lengths are used."""
     return click.option(
         "--data",
         metavar="FILE|FOLDER",
@@ -151,7 +151,7 @@ def data_option(command: Decorated) -> Decorated:
 
 
 def rule_options(command: Decorated) -> Decorated:
-    """--predict, --select, --ignore, --min-severity, --pedantic: which findings count."""
+    """Add --ours-only, --predict, --select, --ignore, --min-severity and --pedantic: which findings count."""
     for option in reversed(
         (
             click.option(
@@ -195,13 +195,13 @@ def rule_options(command: Decorated) -> Decorated:
 
 
 def refuse_to_write_settings(settings: Sequence[str], paths: Sequence[str]) -> None:
-    """Refuse to write a config that --set changed for one command; a script is written without what was supplied."""
+    """Raise UsageError if --set would be written to a config; scripts are written without it."""
     if settings and not all(path.endswith((".py", ".ipynb")) for path in paths):
         raise click.UsageError("--set changes the config for this command only: write it into the file, then run again")
 
 
 def from_words(words: Sequence[str]) -> str | None:
-    """The path, or the launch line as a Command; None where there are no words."""
+    """Return the path, or the launch line as a Command; None without words."""
     if not words:
         return None
     if len(words) == 1:
@@ -212,7 +212,7 @@ def from_words(words: Sequence[str]) -> str | None:
 
 
 def all_from_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Paths as they are; a launch line as one Command."""
+    """Return paths as they are, or a launch line as one Command."""
     return (Command(join(words)),) if len(words) > 1 and _starts(words) else tuple(words)
 
 

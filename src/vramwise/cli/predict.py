@@ -123,12 +123,12 @@ def command(
 
 
 def _fit_command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
-    """The command that fits the config to the same machine, with the same versions and data."""
+    """Return the command that fits the config to the same machine, with the same versions and data."""
     return command_again("fit", [path], options, {"model": ask.model, "memory_limit": memory_limit}, online=ask.online)
 
 
 def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
-    """The command again, without its changes and outputs: to try a remedy by."""
+    """Return the command without its changes and outputs, for trying a remedy."""
     more = {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
     return command_again("predict", run, options, {**more, "memory_limit": memory_limit}, online=ask.online)
 

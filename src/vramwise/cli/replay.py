@@ -1,4 +1,4 @@
-"""`vramwise replay`: a recorded run through the simulated allocator, under its own settings or under others."""
+"""`vramwise replay`: replays a recorded run through the simulated allocator, with its own or other settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(
 
 
 def as_json(result: ReplayResult) -> dict[str, Any]:
-    """The contract of `--format json`."""
+    """Return the result for `--format json`."""
     mismatch, failure = result.first_mismatch, result.failure
     return {
         "version": 1,
@@ -92,7 +92,7 @@ def as_json(result: ReplayResult) -> dict[str, Any]:
 
 
 def as_text(result: ReplayResult) -> list[str]:
-    """The line that matters, then the figures behind it."""
+    """Return the conclusion, then the figures behind it."""
     lines = [_verdict(result), ""]
     lines += [
         f"peak reserved   {gib(result.peak_reserved_bytes):>10}   recorded {gib(result.recorded_peak_reserved_bytes)}",

@@ -1,4 +1,4 @@
-"""`vramwise schema`: a trainer's keys as a JSON schema, for editors."""
+"""`vramwise schema`: writes a trainer's keys as a JSON schema for editors."""
 
 from __future__ import annotations
 

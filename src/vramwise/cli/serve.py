@@ -1,4 +1,4 @@
-"""`vramwise serve`: the page, on this machine alone."""
+"""`vramwise serve`: serves the web page on this machine only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import click
 from vramwise.cli.writing import say
 from vramwise.page.serving import make_page_server, page_folder
 
-# Commands collect late, for they end soon. What each request leaves behind would be a hundred megabytes by then.
+# Commands delay garbage collection because they end soon. A server must collect often: requests would leave a hundred
+# megabytes behind.
 _SOON = (700, 10, 10)
 
 

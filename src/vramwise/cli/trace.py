@@ -1,4 +1,4 @@
-"""`vramwise trace`: write the trace of a model to a file, for machines without torch."""
+"""`vramwise trace`: writes the trace of a model to a file, for machines without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vramwise train`: run a config with the rules applied, guarded, and recovering."""
+"""`vramwise train`: trains a config with checks, a memory guard and recovery."""
 
 from __future__ import annotations
 

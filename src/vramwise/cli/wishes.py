@@ -1,4 +1,4 @@
-"""`predict` without a file: options that say a run in a few words, and the config that they make."""
+"""`predict` without a file: options that describe a run, and the config made from them."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ _NAMES = tuple(field.name for field in fields(Wishes) if field.name != "model")
 
 
 def wish_options(command: Decorated) -> Decorated:
-    """--adapter, --rank, --sequence-len and the others: a run without a file."""
+    """Add --adapter, --rank, --sequence-len and the other options for a run without a file."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def taken(asked: dict[str, Any]) -> dict[str, Any]:
-    """The wishes among what was asked, taken out of it; those that were not said are left out."""
+    """Remove the run options from `asked` and return those that were given."""
     found = {name: asked.pop(name) for name in _NAMES}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def refuse_with_a_file(wished: Mapping[str, Any]) -> None:
-    """Two sources for one run would have to be merged by a rule that nobody knows."""
+    """Raise VramwiseError if run options are combined with a file."""
     if wished:
         name = _word(next(iter(wished)))
         raise VramwiseError(f"{name} works only without CONFIG: set it in the file, or try it with --what-if")
 
 
 def composed_run(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
-    """The trainer's name and the values of a config for these wishes."""
+    """Return the trainer's name and the config values for these options; raises VramwiseError without a model."""
     if not model:
         raise VramwiseError("expected a config or a model, e.g. vramwise predict --model meta-llama/Llama-3.2-1B")
     return composed(model, wished, trainer)
 
 
 def as_words(wished: Mapping[str, Any]) -> list[str]:
-    """The wishes as they were said."""
+    """Return the options as command-line words."""
     words = []
     for name, value in wished.items():
         if value is False:

@@ -1,7 +1,7 @@
-"""The one way out: whatever a command writes to standard output or standard error passes here.
+"""Writes all output of a command to stdout or stderr.
 
-Lines are neutralised (see render/outward.py). Only a config that `fix` passes on is written as it is: it is the
-user's own text, on its way to a file.
+Lines are neutralised (see render/outward.py). Only a config that `fix` passes on is written unchanged: it is the user's
+own text on its way to a file.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from vramwise.render.outward import outward
 
 
 def say(*lines: str, err: bool = False, commands: bool = False, color: bool | None = None) -> None:
-    """Write lines; each argument is one, whatever it holds. `commands`: they speak to the CI service."""
+    """Write lines; each argument is one line, whatever it contains. `commands`: they are CI commands."""
     say_all(lines, err=err, commands=commands, color=color)
 
 
 def say_all(lines: Iterable[str], *, err: bool = False, commands: bool = False, color: bool | None = None) -> None:
-    """Write lines; none is nothing, not an empty line."""
+    """Write lines; without lines, write nothing."""
     text = "".join(f"{outward(line, commands=commands)}\n" for line in lines)
     if text:
         click.echo(text, nl=False, err=err, color=color)
 
 
 def say_note(note: str) -> None:
-    """Write what the user should know beside the result, if there is anything."""
+    """Write a note to stderr, unless it is empty."""
     if note:
         say(f"note: {note}", err=True)
 
 
 def say_prose(lines: Iterable[str]) -> None:
-    """Write prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
+    """Write text and figures; on a terminal, long lines are folded. Not for code, which is meant to be copied."""
     from vramwise.cli.options import terminal_width
 
     say_all(fold_all(lines, terminal_width()))
 
 
 def pass_on(text: str, *, to_a_log: bool) -> None:
-    """Write a user's own text: for a program byte by byte, as UTF-8; on a terminal, or in a log, neutralised."""
+    """Write a user's own text: unchanged as UTF-8 for programs, neutralised on a terminal or in a log."""
     if sys.stdout.isatty() or to_a_log:
         text = text.replace("\r\n", "\n").removesuffix("\n")
         say_all(text.split("\n") if text else ())
@@ -51,7 +51,7 @@ def pass_on(text: str, *, to_a_log: bool) -> None:
 
 
 class Status:
-    """One line on a terminal that is written over until it goes: for who waits. Elsewhere it says nothing."""
+    """One line on a terminal that is overwritten while the user waits. Elsewhere it shows nothing."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty() and not in_ci() and os.environ.get("TERM") != "dumb"
@@ -65,7 +65,7 @@ class Status:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     def show(self, text: str) -> None:
-        """What is being done now."""
+        """Show what is being done now."""
         if self._shown:
             import shutil  # only for terminals, and slow to load
 
@@ -75,5 +75,5 @@ class Status:
 
 
 def in_ci() -> bool:
-    """Whether a CI service reads what is written."""
+    """Return whether a CI service reads the output."""
     return any(os.environ.get(name) for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"))

@@ -1,1 +1,1 @@
-"""Lengths of samples from the data itself: files → rows → texts → tokens. Reads a bounded part, and says which."""
+"""Sample lengths from the data itself: files → rows → texts → tokens. Reads a bounded part, and reports which."""

@@ -1,4 +1,4 @@
-"""Rows of a CSV file: of each the cells that it has, so that a header of any width costs what it is long, once."""
+"""Rows of a CSV file with only the cells they have, so that a wide header costs its length only once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any, TextIO
 from vramwise.budget import Budget
 from vramwise.errors import VramwiseError
 
-# What one cell costs as an object: a text of a few characters, its place in the row and in the dict.
+# The memory of one cell: a text of a few characters, its entry in the row and in the dict.
 _CELL_BYTES = 128
 
 
 def csv_rows(path: Path, budget: Budget) -> Iterator[dict[Any, Any]]:
-    """Each row as a dict of its own cells; what goes beyond the header stands under None, as in csv.DictReader."""
+    """Yield each row as a dict of its own cells; cells beyond the header are under None, as in csv.DictReader.
+
+    Raises VramwiseError if the file is not CSV.
+    """
     with path.open("rb") as file:
         text = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
         rows = csv.reader(_lines(text, budget))
@@ -33,7 +36,7 @@ def csv_rows(path: Path, budget: Budget) -> Iterator[dict[Any, Any]]:
 
 
 def _lines(text: TextIO, budget: Budget) -> Iterator[str]:
-    """The lines until the budget is spent, charged before they are split: a line may be one comma after another."""
+    """Yield lines until the budget is spent. They are charged before they are split, as a line may be all commas."""
     while line := text.readline(max(1, budget.size_bytes) + 1):
         size = len(line) if line.isascii() else len(line.encode("utf-8", "surrogatepass"))
         if not budget.take(size_bytes=size, lines=1, values_bytes=_CELL_BYTES * (line.count(",") + 1)):

@@ -1,4 +1,4 @@
-"""Which of the common formats a data file has, by the columns of its first rows."""
+"""Recognize which common format a data file has, by the columns of its first rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramwise.dataset.rows import KINDS, Row, data_files, read_rows
 from vramwise.errors import VramwiseError
 from vramwise.trainers.starting import FORMATS, Source
 
-# Rows that are looked at: a file has one format throughout.
+# Rows to examine: a file has one format throughout.
 _LOOKED_AT = 50
 _ANSWERS = ("output", "response")
 _ROLES = (("role", "content"), ("from", "value"))
@@ -24,7 +24,7 @@ Found = dict[str, Any]
 
 
 def recognise_data(name: str) -> Source:
-    """The format of a data file or folder; a VramwiseError that lists the formats where it has none of them."""
+    """Return the format of a data file or folder. Raises VramwiseError with the known formats if it has none."""
     path = Path(name)
     files = data_files(path)
     rows = list(islice(read_rows(files[0], Budget()), _LOOKED_AT))
@@ -63,12 +63,12 @@ def _named(row: Row) -> bool:
 
 
 def _rated(row: Row) -> bool:
-    """Whether the row says of its answer that it is good or bad."""
+    """Whether the row rates its answer as good or bad."""
     return isinstance(row.get("label"), bool)
 
 
 def _format_of(rows: Sequence[Row]) -> Found | None:
-    """The first format that every row has."""
+    """Return the first format that every row has, or None."""
     for recognise in _RECOGNISERS:
         found = [recognise(row) for row in rows]
         if found and all(one is not None for one in found):
@@ -77,7 +77,7 @@ def _format_of(rows: Sequence[Row]) -> Found | None:
 
 
 def _joined(found: Sequence[Found]) -> Found:
-    """What the rows say together: an optional column counts where any row has it."""
+    """Merge what the rows say: an optional column counts if any row has it."""
     columns: dict[str, str] = {}
     for one in found:
         columns |= one["columns"]
@@ -109,7 +109,7 @@ def _chat(row: Row) -> Found | None:
 
 
 def _messages(value: Any) -> Found | None:
-    """The keys of a list of messages, and who speaks; None where it is no such list."""
+    """Return the keys of a list of messages and the speakers; None if it is not such a list."""
     if not isinstance(value, list) or not value:
         return None
     for role, content in _ROLES:

@@ -1,4 +1,4 @@
-"""How many tokens of each sample are trained on, by what a run puts labels on."""
+"""How many tokens of each sample are trained on, depending on what a run puts labels on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from vramwise.dataset.samples import Sample
 
-# Tokens that a template sets behind an answer, which are learnt with it; an estimate.
+# Tokens that a template adds after an answer and that are trained on with it; an estimate.
 _END = 2
 
 
 def labelled_by(samples: Sequence[Sample], tokens: Sequence[int]) -> Mapping[str, Sequence[int]] | None:
-    """For each of `RunSpec.labels_on`; None where no row says what of it is an answer.
+    """Return the trained tokens of each sample for every value of `RunSpec.labels_on`.
 
-    An answer has the share of its row's tokens that it has of the row's text.
+    None if no row says which part is an answer. An answer's share of the tokens equals its share of the text.
     """
     if not any(sample.answers or sample.labelled is not None for sample in samples):
         return None

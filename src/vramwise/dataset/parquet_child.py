@@ -1,6 +1,6 @@
-"""The process that decodes a Parquet file: one row a line as JSON, then one line with what it decoded and what failed.
+"""The process that decodes a Parquet file: one row per line as JSON, then one line with the outcome.
 
-Started by `parquet_rows` and bound by `budget.child`: whatever the file makes pyarrow do happens here.
+Started by `parquet_rows` and limited by `budget.child`: whatever the file makes pyarrow do happens here.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 from vramwise.budget.child import confine
 
-# A batch is made of columns before it is made of rows: few rows, and no more values than these, become objects at once.
+# A batch consists of columns before it becomes rows: only this many rows, and a bounded number of values, become
+# objects at once.
 _ROWS_AT_ONCE = 256
 _VALUE_BYTES = 48
 
 
 def main(path: str, size_bytes: str, rows: str, values_bytes: str) -> None:
-    """Write the rows of a file, within so many bytes, rows and bytes of values."""
+    """Write the rows of a file, limited by bytes, rows and memory of values."""
     import pyarrow
 
     confine(pyarrow.total_allocated_bytes)
@@ -28,7 +29,7 @@ def main(path: str, size_bytes: str, rows: str, values_bytes: str) -> None:
             decoded += batch.nbytes
             left[1] -= batch.num_rows
             left[2] -= _VALUE_BYTES * sum(map(_values, batch.columns))
-            # Nested lists: one row may stand for any number of values. Of the first batch the bytes do not matter.
+            # Nested lists: one row may hold any number of values. The bytes of the first batch do not count.
             cut = left[2] < 0 or left[0] < decoded != batch.nbytes
             if cut:
                 break
@@ -37,7 +38,7 @@ def main(path: str, size_bytes: str, rows: str, values_bytes: str) -> None:
             if left[1] < 0:
                 break
     except MemoryError:
-        return  # as where the process is ended: no last line
+        return  # no last line, as when the process is killed
     except (OSError, ValueError, RuntimeError, NotImplementedError, RecursionError) as raised:
         error = " ".join(str(raised).split())[:200] or type(raised).__name__  # pyarrow's errors are these
     _write([decoded, cut, error])
@@ -57,7 +58,7 @@ def _batches(path: str) -> Any:
 
 
 def _values(column: Any) -> int:
-    """How many values a column holds, at every level of its lists."""
+    """Return how many values a column holds, at every level of its lists."""
     kind = column.type
     if hasattr(column, "dictionary"):
         return len(column)
@@ -68,5 +69,5 @@ def _values(column: Any) -> int:
 
 
 def _nothing(value: object) -> None:
-    """What is no text, number or list holds no tokens: bytes of pictures, dates, decimals."""
+    """Return None for anything that holds no tokens: image bytes, dates, decimals."""
     return

@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, decoded by pyarrow in a process of its own: what a footer says of sizes need not be true."""
+"""Rows of a Parquet file, decoded by pyarrow in its own process: the sizes in a footer cannot be trusted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _INSTEAD = "save the rows as jsonl, or use --lengths with a file of lengths"
 
 
 class NoPyarrow(VramwiseError):  # noqa: N818 (it reads as what is the matter)
-    """The package is not installed; it may be a moment later."""
+    """The package is not installed; not cached, as it may be installed later."""
 
 
 def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
-    """The rows, until the budget or what the decoding process may take is spent."""
+    """Yield rows until the budget or the decoding process's limits are spent.
+
+    Raises VramwiseError if nothing can be decoded, NoPyarrow without pyarrow.
+    """
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPyarrow(f"reading {path} needs pyarrow: pip install pyarrow, or use --lengths with a file of lengths")
     bounds = (budget.size_bytes, budget.rows, budget.values_bytes)
@@ -47,7 +50,7 @@ def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
 
 
 def _end(path: Path, said: list[Any], budget: Budget) -> None:
-    """The last line: how much was decoded, whether that was all, and what was wrong."""
+    """Process the last line: how much was decoded, whether the data was cut, and the error, if any."""
     size_bytes, cut, error = said
     budget.take(size_bytes=size_bytes)
     budget.cut = budget.cut or cut

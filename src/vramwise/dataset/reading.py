@@ -1,4 +1,4 @@
-"""The lengths of a run's data: of what the user names, else of the local files that the config names."""
+"""Sample lengths of a run's data: of what the user names, otherwise of the local files that the config names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vramwise.variants.lengths import Data, Lengths
 
 @shared_time()
 def read_named(name: str, tokenizer: Path | None = None) -> Lengths:
-    """The lengths of a file or folder that the user named; a VramwiseError where it cannot be read."""
+    """Return the lengths of a file or folder named by the user. Raises VramwiseError if it cannot be read."""
     try:
         files = data_files(Path(name))
     except (OSError, ValueError) as error:
@@ -31,7 +31,10 @@ def read_named(name: str, tokenizer: Path | None = None) -> Lengths:
 
 @shared_time()
 def read_blocks(blocks: Sequence[DatasetBlock], base_dir: Path, tokenizer: Path | None = None) -> Data:
-    """The lengths of the local files that a config names; where some are elsewhere, none: the rest may be longer."""
+    """Return the lengths of the local files that a config names.
+
+    If some are not on this machine, none are read, as the rest may be longer.
+    """
     train = [block for block in blocks if not block.evaluation]
     evals = [block for block in blocks if block.evaluation]
     notes: list[str] = []
@@ -61,7 +64,10 @@ def _of_blocks(
 
 
 def _local(block: DatasetBlock, base_dir: Path) -> Iterator[Path]:
-    """Files from the working folder, then from the config's; nothing where one of them is not here."""
+    """Yield files, looked up from the working folder, then from the config's.
+
+    Raises VramwiseError if one is missing.
+    """
     for name in block.files or (block.path,):
         roots = [Path(), base_dir]
         if block.files:
@@ -91,13 +97,16 @@ _Files = tuple[tuple[Path, str | None, tuple[str, ...]], ...]
 
 @lru_cache(maxsize=8)
 def _remembered(files: _Files, name: str, tokenizer: Path | None, stamps: object) -> Lengths | VramwiseError:
-    """By the files' times and sizes: a config is asked about several times, and a failure takes as long as reading."""
+    """Return the lengths or the error, cached by the files' times and sizes.
+
+    A config is examined several times, and failing takes as long as reading.
+    """
     try:
         return _read(files, name, tokenizer)
     except NoPyarrow:
         raise
     except VramwiseError as error:
-        return VramwiseError(*error.args)  # without what it holds on to
+        return VramwiseError(*error.args)  # without the objects it references
 
 
 def _read(files: _Files, name: str, tokenizer: Path | None) -> Lengths:
@@ -159,7 +168,7 @@ def _described(name: str, tokens: Sequence[int], samples: Sequence[Sample], toke
 
 
 def _unread(name: str, budget: Budget) -> Iterator[str]:
-    """What a bound on reading left out."""
+    """Yield what a limit on reading left out."""
     if budget.cut:
         yield f"only the first {budget.bound} of {name} were read: later rows may be longer"
     if budget.left_out:

@@ -1,4 +1,4 @@
-"""Rows of local data files: JSON lines, JSON, CSV, and Parquet where pyarrow is installed. Runs nothing it reads."""
+"""Rows of local data files: JSON lines, JSON, CSV, and Parquet if pyarrow is installed. Runs nothing it reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _MOST_FILES = 1000
 
 
 def data_files(path: Path) -> list[Path]:
-    """The data files that a path leads to: itself, or those of a folder, two levels deep."""
+    """Return the data files at a path: the file itself, or those in a folder, two levels deep.
+
+    Raises VramwiseError if there are none.
+    """
     if path.is_dir():
         found = sorted(file for pattern in ("*", "*/*") for file in path.glob(pattern) if file.suffix.lower() in KINDS)
         if not found:
@@ -42,7 +45,10 @@ def _listed() -> str:
 
 
 def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[Row]:
-    """Rows of one file, until the budget is spent. A VramwiseError names the file and what is wrong with it."""
+    """Yield rows of one file until the budget is spent.
+
+    Raises VramwiseError with the file and what is wrong with it.
+    """
     kind = kind if kind in ("json", "csv", "parquet") else KINDS.get(path.suffix.lower())
     if kind is None:
         raise VramwiseError(f"cannot read {path}: its name must end in {_listed()}")
@@ -58,7 +64,7 @@ def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[R
 
 
 def _json(path: Path, budget: Budget) -> Iterator[Row]:
-    """One object a line, or one list of objects."""
+    """Yield the rows of a file with one object per line, or one list of objects."""
     with path.open("rb") as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         file.seek(0)

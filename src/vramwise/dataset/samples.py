@@ -1,4 +1,4 @@
-"""What of a row is trained on: its texts by the columns that common formats use, whatever the trainer calls them."""
+"""The part of a row that is trained on: its texts, by the column names of common formats, for any trainer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Tokens that templates add to a row: estimates, and reported as such.
+# Tokens that templates add to a row: estimates, reported as such.
 _PER_MESSAGE = 8
 _PER_PROMPT = 40
 _PER_TEXT = 2
@@ -20,23 +20,23 @@ _PROMPTS = (
 _TEXTS = ("text", "content", "document", "body")
 _PAIRS = (("chosen", "rejected"), ("chosen_response", "rejected_response"))
 _MOST_DEPTH = 8
-# What a message holds beside its content.
+# Fields of a message that are not content.
 _NO_TEXTS = frozenset(("role", "from", "type", "id"))
-# Columns, and roles of messages, that hold what the model is to say.
+# Columns and message roles that hold the model's answers.
 _ANSWERS = ("output", "response", "completion", "answer", "answers")
 _SPEAKERS = ("assistant", "gpt", "model", "bot", "chatgpt")
-# What marks a token that is not trained on, and masks that mark those that are.
+# The label of a token that is not trained on, and masks that mark those that are.
 _UNLABELLED = -100
 _MASKS = ("completion_mask", "assistant_masks")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text to be tokenised, or its length where the row says it; `extra`: tokens that a template adds.
+    """One text to tokenise, or its length if the row states it; `extra`: tokens that a template adds.
 
     The text is UTF-8: one wide character makes Python's own text four times as large. `answers`: the sizes in bytes of
-    the parts that a model is to give, in their order; `prompted`: the row has what comes before in a column of its own.
-    `labelled`: how many tokens are trained on, where the row says so itself.
+    the model's parts, in order; `prompted`: the prompt is in its own column. `labelled`: how many tokens are trained
+    on, if the row states it.
     """
 
     text: bytes = b""
@@ -48,7 +48,7 @@ class Sample:
 
 
 def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sample, ...]:
-    """One sample; two for a row that compares two answers (chosen first); none where nothing is a text."""
+    """Return one sample; two for a row that compares two answers (chosen first); none if there is no text."""
     for names in _PAIRS:
         if all(row.get(name) for name in names):
             prompt = _joined([row.get("system"), row.get("prompt") or row.get("question")])
@@ -61,7 +61,10 @@ def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sam
 
 
 def _together(prompt: bytes, answer: Any) -> Sample:
-    """An answer that is a whole conversation holds its prompt already."""
+    """Return the sample of a prompt and an answer.
+
+    An answer that is a whole conversation already contains the prompt.
+    """
     text = _joined(answer)
     if isinstance(answer, list) and len(answer) > 1:
         prompt = b""
@@ -71,7 +74,7 @@ def _together(prompt: bytes, answer: Any) -> Sample:
 
 
 def _labels(row: Mapping[str, Any], length: int) -> int | None:
-    """Labels, or a mask of what is trained on, beside the tokens."""
+    """Return how many tokens have labels or are in a mask; None if the row has neither."""
     labels = row.get("labels")
     if isinstance(labels, list) and len(labels) == length:
         return len(labels) - labels.count(_UNLABELLED)
@@ -108,13 +111,13 @@ def _of_columns(row: Mapping[str, Any], names: Sequence[str], extra: int = _PER_
     messages = sum(len(row[name]) for name in names if isinstance(row[name], list))
     text = b"".join(_joined(row[name]) for name in names)
     extra = _PER_MESSAGE * messages if messages else extra
-    if "prompt" in names and "completion" in names:  # turns of the prompt are not learnt again
+    if "prompt" in names and "completion" in names:  # turns of the prompt are not trained on
         return Sample(text=text, extra=extra, answers=(len(_joined(row["completion"])),), prompted=True)
     return Sample(text=text, extra=extra, answers=tuple(one for name in names for one in _answers(row[name], name)))
 
 
 def _answers(value: Any, name: str = "") -> tuple[int, ...]:
-    """The sizes of the model's own words in a column: all of an answer's, of a conversation the turns that are its."""
+    """Return the sizes of the model's texts in a column: all of an answer column, or its turns of a conversation."""
     if isinstance(value, list) and name not in ("answers",):
         turns = [turn for turn in value if isinstance(turn, dict)]
         spoken = [turn for turn in turns if str(turn.get("role", turn.get("from"))).lower() in _SPEAKERS]
@@ -129,7 +132,7 @@ def _joined(value: Any) -> bytes:
 
 
 def _collect(value: Any, found: list[str], depth: int) -> None:
-    """Every text inside; of a message its content alone, not the names of its roles."""
+    """Collect every text inside; for messages only the content, not the roles."""
     if isinstance(value, str):
         found.append(value)
     elif depth < _MOST_DEPTH and isinstance(value, dict):

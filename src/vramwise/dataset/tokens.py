@@ -1,4 +1,4 @@
-"""Texts to numbers of tokens: with the model's own tokenizer where it lies here, else estimated, and said."""
+"""Count tokens: with the model's own tokenizer if it is on this machine, otherwise estimated, and reported as such."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vramwise.budget import limits
 from vramwise.budget.child import child_lines
 from vramwise.dataset.samples import Sample
 
-# UTF-8 bytes a token where no tokenizer is at hand: English text has more than 4, code about 3. Rather too long a row
-# than one that does not fit.
+# UTF-8 bytes per token without a tokenizer: English text has more than 4, code about 3. Overestimating a row is better
+# than an out-of-memory.
 BYTES_PER_TOKEN = 3
-# Rows that are really tokenised: the longest, which decide the peak, and some of all for the ratio of the others.
+# Rows that are actually tokenised: the longest, which decide the peak, and a sample for the ratio of the others.
 _LONGEST = 64
 _SAMPLED = 192
 _MOST_BYTES = 2 * 2**20
@@ -23,7 +23,7 @@ Counter = Callable[[Sequence[bytes]], list[int]]
 
 
 def count_tokens(samples: Sequence[Sample], counter: Counter | None) -> list[int]:
-    """A length for each sample: stated, counted, or by bytes at the ratio that the counted ones have."""
+    """Return a length for each sample: stated, counted, or estimated from bytes with the ratio of the counted ones."""
     sizes = [len(sample.text) for sample in samples]
     counted = _counted(samples, sizes, counter) if counter is not None else {}
     spent = sum(sizes[index] for index in counted)
@@ -48,14 +48,13 @@ def _counted(samples: Sequence[Sample], sizes: Sequence[int], counter: Counter) 
 
 
 class TokenizerFailed(Exception):  # noqa: N818 (it reads as what happened)
-    """A tokenizer that cannot be read, or that takes more than it may."""
+    """A tokenizer cannot be read, or exceeds its limits."""
 
 
 def tokenizer_in(folder: Path | None) -> Counter | None:
-    """The tokenizer of a model's folder; None where it or the `tokenizers` package is not here.
+    """Return the tokenizer of a model's folder; None if it or the `tokenizers` package is missing.
 
-    It runs in a process of its own: the file holds patterns, and tables of any size. Asked, it may raise
-    TokenizerFailed.
+    It runs in its own process: the file holds patterns, and tables of any size. Calling it may raise TokenizerFailed.
     """
     path = None if folder is None else folder / "tokenizer.json"
     try:

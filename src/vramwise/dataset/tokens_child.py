@@ -1,6 +1,6 @@
-"""The process that runs a model's tokenizer: texts from standard input as a JSON list, then one count a line.
+"""The process that runs a model's tokenizer: texts from standard input as a JSON list, then one count per line.
 
-Started by `tokens` and bound by `budget.child`: the file comes from elsewhere and the package decodes it in Rust.
+Started by `tokens` and limited by `budget.child`: the file is untrusted and the package decodes it in Rust.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vramwise.budget.child import confine
 
 
 def main(path: str) -> None:
-    """Write how many tokens each text has; nothing where the tokenizer cannot be read."""
+    """Write the number of tokens of each text; nothing if the tokenizer cannot be read."""
     confine()
     from tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""A cause → what to change: as edits of the config with their diff and the ghost run's word, else as keys to set."""
+"""Turn causes into remedies: edits of the config with their diff and predicted effect, or keys to set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramwise.diagnosis.remedies import advice_for, build, changes_for, is_of_me
 from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
 from vramwise.variants import changes
 
-# How trainers' lines without a config put a value that depends on another.
+# Wording in key lines, used without a config, for a value that depends on another.
 _HALF, _TWICE, _VALUE_OF = "half of it", "twice as many", "the value of "
 _VLLM_SHARE = Remedy(
     title="Give vLLM a smaller share, and empty torch's cache before it wakes",
@@ -23,12 +23,12 @@ _ZERO_OFFLOAD = Remedy(
     title="Keep the optimizer's state in host memory: DeepSpeed's offload",
     keys=('"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}  # the DeepSpeed JSON',),
 )
-# Causes that too many tokens at once lead to: where logits were asked for, a loss that holds none goes first.
+# Causes that stem from too many tokens at once: if the failed request was for logits, a fused loss is offered first.
 _OF_TOKENS = ("capacity", "oversized-batch", "long-tail", "logits")
 
 
 def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
-    """The causes with their remedies; for the likeliest, each remedy is tried on the ghost run."""
+    """Return the causes with their remedies; those of the likeliest cause are tried on the ghost run."""
     longest = any(cause.id == "long-tail" for cause in causes)
     return [_advised(case, cause, first=at == 0, longest=longest) for at, cause in enumerate(causes)]
 
@@ -64,13 +64,13 @@ def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
 
 
 def _in_own_words(case: Case, name: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
-    """With the trainer's own lines in place of the library's, where it has keys of its own for them."""
+    """Replace the keys of remedies with the trainer's own lines, if it has any for this name."""
     own = case.speaker.trainer.words(name)
     return tuple(replace(remedy, keys=own) if own and remedy.keys else remedy for remedy in remedies)
 
 
 def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
-    """Of an optimizer that DeepSpeed shards: its state may lie on the host."""
+    """Return a remedy that offloads the optimizer state, if DeepSpeed shards it and does not offload it yet."""
     run = case.run
     sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.kind.startswith("zero"))
     if cause.id != "optimizer-state" or not sharded or (run is not None and run.sharding.offload_optimizer):
@@ -79,16 +79,16 @@ def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
 
 
 def _built(case: Case, remedy: Remedy | None) -> Remedy | None:
-    """With the log's own values, and with its diff."""
+    """Return the remedy with the log's values and its diff."""
     known = remedy and _with_known_values(case, remedy)
     return known and with_diff(case, known)
 
 
 def _changes(case: Case, cause: Cause, *, longest: bool) -> tuple[str, ...]:
-    """What suits a cause at this moment.
+    """Return the names of the changes that suit a cause at this moment.
 
-    In the optimizer's own step no activation is alive: fewer of them would not help. Training's micro-batch does not
-    make an evaluation's larger batch smaller, and data loaders have no part in loading and saving.
+    In the optimizer step no activations are alive, so reducing them would not help. The training micro-batch does not
+    affect an evaluation with a larger batch, and data loaders play no part in loading and saving.
     """
     if cause.id == "optimizer-state" and case.symptom.phase == "optimizer":
         return ("eight-bit-optimizer", "quantize-base")
@@ -109,7 +109,7 @@ def _asks_for_logits(case: Case) -> bool:
 
 
 def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
-    """Without a config: keys with the log's own values in place of words; None where there is nothing to halve."""
+    """Without a config, return the remedy with the log's values in its keys; None if there is nothing to halve."""
     if case.run is not None:
         return remedy
     micro, steps = case.number("micro_batch_size"), case.number("gradient_accumulation_steps")
@@ -126,7 +126,7 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
 
 
 def _known(case: Case, line: str, instead: Mapping[tuple[str, str], int]) -> str:
-    """A line with the value that its words mean, where the log has what they speak of."""
+    """Return a key line with its wording replaced by a value, if the log has the number for it."""
     key, _, words = line.partition(": ")
     name = setting_of(key)
     after = instead.get((name, words), 0)

@@ -1,4 +1,4 @@
-"""What a page of `diagnose` draws: the recorded run up to its failure, through the simulated allocator once more."""
+"""The data for `diagnose`'s page: the recorded run up to its failure, simulated again."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from vramwise.timeline import MemoryReport, Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A recorded run as a picture needs it, and whose it is."""
+    """A recorded run in the form that charts need, with its facts."""
 
     snapshot: SnapshotFacts
     profile: Profile
-    report: MemoryReport  # at the failure, or at the most allocated: the moment that the facts are of
-    most_reserved_bytes: int  # at any moment before: a request that fails makes the allocator give back what it can
+    report: MemoryReport  # at the failure or the peak of allocated memory, as in the facts
+    most_reserved_bytes: int  # the peak over the whole run: a failing request makes the allocator release what it can
 
 
 def draw(reading: Reading) -> Drawing:
-    """The drawing of the recording that a diagnosis used."""
+    """Return the drawing of the recording that a diagnosis used. Raises VramwiseError without a snapshot."""
     recording, shot = reading.recording, reading.diagnosis.snapshot
     if recording is None or shot is None:
         raise VramwiseError("no snapshot to draw")
@@ -45,7 +45,7 @@ def draw(reading: Reading) -> Drawing:
 
 
 def _as_recorded(report: MemoryReport, shot: SnapshotFacts) -> MemoryReport:
-    """The drawn run with the figures of the recording at the moment that everything else speaks of."""
+    """Return the report with the recording's figures at the moment of interest."""
     return replace(
         report,
         peak_allocated_bytes=shot.allocated_bytes,
@@ -55,9 +55,9 @@ def _as_recorded(report: MemoryReport, shot: SnapshotFacts) -> MemoryReport:
 
 
 def _bound(timeline: Timeline, settings: AllocatorSettings, torch: TorchVersion, known_bytes: int) -> int:
-    """As much memory as there was, so that the drawn run ends with the request that failed.
+    """Return the memory limit with which the drawn run ends at the request that failed.
 
-    Where the recording shows less than all of it, what the requests before that one need is taken for granted.
+    If the recording does not show all memory, the limit is raised to what the earlier requests need.
     """
     before = replace(timeline, events=timeline.events[:-1])
     if simulate(before, settings, torch=torch, limit_bytes=known_bytes).out_of_memory is None:

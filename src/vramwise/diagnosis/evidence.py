@@ -1,4 +1,4 @@
-"""The nouns of a diagnosis, from what a log says to what is concluded. Data only: nothing here reads or reasons.
+"""Data types of a diagnosis, from what a log says to what is concluded. Data only: nothing here reads or reasons.
 
 Reading order: Quote → MemoryText → Symptom → LogFacts (what the log holds), then Cause → Diagnosis (what follows).
 """
@@ -15,19 +15,19 @@ from vramwise.types import Fix
 if TYPE_CHECKING:
     from vramwise.diagnosis.read.snapshot import SnapshotFacts
 
-# Where in a run something happened. "train": a step, but no traceback says which part of it; "": not known.
+# Where in a run something happened. "train": a step, but without a traceback that says which part; "": unknown.
 PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
 
 
 class Quote(NamedTuple):
-    """A line of the log, by number (from 1, as editors count), without colours."""
+    """A line of the log without colours, and its number (from 1, as in editors)."""
 
     line: int
     text: str
 
 
 class Frame(NamedTuple):
-    """One call of a traceback, and the source line shown under it (empty where none is shown)."""
+    """One call of a traceback, and the source line shown below it (empty if none is shown)."""
 
     file: str
     function: str
@@ -36,11 +36,11 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryText:
-    """The figures of an out-of-memory message; None where the message does not give one."""
+    """The figures of an out-of-memory message; None for those it does not give."""
 
-    wording: str  # "torch", "torch-old", "async", "mps"… : which text it was
+    wording: str  # "torch", "torch-old", "async", "mps"… : the variant of the message
     requested_bytes: int | None = None
-    # How far the real request may lie below and above the figure: messages round to two decimals.
+    # How far the real request may differ from the figure: messages round to two decimals.
     tolerance_bytes: int = 0
     total_bytes: int | None = None
     free_bytes: int | None = None
@@ -52,7 +52,7 @@ class MemoryText:
 
     @property
     def reserved_bytes(self) -> int | None:
-        """What torch's allocator held."""
+        """The bytes torch's allocator held; None if unknown."""
         if self.allocated_bytes is None or self.unallocated_bytes is None:
             return None
         return self.allocated_bytes + self.unallocated_bytes
@@ -69,7 +69,7 @@ class MemoryText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """A line that reports a failure, and where the run stood."""
+    """A line that reports a failure, and the state of the run at that point."""
 
     kind: str
     quote: Quote
@@ -78,14 +78,14 @@ class Symptom:
     frames: tuple[Frame, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
     phase: PhaseName = ""
-    step: int | None = None  # the optimizer step under way, from 1; None: not known
+    step: int | None = None  # the current optimizer step, from 1; None if unknown
     after: Literal["eval", "save", ""] = ""  # no step was completed since
     resumed: bool = False
     first_eval: bool = True
 
 
 class Reading(NamedTuple):
-    """A figure of memory at a step."""
+    """A memory figure at a step."""
 
     step: int
     size_bytes: int
@@ -101,7 +101,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a log holds. `symptoms` are in order; those that the run recovered from are in `recovered`."""
+    """The contents of a log. `symptoms` are in order; `recovered` holds those the run recovered from."""
 
     name: str
     lines: int
@@ -110,9 +110,9 @@ class LogFacts:
     recovered: Sequence[Symptom] = ()
     ranks: frozenset[int] = frozenset()
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    keys_written: frozenset[str] = frozenset()  # settings under the very names that the log has for them
-    trainers: frozenset[str] = frozenset()  # packages of trainers that it names
-    training_loop: bool = False  # it has lines that transformers' Trainer prints, or one built on it
+    keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses
+    trainers: frozenset[str] = frozenset()  # packages of the trainers that it names
+    training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
@@ -121,36 +121,36 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What to change: edits of the config, or a line to run. `survives`: what the ghost run says of it."""
+    """What to change: edits of the config, or a command. `survives`: whether the ghost run fits with it."""
 
     title: str
-    keys: tuple[str, ...] = ()  # `key: value`, for a reader without a config at hand
+    keys: tuple[str, ...] = ()  # `key: value`, for readers without a config
     fix: Fix | None = None
     command: str | None = None
     diff: str = ""
     refused: str = ""  # why the edit could not be made
     survives: bool | None = None
     prediction: str = ""
-    # For a change outside the config: what it makes of the run, so that it can be tried all the same.
+    # Changed run fields of a remedy outside the config, so that it can be simulated too.
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A possible cause. `confidence` is between 0 and 1; `evidence` says why, quotes from the log where there are."""
+    """A possible cause. `confidence` is between 0 and 1; `evidence` says why, `quotes` are lines of the log."""
 
     id: str
     sentence: str
     confidence: float
     evidence: tuple[str, ...] = ()
     quotes: tuple[Quote, ...] = ()
-    has_rule: bool = True  # False: no rule is about this case, even if one explains the cause
+    has_rule: bool = True  # False: no rule covers this case, even if one explains the cause
     rule: str | None = None  # the rule that explains it; `rank_causes` fills it
     remedies: tuple[Remedy, ...] = ()
 
     @property
     def certainty(self) -> str:
-        """The confidence in a word."""
+        """The confidence as a word."""
         for bound, word in ((0.9, "certain"), (0.7, "likely"), (0.4, "possible")):
             if self.confidence >= bound:
                 return word
@@ -162,7 +162,7 @@ Verdict = Literal["no-failure", "recovered", "diagnosed", "unexplained"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis(Displayed):
-    """What happened. `causes` are ranked, the likeliest first; `next_steps` say what to collect next."""
+    """What happened. `causes` are ranked, likeliest first; `next_steps` say what to collect next."""
 
     verdict: Verdict
     sentence: str
@@ -170,7 +170,7 @@ class Diagnosis(Displayed):
     causes: tuple[Cause, ...]
     log: LogFacts | None
     config: str | None = None
-    trainer: str | None = None  # whose keys remedies are in: the config's, else the log's; None where neither says
+    trainer: str | None = None  # whose keys remedies use: the config's, otherwise the log's; None if neither is known
     snapshot: SnapshotFacts | None = None
     ghost: tuple[str, ...] = ()  # what the prediction of this config says
     notes: tuple[str, ...] = ()

@@ -1,4 +1,7 @@
-"""The glue of `diagnose`: open the files, read them, conclude. The only file of this room that touches the disk."""
+"""The entry point of `diagnose`: open the files, read them, conclude.
+
+The only module of this package that reads files.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def read_all(
     options: Options | None = None,
     model: str | None = None,
 ) -> Reading:
-    """Read what is given and conclude."""
+    """Read the given files and return the diagnosis. Raises VramwiseError if one cannot be read."""
     recording = None if snapshot is None else read_recording(snapshot, most_events=limits.DIAGNOSED_EVENTS)
     facts = _read(log)
     failure = failure_of(facts.symptoms)
@@ -72,7 +75,7 @@ def _read(log: str | Path | BinaryIO | None) -> LogFacts:
         with Path(log).open("rb") as stream:
             kind = os.fstat(stream.fileno()).st_mode
             if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
-                # It may have no end. A pipe has one, and so has standard input.
+                # A device may be endless, unlike a pipe or standard input.
                 raise VramwiseError(f"{log} is a device, not a log: name a file, or - for standard input")
             return read_log(stream, str(log))
     except OSError as error:
@@ -82,6 +85,6 @@ def _read(log: str | Path | BinaryIO | None) -> LogFacts:
 
 
 def _frames(recording: Recording | None, shot: SnapshotFacts | None) -> tuple[Frame, ...]:
-    """The stack of a recorded failure, the outermost call first, as tracebacks have it."""
+    """Return the stack of a recorded failure, outermost call first, as in tracebacks."""
     stack = recording.stack(shot.at) if recording is not None and shot is not None and shot.failed else None
     return tuple(Frame(call.file, call.name, "") for call in reversed(calls_of(stack)))

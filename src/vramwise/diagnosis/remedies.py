@@ -1,7 +1,7 @@
-"""Changes that may fix a failure, and what suits each cause: `remedies.json`, built for a case.
+"""Changes that may fix a failure, and which suit each cause: `remedies.json`, built for a case.
 
-With a config, `variants.changes` says whether a change applies and its trainer spells it; without one, the trainer
-names the keys to set. When something else suits a cause is `advice`'s business.
+With a config, `variants.changes` decides whether a change applies and the trainer spells it; without one, the trainer
+names the keys to set. `advice` decides when something else suits a cause.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ def _stored() -> dict[str, Any]:
 
 
 def changes_for(cause: str) -> tuple[str, ...]:
-    """The names of the changes that suit a cause, the best first."""
+    """Return the names of the changes that suit a cause, best first."""
     return tuple(_stored()["causes"].get(cause, {}).get("changes", ()))
 
 
 def advice_for(cause: str) -> tuple[Remedy, ...]:
-    """What helps beside them: a line to run, keys outside the config, or words."""
+    """Return further remedies for a cause: a command, keys outside the config, or plain text."""
     rows = _stored()["causes"].get(cause, {}).get("advice", ())
     return tuple(Remedy(**{**row, "keys": tuple(row.get("keys", ()))}) for row in rows)
 
 
 def is_of_memory(cause: str) -> bool:
-    """Whether more or less memory decides, so that the prediction has a say."""
+    """Whether the cause is about memory, so that the prediction can judge its remedies."""
     return "of_memory" in _stored()["causes"].get(cause, {})
 
 
 def build(name: str, subject: Subject | None, trainer: Trainer) -> Remedy | None:
-    """A change for a config, or in general, in the trainer's words; None where it does not apply."""
+    """Return a change as a remedy: edits for a config, or the trainer's keys; None if it does not apply."""
     row = _stored()["changes"][name]
     if subject is None:
         return Remedy(title=row["title"], keys=trainer.words(name))

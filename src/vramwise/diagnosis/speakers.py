@@ -1,7 +1,7 @@
-"""Whose words remedies are in: the trainer that wrote the log, where no config says it.
+"""Whose keys remedies use: those of the trainer that wrote the log, if there is no config.
 
-A log names its trainer in the paths of its tracebacks, in its loggers and commands, and in the settings it prints.
-Those built on others come first: a run of one shows the packages below it as well.
+A log names its trainer in traceback paths, loggers, commands and printed settings. Trainers built on others are checked
+first: their runs show the packages below them as well.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
 
-# Settings that one trainer alone writes by this name, by its package.
+# Settings that only one trainer uses, with its package.
 _OWN_KEYS: Mapping[str, str] = {getattr(one, "own_setting", ""): one.package for one in all_trainers()}
-# What any Trainer of transformers shows: the script around it is nobody's that we know.
+# What any run of transformers' Trainer shows, with an unknown script around it.
 _LOOP, _LIBRARY = "/transformers/trainer.py", "/transformers/"
 _ANYBODYS_KEY = "per_device_train_batch_size"
 _PLAIN = "hf-trainer"
@@ -31,10 +31,10 @@ class Speaker:
 
 
 def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = None) -> Speaker:
-    """The trainer that somebody insists on, else the log's, else a guess.
+    """Return the trainer the caller insists on, otherwise the log's, otherwise a guess.
 
-    Calls of transformers' loop say that its Trainer ran. Its models and printed figures do not: a trainer built on it
-    has them too. They are still a reason to use the names of TrainingArguments.
+    Calls of transformers' loop show that its Trainer ran. Its models and printed figures do not, as a trainer built on
+    it has them too; they are still a reason to use the names of TrainingArguments.
     """
     if insisted is not None:
         return Speaker(trainer=trainer_named(insisted), known=True)

@@ -1,6 +1,6 @@
-"""Remedies on the ghost run: those that it rejects are none; last comes what `fit` would make of the config.
+"""Try remedies on the ghost run: rejected ones are dropped, and the result of `fit` comes last.
 
-What survives keeps its order: first what leaves the training as it is. Shorter rows lose data and come last.
+The others keep their order: first those that leave the training result unchanged. Shorter rows lose data and come last.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vramwise.verbs.fitting.ways_out import way_out
 
 
 class Trial(NamedTuple):
-    """What is left of the remedies, and those that would have failed too."""
+    """The remaining remedies, and those that would have failed too."""
 
     remedies: list[Remedy]
     rejected: list[Remedy]
 
 
 def tried(case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = None) -> Trial:
-    """Each remedy on the ghost run: those that survive first, and those of which nothing can be said.
+    """Try each remedy on the ghost run: first those that survive, then those without a prediction.
 
-    `foremost`: the one that goes to the root of it, before any that merely makes all things smaller.
+    `foremost`: the remedy that addresses the root cause; it goes first if it survives.
     """
     judged = {name: _judged(case, remedy) for name, remedy in offered.items()}
     last = judged.pop("shorten-rows", None)
@@ -45,8 +45,10 @@ def tried(case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = N
 
 
 def fitted(case: Case) -> Remedy | None:
-    """What `fit` makes of the config on the card of the log, with the command that writes it; None where nothing fits
-    that was tried, or where the config as it is was predicted to."""
+    """Return what `fit` makes of the config on the log's card, with the command that writes it.
+
+    None if nothing that was tried fits, or if the config was predicted to fit as it is.
+    """
     ghost = case.ghost
     if ghost is None or ghost.prediction is None or not _can_be_tried(case):
         return None
@@ -54,7 +56,7 @@ def fitted(case: Case) -> Remedy | None:
         room = case.memory.allowed_bytes if case.memory else None
         out = way_out(ghost.subject, limit_bytes=room, most=DIAGNOSIS)
     except Exception:
-        return None  # a fault of the prediction must not take the diagnosis with it; its remedies say so
+        return None  # an internal error of the prediction must not break the diagnosis; the remedies report it
     if out is None:
         return None
     attempt = out.attempt
@@ -75,7 +77,7 @@ def fitted(case: Case) -> Remedy | None:
 
 
 def with_diff(case: Case, remedy: Remedy) -> Remedy:
-    """A remedy with the diff of its edits, or why they cannot be made."""
+    """Return the remedy with the diff of its edits, or with the reason why they cannot be made."""
     if remedy.fix is None or case.ghost is None:
         return remedy
     document = case.ghost.document
@@ -106,6 +108,6 @@ def _judged(case: Case, remedy: Remedy) -> Remedy:
 
 
 def not_enough(ghost: Ghost) -> str:
-    """What it takes where no change is enough."""
+    """Return the advice for a case in which no change is enough."""
     adapter = "" if ghost.run.adapter.kind else "an adapter (lora, qlora), "
     return f"None of these changes is enough for this card. Use {adapter}sharding over several cards, or a larger card"

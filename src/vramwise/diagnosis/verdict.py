@@ -1,4 +1,4 @@
-"""Facts → the diagnosis: one sentence, ranked causes, advice, and what is not known."""
+"""Turn facts into the diagnosis: one sentence, ranked causes, advice, and what is unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.diagnosis.witness import Ghost
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
 from vramwise.units import readable
 
-# Below this the first cause is a guess, and the diagnosis says so.
+# Below this confidence the diagnosis says that the cause is unclear.
 _A_GUESS = 0.4
 _PARTS: dict[PhaseName, str] = {
     "load": "while loading",
@@ -33,7 +33,7 @@ _PARTS: dict[PhaseName, str] = {
 
 
 def symptom_of(log: LogFacts, snapshot: SnapshotFacts | None, frames: tuple[Frame, ...] = ()) -> Symptom | None:
-    """The failure to explain: the log's, else the snapshot's."""
+    """Return the failure to explain: the log's, otherwise the snapshot's; None if there is none."""
     found = failure_of(log.symptoms)
     if snapshot is not None and snapshot.failed and (found is None or found.kind == "aftermath"):
         return snapshot_symptom(snapshot, frames)
@@ -47,7 +47,7 @@ def conclude(
     snapshot: SnapshotFacts | None = None,
     trainer: str | None = None,
 ) -> Diagnosis:
-    """The diagnosis of one log. `trainer`: who wrote it, where somebody says so."""
+    """Return the diagnosis of one log. `trainer`: who wrote it, if the caller says so."""
     config = ghost.document.path if ghost else None
     if symptom is None:
         return _no_failure(log, config, snapshot)
@@ -73,7 +73,7 @@ def conclude(
 
 
 def _next_steps(case: Case) -> tuple[str, ...]:
-    """A snapshot tells who held the GPU's memory; of any other failure, and of other makers' allocators, nothing."""
+    """Return what to collect next. A snapshot helps only with torch's out-of-memory on a GPU it can record."""
     if case.symptom.kind not in OUT_OF_MEMORY:
         return other_steps(case.symptom.kind)
     recordable = case.memory.wording != "mps"
@@ -122,7 +122,7 @@ def _where(symptom: Symptom) -> str:
 
 
 def _step(symptom: Symptom) -> str:
-    """The step under way; an evaluation and a checkpoint come after one."""
+    """Return the current step in words; evaluations and checkpoints come after a step."""
     if symptom.step is None or symptom.phase in ("load", "resume"):
         return ""
     if symptom.phase in ("eval", "save"):
@@ -164,7 +164,7 @@ def _notes(case: Case) -> list[str]:
 
 
 def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
-    """Keys that somebody may write into the file of another trainer."""
+    """Yield a note if the shown keys may not be those of the user's trainer."""
     if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
         mine = case.speaker.trainer
         others = ", ".join(name for name in TRAINER_NAMES if name not in (mine.name, EMBEDDED))

@@ -1,7 +1,7 @@
-"""The ghost run as a witness: what this config was predicted to ask for, and what it would ask for after a change.
+"""The ghost run as a witness: what this config was predicted to request, and what it would request after a change.
 
-The one place where diagnosis calls the prediction. Its figures are evidence with an error of their own, so it confirms
-and doubts, and never overrules what the log says. A model that is not in the catalogue means no witness.
+The only place where diagnosis calls the prediction. Its figures are evidence with their own error: they confirm or
+contradict, but never overrule the log. Without a model in the catalogue there is no prediction.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from vramwise.types import Document, Edit, GpuSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.prediction import Prediction
 
-# A run that held this much more than predicted is not the run that was predicted.
+# A run that held this many times the prediction is not the predicted run.
 _NOT_THIS_RUN = 1.25
 
 
 class Match(NamedTuple):
-    """Requests of the ghost run that are as large as the one that failed."""
+    """Requests of the ghost run with the size of the failed one."""
 
     category: str
     label: str
@@ -35,9 +35,9 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ghost:
-    """A config and its prediction on the card of the log. `missing` says why there is none.
+    """A config and its prediction on the log's card; `missing` says why there is no prediction.
 
-    `broken`: that is an error of the prediction itself, not of the config or the model.
+    `broken`: because of an internal error of the prediction, not of the config or the model.
     """
 
     subject: Subject
@@ -47,16 +47,16 @@ class Ghost:
 
     @property
     def document(self) -> Document:
-        """The config."""
+        """The config document."""
         return self.subject.document
 
     @property
     def run(self) -> RunSpec:
-        """What it means on the card of the log."""
+        """The config's run on the log's card."""
         return self.subject.run
 
     def matches(self, requested_bytes: int, tolerance_bytes: int) -> list[Match]:
-        """What the ghost run asks for in that size, the most frequent first."""
+        """Return the ghost run's requests of that size, most frequent first."""
         if self.prediction is None:
             return []
         timeline = self.prediction.timeline
@@ -78,7 +78,7 @@ class Ghost:
         return sorted(found.values(), key=lambda match: -match.times)
 
     def surpassed_by(self, memory: MemoryText | None) -> int | None:
-        """The predicted peak, where the failed run held far more: its config, its data or a leak is not known here."""
+        """Return the predicted peak if the failed run held far more (other config or data, or a leak); else None."""
         held = memory.allocated_bytes if memory else None
         if held is None or self.prediction is None:
             return None
@@ -86,13 +86,13 @@ class Ghost:
         return most if held > most * _NOT_THIS_RUN else None
 
     def peak_of(self, phase: str) -> int:
-        """The most allocated in a phase, over all steps."""
+        """Return the peak of allocated memory in a phase over all steps; 0 if unknown."""
         report = None if self.prediction is None else self.prediction.needs
         return max((p.peak_allocated_bytes for p in report.phases if p.phase == phase), default=0) if report else 0
 
 
 def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = False) -> Ghost:
-    """The ghost run of a config on the card that the log shows (a card named by the user goes first)."""
+    """Return the ghost run of a config on the log's card; a card named by the user takes precedence."""
     subject = _on_the_card(subject, memory, named_gpu=named_gpu)
     if subject.run.base_model is None and subject.model is None:
         return Ghost(subject=subject, missing="the config names no base model")
@@ -101,12 +101,12 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
     except VramwiseError as error:
         return Ghost(subject=subject, missing=str(error))
     except Exception as error:
-        # The log is still there to be explained: a fault of the prediction must not take the diagnosis with it.
+        # An internal error of the prediction must not break the diagnosis: the log can still be explained.
         return Ghost(subject=subject, missing=_fault(error), broken=True)
 
 
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
-    """Whether the changed config is predicted to fit the card, and the figures; None where that cannot be said."""
+    """Return whether the edited config is predicted to fit the card, and the figures; None if unknown."""
     try:
         changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
     except VramwiseError as error:
@@ -117,7 +117,7 @@ def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None
 
 
 def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple[bool | None, str]:
-    """Whether a changed run is predicted to fit the card, and the figures; None where that cannot be said."""
+    """Return whether a changed run is predicted to fit the card, and the figures; None if unknown."""
     if ghost.prediction is None or ghost.prediction.capacity_bytes is None:
         return None, ""
     if ghost.surpassed_by(memory) is not None:
@@ -128,7 +128,7 @@ def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple
         return None, str(error)
     except Exception as error:
         return None, _fault(error)
-    # As `predict` has it: what each would reserve with memory to spare.
+    # As in `predict`: what each would reserve with memory to spare.
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, prediction)]
     said = f"{before} → {after} reserved of {gib(prediction.capacity_bytes or 0)}"
     return prediction.memory_fits, said + (", only by releasing cached memory" if prediction.fits_by_emptying else "")

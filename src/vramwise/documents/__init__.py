@@ -1,1 +1,1 @@
-"""A trainer's config file: reading it with the place of every key, editing it by span, and resolving it to a run."""
+"""Config files as documents: reading with the span of every key, and editing by span. Knows no trainer."""

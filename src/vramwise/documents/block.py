@@ -1,4 +1,4 @@
-"""A plain value → lines of block-style YAML, indented the way the document indents."""
+"""Writes a plain value as lines of block-style YAML, with the document's indentation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vramwise.documents.tree import content_start
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a document indents: spaces a mapping gains inside its key, and spaces a list does."""
+    """The indentation of a document: spaces added inside a mapping, and inside a list."""
 
     mapping: int = 2
     sequence: int = 2
 
 
 def style_of(text: str, root: Node) -> Style:
-    """The indentation that the document uses first; two spaces where it nests nothing."""
+    """Return the first indentation that the document uses; two spaces if it nests nothing."""
     mapping = sequence = None
     waiting = [root]
     while waiting and (mapping is None or sequence is None):
@@ -38,7 +38,7 @@ def style_of(text: str, root: Node) -> Style:
 
 
 def entry_lines(key: str, value: Any, indent: int, style: Style) -> list[str]:
-    """The lines of `key: value`."""
+    """Return the lines of `key: value`."""
     start = " " * indent + inline(key) + ":"
     if isinstance(value, (list, dict)) and value:
         step = style.mapping if isinstance(value, dict) else style.sequence
@@ -47,7 +47,7 @@ def entry_lines(key: str, value: Any, indent: int, style: Style) -> list[str]:
 
 
 def block_lines(value: list[Any] | dict[str, Any], indent: int, style: Style) -> list[str]:
-    """The lines of a collection that is not empty."""
+    """Return the lines of a non-empty collection."""
     if isinstance(value, dict):
         return [line for key, item in value.items() for line in entry_lines(key, item, indent, style)]
     lines: list[str] = []

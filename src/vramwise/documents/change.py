@@ -11,7 +11,10 @@ from vramwise.types import Document, Edit
 
 
 def with_changes(document: Document, changes: Sequence[str]) -> Document:
-    """The document as if the changes were written in it. Values are read as YAML: `key=` removes the key."""
+    """Return the document with the changes applied. Values are read as YAML; `key=` removes the key.
+
+    Raises VramwiseError for a change that is not `key=value` or cannot be applied.
+    """
     edits = [_edit(change) for change in changes]
     return apply_edits(document, edits)
 

@@ -1,6 +1,6 @@
-"""What PyYAML's scanner and parser complain about, said in one sentence: what, why, what to do.
+"""Rewords the errors of PyYAML's scanner and parser as one sentence: what, why, what to do.
 
-Only sentences and places. What counts as an error is decided elsewhere.
+Only words and places; what counts as an error is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vramwise.types import place_of
 
 
 class _Sentence(NamedTuple):
-    """Our words for a complaint that contains `sign`; `at_context`: the place is where the construct began."""
+    """Our words for an error that contains `sign`; `at_context`: report the place where the construct began."""
 
     sign: str
     words: str
@@ -28,18 +28,18 @@ _GENERIC = "not valid YAML: correct it, or quote the value if it is text"
 
 @cache
 def _sentences() -> tuple[_Sentence, ...]:
-    """Those of `complaints.json`; the first match wins."""
+    """Return the sentences of `complaints.json`; the first match wins."""
     return tuple(_Sentence(**row) for row in bundled_json("complaints.json", __file__))
 
 
 def error_at(text: str, offset: int, message: str) -> ConfigError:
-    """A ConfigError at a character of the text."""
+    """Return a ConfigError at a character of the text."""
     place = place_of(text, offset, offset)
     return ConfigError(message, line=place.line, column=place.column)
 
 
 def complaint(text: str, error: yaml.YAMLError) -> ConfigError:
-    """Our sentence for an error of PyYAML."""
+    """Return our ConfigError for an error of PyYAML."""
     problem = str(getattr(error, "problem", "") or "")
     context = str(getattr(error, "context", "") or "")
     here = getattr(error, "problem_mark", None)

@@ -1,8 +1,8 @@
-"""Text → tree of nodes with character offsets: what PyYAML's composer gives, plus where aliases and anchors stand.
+"""Composes a text into a tree of nodes with character offsets, including the places of aliases and anchors.
 
-PyYAML's own composer forgets the place of an alias and recurses with the nesting; this one works event by event, keeps
-both limits (nesting, and values after aliases are expanded) while it reads, and never recurses. It knows YAML's shape
-only: what the values mean is the constructor's work (document.py), what a trainer makes of them is nobody's here.
+PyYAML's own composer forgets the place of an alias and recurses with the nesting. This one works event by event, checks
+the limits on nesting and on expanded values while it reads, and never recurses. It knows only YAML's structure:
+document.py constructs the values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vramwise.budget.limits import CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.documents.complaints import complaint, error_at
 from vramwise.errors import ConfigError
 
-# libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and whatever is not
-# ASCII; directives, tags, `?`, `|#`. It gets only texts without these.
+# libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and non-ASCII
+# characters, directives, tags, `?`, `|#`. It is used only for texts without these.
 _DIFFERS_IN_LIBYAML = re.compile(r"[^\n -~]|[!?]|^%|[|>][-+0-9]*#", re.MULTILINE)
 _COLON = re.compile(r"\s*:")
 _FAST_LOADER: Any = getattr(yaml, "CSafeLoader", None)
@@ -27,7 +27,7 @@ _FAST_LOADER: Any = getattr(yaml, "CSafeLoader", None)
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node and where it stands: offsets, end exclusive, anchor and tag included.
+    """A node and its span: offsets, end exclusive, including anchor and tag.
 
     A block collection ends with its last child. An alias has the `yaml` node of its target.
     """
@@ -36,32 +36,32 @@ class Node:
     start: int
     end: int
     yaml: yaml.Node
-    full_end: int = 0  # the end with the blank lines that a block scalar may count as its own
+    full_end: int = 0  # the end including the blank lines that may belong to a block scalar
     flow: bool = False
-    style: str | None = None  # of a scalar: None (plain), "'", '"', "|" or ">"
+    style: str | None = None  # of scalars: None (plain), "'", '"', "|" or ">"
     anchor: str | None = None
-    target: Node | None = None  # of an alias
+    target: Node | None = None  # of aliases
     aliased: bool = False  # some alias points at this node
     closed: bool = True
-    size: int = 1  # values it stands for once aliases are expanded
-    height: int = 1  # levels of nesting once aliases are expanded
+    size: int = 1  # number of values after aliases are expanded
+    height: int = 1  # levels of nesting after aliases are expanded
     items: list[Node] = field(default_factory=list)
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
     pending_key: Node | None = None  # while it is being read
 
 
 def compose(text: str) -> Node | None:
-    """The root node of a text, or None where it holds no document. Raises ConfigError with the place."""
+    """Return the root node of a text, or None if it contains no document. Raises ConfigError with the place."""
     if _FAST_LOADER is not None and not _DIFFERS_IN_LIBYAML.search(text):
         try:
             return _Builder(text, _FAST_LOADER(text)).build()
         except yaml.YAMLError:
-            pass  # the slow loader has the last word, and its errors are the ones we know how to explain
+            pass  # the slow loader decides, and its errors are the ones that we can explain
     return compose_slowly(text)
 
 
 def compose_slowly(text: str) -> Node | None:
-    """The same with PyYAML's own scanner: the authority on what a text means."""
+    """Like `compose`, but with PyYAML's own scanner, which is the authority on what a text means."""
     try:
         loader = yaml.SafeLoader(text)
     except yaml.YAMLError as error:
@@ -71,7 +71,7 @@ def compose_slowly(text: str) -> Node | None:
     except yaml.YAMLError as error:
         raise complaint(text, error) from error
     except (ValueError, OverflowError) as error:
-        # An escape beyond Unicode ("\U00110000"), a version number of thousands of digits: PyYAML lets these out.
+        # PyYAML does not catch an escape beyond Unicode ("\U00110000") or a version number of thousands of digits.
         raise error_at(text, loader.get_mark().index, "this escape or number is out of range") from error
     finally:
         loader.dispose()
@@ -116,7 +116,7 @@ class _Builder:
             if tag is None or tag == "!":
                 tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
             scalar = yaml.ScalarNode(tag, event.value, start_mark, end_mark, style=event.style)
-            # Where nothing is written PyYAML calls the style None, libyaml "": plain, both.
+            # If nothing is written, PyYAML reports the style None and libyaml "": both mean plain.
             node = Node("scalar", start, self.scalar_end(event, end), scalar, end, style=event.style or None)
             self.name(node, event)
             self.attach(node)
@@ -128,7 +128,7 @@ class _Builder:
                 raise self.over(start, f"nested more than {CONFIG_DEPTH} levels deep: too deep for a config")
 
     def scalar_end(self, event: Any, end: int) -> int:
-        """A block scalar's mark stands behind the blank lines that follow it; its end is its last written character."""
+        """Return the end of a scalar. A block scalar's mark is after the blank lines that follow it; these are cut."""
         if event.style not in ("|", ">"):
             return int(end)
         return len(self.text[:end].rstrip(" \t\r\n\x85\u2028\u2029"))
@@ -203,7 +203,7 @@ class _Builder:
             raise self.over(node.start, self.too_many(node))
 
     def place_nothing(self, key: Node, value: Node) -> None:
-        """A value that is not written stands behind its colon: PyYAML and libyaml put it here and there."""
+        """Place an empty value right after its colon: PyYAML and libyaml place it differently."""
         colon = _COLON.match(self.text, key.end)
         value.start = value.end = value.full_end = key.end if colon is None else colon.end()
 

@@ -1,4 +1,4 @@
-"""Texts in which an entry is gone: its lines with its own comment, not the comments above it or above the next one."""
+"""Proposes texts without an entry: its lines and its own comment are removed, other comments stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _BLANK = re.compile(r"[ \t]*(?:#[^" + BREAKS + r"]*)?$")
 
 
 def without_entry(text: str, entries: Sequence[Entry]) -> Iterator[str]:
-    """Proposals for the text without the last of these entries (the way from the root). An emptied parent goes too."""
+    """Yield proposals for the text without the last of these entries (the path from the root).
+
+    A parent that becomes empty is removed too. Raises EditRefused if the config would become empty.
+    """
     entry = _topmost_emptied(entries)
     if entry.container.flow:
         yield from _from_flow(text, entry)
@@ -28,7 +31,7 @@ def without_entry(text: str, entries: Sequence[Entry]) -> Iterator[str]:
         return
     behind = next_line(text, end)
     yield text[:line] + text[behind:]
-    # Where the entry before is a block scalar, lines left behind would become part of it: take them along.
+    # If the entry before is a block scalar, the remaining lines would become part of it: remove them too.
     yield text[:line] + text[max(behind, entry.value.full_end) :]
     yield text[:line] + text[_behind_inner_comments(text, behind, column(text, start)) :]
 
@@ -74,7 +77,7 @@ def _from_flow(text: str, entry: Entry) -> Iterator[str]:
 
 
 def _own_lines(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The lines of a flow entry that has them for itself, comma and comment included."""
+    """Return the lines of a flow entry that has no other entry on them, with comma and comment; else None."""
     comma = _COMMA.match(text, end)
     rest = end if comma is None else comma.end()
     line = line_start(text, start)

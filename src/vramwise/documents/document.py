@@ -1,8 +1,8 @@
-"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as trainers read them), and the span of every key.
+"""Parses text into a Document: the values of `yaml.safe_load` (YAML 1.1, as trainers read them), and all spans.
 
-Knows YAML, not trainers: which keys mean something is decided elsewhere. Reads no files: bytes come from files.py.
-Stricter than `safe_load` where a config can only be a mistake: tags beyond YAML's own, values that contain themselves
-or explode, several documents. Of a duplicate key the last counts, and both places are kept.
+Knows YAML, not trainers. Reads no files: bytes come from files.py. Stricter than `safe_load` for obvious mistakes:
+unknown tags, values that contain themselves or explode, several documents. The last of duplicate keys counts, and both
+places are kept.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _KNOWN_TAGS = {
     TAG + name
     for name in ("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set", "str", "seq", "map")
 }
-# Longer ones are no numbers of a config. Python refuses to read integers of more than 4300 digits, and a product of a
-# few settings must still be a float.
+# Configs contain no longer numbers. Python refuses to parse integers of more than 4300 digits, and a product of a few
+# settings must still fit into a float.
 _MAX_NUMBER_LENGTH = 64
 # The complement of what YAML 1.1 calls printable (PyYAML's reader refuses the same characters).
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_KEY_TYPES = (str, int, float, type(None))  # JSON's; a date or bytes as a key can only be a mistake
+_KEY_TYPES = (str, int, float, type(None))  # JSON's key types; a date or bytes as a key is a mistake
 _UNHASHABLE = "a list or mapping cannot be a key: quote it if it is text such as '{{ template }}'"
 
 
 def parse_document(path: str, data: bytes) -> Document:
-    """Read a config's bytes. `path` is only its name. Raises ConfigError with line and column."""
+    """Parse a config's bytes; `path` is only its name. Raises ConfigError with line and column."""
     text = _decode(data)
     root = compose(text)
     if root is None or (root.kind == "scalar" and root.yaml.value == "" and root.style is None):
@@ -49,7 +49,7 @@ def parse_document(path: str, data: bytes) -> Document:
 
 
 def parse_value(text: str) -> Any:
-    """One value as a config would hold it, under the same limits. Raises ConfigError."""
+    """Parse one YAML value, with the same limits as a config. Raises ConfigError."""
     text = _decode(text.encode("utf-8", "surrogatepass"))
     root = compose(text)
     if root is None:
@@ -77,7 +77,7 @@ def _decode(data: bytes) -> str:
 
 
 def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKey, ...]]:
-    """The values of the tree, as SafeConstructor makes them, and the duplicate keys."""
+    """Return the values of the tree, as SafeConstructor builds them, and the duplicate keys."""
     constructor = _Constructor(text)
     twice = _check_tree(text, root, constructor)
     if root.kind != "mapping" or root.yaml.tag != TAG + "map":
@@ -92,13 +92,13 @@ def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKe
 
 
 def _check_tree(text: str, root: Node, constructor: _Constructor) -> tuple[DuplicateKey, ...]:
-    """Refuse what a config cannot mean, before anything is made of it; duplicate keys are returned."""
+    """Raise ConfigError for nodes that a config cannot contain; return the duplicate keys."""
     mappings = _check_nodes(text, root)
     return tuple(found for mapping in mappings for found in _check_keys(text, mapping, constructor))
 
 
 class _Constructor(SafeConstructor):
-    """SafeConstructor, with a place for every refusal."""
+    """SafeConstructor whose errors have a place."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Constructor(SafeConstructor):
     def construct_document(self, node: yaml.Node) -> Any:
         try:
             return super().construct_document(node)
-        except yaml.MarkedYAMLError as error:  # collections are filled after construct_object has returned
+        except yaml.MarkedYAMLError as error:  # collections are filled after construct_object returns
             raise self._refusal(node, error) from None
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -139,7 +139,7 @@ class _Constructor(SafeConstructor):
 
 
 def _check_nodes(text: str, root: Node) -> list[Node]:
-    """Refuse tags beyond YAML's own and numbers beyond sense. Returns every mapping once."""
+    """Raise ConfigError for unknown tags and oversized numbers; return every mapping once."""
     mappings: list[Node] = []
     waiting = [root]
     while waiting:
@@ -175,7 +175,7 @@ def _check_number(text: str, node: Node) -> None:
 
 
 def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> list[DuplicateKey]:
-    """Refuse keys that cannot be; return duplicates. The last one counts, as in `safe_load`."""
+    """Raise ConfigError for invalid keys; return duplicates. The last one counts, as in `safe_load`."""
     seen: dict[Any, Node] = {}
     twice: list[DuplicateKey] = []
     for key_node, _ in mapping.pairs:

@@ -1,7 +1,7 @@
-"""Changing a config by its spans: set, insert, delete. YAML is edited, never re-emitted.
+"""Edits a config by its spans: set, insert, delete. YAML is edited, never re-emitted.
 
-Every proposal for the new text is read again and must hold exactly the intended values in the old order; else the next
-one is tried, and where none is right the edit is refused and nothing changes. Knows neither files nor trainers.
+Every proposal for the new text is parsed again and must hold exactly the intended values in the old order. Otherwise
+the next one is tried; if none is right, the edit is refused and nothing changes. Knows neither files nor trainers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["EditRefused", "apply_edits", "diff"]
 
 
 def apply_edits(document: Document, edits: Sequence[Edit]) -> Document:
-    """The document with all edits made, in order; or EditRefused, and none is.
+    """Return the document with all edits made in order; raises EditRefused if one of them cannot be made.
 
-    A key that is inserted beside one that is deleted takes its place: its line, and the comment there.
+    A key that is inserted beside a deleted one takes over its line and its comment.
     """
     if document.script is not None:
         from vramwise.documents.python.edit import apply_to_script  # late: most documents are no scripts
@@ -51,7 +51,7 @@ def apply_edits(document: Document, edits: Sequence[Edit]) -> Document:
 
 
 def diff(before: Document, after: Document) -> str:
-    """A unified diff; empty where nothing changed."""
+    """Return a unified diff; empty if nothing changed."""
     lines = difflib.unified_diff(_lines(before.text), _lines(after.text), before.path, after.path)
     return "".join(line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
@@ -86,7 +86,7 @@ def _apply(document: Document, edit: Edit) -> Document:
 
 
 def _rename(document: Document, edit: Edit) -> Document | None:
-    """The document in which the key `edit.beside` has the name and the value of the edit; None where that cannot be."""
+    """Return the document in which `edit.beside` has the name and value of the edit; None if that is impossible."""
     old, new = split_key(edit.beside or ""), split_key(edit.key)
     held = intent.lookup(document.values, old)
     if old[:-1] != new[:-1] or not held or intent.lookup(document.values, new):
@@ -108,7 +108,7 @@ def _rename(document: Document, edit: Edit) -> Document | None:
 
 
 def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -> Document | None:
-    """The document of a proposed text, if it holds what was wanted and every other key stands where it stood."""
+    """Return the document of a proposed text if it holds the wanted values and keeps the order of keys; else None."""
     try:
         after = parse_document(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError:
@@ -130,7 +130,7 @@ def _order_kept(before: Any, after: Any) -> bool:
 
 
 def _check_parents(document: Document, path: KeyPath, key: str) -> None:
-    """A key can only be put into a mapping, or a list at its end."""
+    """Raise EditRefused unless the key can be put into a mapping, or at the end of a list."""
     here: Any = document.values
     for depth, part in enumerate(path):
         step = intent.step_into(here, part)
@@ -151,7 +151,7 @@ def _check_parents(document: Document, path: KeyPath, key: str) -> None:
 
 def _root(document: Document) -> Node:
     root = compose(document.text)
-    assert root is not None  # it was read before
+    assert root is not None  # the document was parsed before
     return root
 
 
@@ -170,7 +170,7 @@ def _change(document: Document, path: KeyPath, value: Any, beside: str | None) -
         yield from with_value(text, entries[-1], value, style)
         return
     container = entries[-1].value if entries else root
-    if container.kind == "scalar":  # `fsdp_config:` with nothing behind it
+    if container.kind == "scalar":  # `fsdp_config:` with nothing after it
         yield from with_value(text, entries[-1], intent.nested(missing, value), style)
         return
     depth = len(path) - len(missing)
@@ -184,7 +184,7 @@ def _change(document: Document, path: KeyPath, value: Any, beside: str | None) -
 
 
 def _why(document: Document, path: KeyPath, edit: Edit) -> str:
-    """The sentence of a refusal: sharing is the usual reason."""
+    """Return the reason for a refusal; usually the value is shared."""
     entries, missing = locate(_root(document), path)
     for depth, entry in enumerate(entries, start=1):
         if entry.value.aliased:

@@ -1,4 +1,4 @@
-"""Texts in which a mapping has one more key, or a list one more item: beside a related key, or at the end."""
+"""Proposes texts in which a mapping has one more key, or a list one more item: beside a related key, or at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.documents.tree import Entry, child, indent_of
 def with_entry(
     text: str, container: Node, key: str | None, value: Any, beside: str | int | None, style: Style
 ) -> Iterator[str]:
-    """Proposals for the text in which the container has this entry too. A list's entry has no key."""
+    """Yield proposals for the text with this entry in the container. An entry of a list has no key."""
     neighbour = None if beside is None else child(container, beside)
     if container.flow:
         yield _in_flow(text, container, key, value, neighbour)
@@ -23,8 +23,8 @@ def with_entry(
     node = _last(container) if neighbour is None else neighbour.value
     indent = indent_of(text, container)
     lines = block_lines([value], indent, style) if key is None else entry_lines(key, value, indent, style)
-    # Right behind the neighbour; but behind comments that are indented into it, and behind the blank lines that a
-    # block scalar (`|+`) counts as its own.
+    # Right after the neighbour, but after comments indented below it, and after blank lines that belong to a block
+    # scalar (`|+`).
     ends = (_behind_its_comments(text, node.end, indent), line_end(text, node.end), _full_end(text, node))
     for end in dict.fromkeys(ends):
         newline = break_near(text, end)
@@ -36,9 +36,9 @@ def _last(container: Node) -> Node:
 
 
 def _full_end(text: str, node: Node) -> int:
-    """The end of the last line that is the node's, blank ones included."""
+    """Return the end of the last line of a node, including its blank lines."""
     end = node.full_end
-    if end > node.end and end == line_start(text, end):  # the mark stands at the start of the line after
+    if end > node.end and end == line_start(text, end):  # the mark is at the start of the next line
         end -= 2 if text[end - 2 : end] == "\r\n" else 1
     return end
 

@@ -1,6 +1,6 @@
-"""Proposals for the edit of a document that is JSON: quoted keys, no comma too many, so that JSON it stays.
+"""Proposes edits of a JSON document with quoted keys and valid commas, so that it stays JSON.
 
-A mapping in braces is YAML as well, and is read as that; only whether the text is JSON decides how it is written.
+A mapping in braces is YAML too and is parsed as such; this module only decides how edits are written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramwise.types import Document, KeyPath, Span
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is a JSON object."""
+    """Return whether the text is a JSON object."""
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         return False
     try:
@@ -25,7 +25,7 @@ def is_json(text: str) -> bool:
 
 
 def json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath | None) -> Iterator[str]:
-    """The text with a value set, or a key inserted beside a neighbour (else at the end of its mapping)."""
+    """Yield the text with a value set, or a key inserted after a neighbour (else at the end of its mapping)."""
     text, span = document.text, document.spans.get(path)
     if span is not None:
         yield text[: span.value_start] + json.dumps(value) + text[span.value_end :]
@@ -44,7 +44,7 @@ def json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath |
 
 
 def json_deletion(document: Document, path: KeyPath) -> Iterator[str]:
-    """The text without a key: with the comma behind it, or with the one before it where it stands last."""
+    """Yield the text without a key, with the comma after it, or the one before it if the key is last."""
     text, siblings = document.text, _entries(document, path[:-1])
     names = list(siblings)
     if path[-1] not in names:
@@ -59,13 +59,13 @@ def json_deletion(document: Document, path: KeyPath) -> Iterator[str]:
 
 
 def _entries(document: Document, path: KeyPath) -> dict[Any, Span]:
-    """The keys of a mapping with their spans, in the order of the text."""
+    """Return the keys of a mapping with their spans, in the order of the text."""
     found = [(key, span) for key, span in document.spans.items() if key[:-1] == path and len(key) == len(path) + 1]
     return {key[-1]: span for key, span in sorted(found, key=lambda one: one[1].key_start)}
 
 
 def _gap(text: str, span: Span) -> str:
-    """What stands before the neighbour: a new line with its indentation, or a blank."""
+    """Return the whitespace before a neighbour: a newline with its indentation, or a space."""
     head = text[: span.key_start]
     blank = head[len(head.rstrip(" \t")) :]
     newline = "\r\n" if head[: len(head) - len(blank)].endswith("\r\n") else "\n"

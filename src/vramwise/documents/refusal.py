@@ -1,4 +1,4 @@
-"""What is refused: an edit that would touch something else, a file beyond its bound."""
+"""Errors for refused edits and for files that are too large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.units import mib
 
 
 class EditRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
-    """An edit that would touch something else. `by_hand`: the sentence says how a person makes it."""
+    """An edit that would change something else. `by_hand`: the message says how to make it by hand."""
 
     def __init__(self, message: str, *, by_hand: bool = False) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class EditRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
 
 
 def too_large(most: int = CONFIG_BYTES) -> ConfigError:
-    """The refusal of a file of more than so many bytes."""
+    """Return the error for a file of more than `most` bytes."""
     return ConfigError(
         f"this file is larger than {mib(most)}; a config is a few kilobytes: name the config, not the data"
     )

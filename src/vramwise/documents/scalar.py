@@ -1,6 +1,6 @@
-"""A plain value → YAML text that YAML 1.1 reads back as exactly that value: scalars, and collections on one line.
+"""Writes a plain value as YAML text on one line, which YAML 1.1 reads back as exactly that value.
 
-Knows nothing of the document around it, except whether it stands between brackets (`flow`) and which quotes were used.
+Knows nothing about the document, except whether the value is inside brackets (`flow`) and which quotes were used.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from yaml.resolver import Resolver
 from vramwise.budget.limits import CONFIG_DEPTH
 from vramwise.documents.refusal import EditRefused
 
-# Strings that may stand without quotes: a careful subset of what YAML allows. A colon only inside a word (a URL).
+# Strings that need no quotes: a conservative subset of what YAML allows. A colon only inside a word (a URL).
 _PLAIN = re.compile(
     r"(?:[A-Za-z0-9_./$+]|-(?=[A-Za-z0-9_./]))(?:[A-Za-z0-9_./$+@()^~=;-]|:(?=[A-Za-z0-9_./])| (?=[^ ]))*"
 )
 _PLAIN_IN_FLOW = re.compile(r"[A-Za-z0-9_./$+](?:[A-Za-z0-9_./$+@()^~=;-]| (?=[^ ]))*")
-# Written as what it matches: the same class with ^ takes ten times as long to compile.
+# A positive class: the same one with ^ takes ten times as long to compile.
 _NOT_IN_SINGLE_QUOTES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
-_RESOLVER: Any = Resolver()  # PyYAML's types leave it out
+_RESOLVER: Any = Resolver()  # missing in PyYAML's type stubs
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:
-    """The value in YAML's own types: tuples become lists, kinds of str and of mappings plain ones. Others: refused."""
+    """Return the value in YAML's own types: tuples become lists, subclasses of str and mappings plain ones.
+
+    Raises EditRefused for other types and for deep nesting.
+    """
     if depth >= CONFIG_DEPTH:
         raise EditRefused(f"a value nested more than {CONFIG_DEPTH} levels deep cannot be written")
     if value is None or type(value) in (bool, int, float):
@@ -49,7 +52,7 @@ def _plain_key(key: Any) -> str:
 
 
 def inline(value: Any, *, flow: bool = False, quote: str | None = None) -> str:
-    """The value on one line. `quote`: the quotes the value before it had, kept where they can be."""
+    """Return the value on one line. `quote`: the quotes of the previous value, kept if possible."""
     if isinstance(value, str):
         return _string(value, flow, quote)
     if isinstance(value, list):
@@ -76,7 +79,7 @@ def _number(value: int | float) -> str:
     if math.isinf(value):
         return ".inf" if value > 0 else "-.inf"
     mantissa, mark, exponent = repr(value).partition("e")
-    # Without a point and a signed exponent YAML 1.1 reads a string: 5e-05 is one, 5.0e-05 is a float.
+    # YAML 1.1 needs a point and a signed exponent: 5e-05 is a string, 5.0e-05 is a float.
     if "." not in mantissa:
         mantissa += ".0"
     return mantissa + mark + exponent
@@ -93,7 +96,7 @@ def _string(value: str, flow: bool, quote: str | None) -> str:
 
 def _reads_as_string(value: str) -> bool:
     tag = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False))
-    # Other readers of YAML take 5e-5 for a number, and so would a person: quotes say that text is meant.
+    # Other YAML readers, and people, take 5e-5 for a number: quotes make clear that it is text.
     return bool(tag == "tag:yaml.org,2002:str") and not re.fullmatch(r"[-+.]?\d[\d_.]*([eE][-+]?\d+)?", value)
 
 

@@ -1,6 +1,6 @@
-"""Texts in which one entry has another value. Only the value's span changes; the comment behind it stays.
+"""Proposes texts in which one entry has another value. Only the value's span changes; its comment stays.
 
-Like its siblings insert_entry and delete_entry, this only proposes texts: edit.py takes the first that reads right.
+Like insert_entry and delete_entry, this only proposes texts: edit.py takes the first one that parses as intended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COLON = re.compile(r"[ \t]*:")
 
 
 def with_value(text: str, entry: Entry, value: Any, style: Style) -> Iterator[str]:
-    """Proposals for the text in which the entry has this value."""
+    """Yield proposals for the text in which the entry has this value."""
     old = entry.value
     indicator = _indicator_end(text, entry)
     in_block = not entry.container.flow and not old.flow and entry.key is not None
@@ -33,7 +33,10 @@ def with_value(text: str, entry: Entry, value: Any, style: Style) -> Iterator[st
 
 
 def _indicator_end(text: str, entry: Entry) -> int | None:
-    """Behind the ':' of a key or the '-' of an item; None in `{a, b}`, in flow lists and behind an explicit '?' key."""
+    """Return the position after a key's ':' or an item's '-'.
+
+    None in `{a, b}`, in flow lists and for an explicit '?' key.
+    """
     if entry.key is None:
         return None if entry.container.flow else dash_of(text, entry.container, entry.index) + 1
     found = _COLON.match(text, entry.key.end)
@@ -49,7 +52,7 @@ def _anchor(node: Node) -> str:
 
 
 def _on_the_line(text: str, entry: Entry, indicator: int | None, written: str) -> str:
-    """Replace a scalar, an alias or a flow collection where it stands."""
+    """Replace a scalar, an alias or a flow collection in place."""
     old = entry.value
     if old.start == old.end:
         start = old.start if indicator is None else indicator
@@ -62,22 +65,23 @@ def _on_the_line(text: str, entry: Entry, indicator: int | None, written: str) -
 
 
 def _header_end(text: str, block_scalar: Node) -> int:
-    """Behind `|`, `>-`, `|2`…, in front of the header's comment."""
+    """Return the position after `|`, `>-`, `|2`…, before the header's comment."""
     rest = text[block_scalar.start : line_end(text, block_scalar.start)]
     found = re.match(r"(?:[&!]\S*\s+)*[|>][-+0-9]*", rest)
     return block_scalar.start + (len(rest) if found is None else found.end())
 
 
 def _block_to_line(text: str, old: Node, indicator: int, written: str) -> str:
-    """Replace a block collection by a value on the line of its key; comments between its lines go with it."""
-    if line_start(text, content_start(text, old)) == line_start(text, indicator):  # `- a: 1`: starts on the dash's line
+    """Replace a block collection by a value on the line of its key; comments inside it are removed."""
+    # `- a: 1` starts on the line of the dash
+    if line_start(text, content_start(text, old)) == line_start(text, indicator):
         return text[: old.start] + _anchor(old) + written + text[old.end :]
     head = _comment_on_key_line(text, old, indicator)
     return text[:indicator] + " " + _anchor(old) + written + head + text[line_end(text, old.end) :]
 
 
 def _comment_on_key_line(text: str, old: Node, indicator: int) -> str:
-    """The comment behind `key:` of a value that starts further down, or behind the header of a block scalar."""
+    """Return the comment after `key:` of a value on later lines, or after the header of a block scalar."""
     if old.style in ("|", ">"):
         return comment_of(text, _header_end(text, old))
     last_of_line = re.compile(r"(?:\s*[&!]\S*)*").match(text, indicator, line_end(text, indicator))
@@ -85,7 +89,7 @@ def _comment_on_key_line(text: str, old: Node, indicator: int) -> str:
 
 
 def _as_block(text: str, entry: Entry, indicator: int, value: list[Any] | dict[str, Any], style: Style) -> str:
-    """Write a collection below its key, indented as the one it replaces or as the document does."""
+    """Write a collection below its key, indented like the one it replaces or like the document."""
     old = entry.value
     assert entry.key is not None
     anchor = f" {_anchor(old)}".rstrip()

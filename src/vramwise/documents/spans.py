@@ -1,6 +1,6 @@
-"""Where every key of a tree of nodes stands, merges (`<<`) and aliases followed the way PyYAML follows them.
+"""Finds the span of every key in a tree of nodes, following merges (`<<`) and aliases as PyYAML does.
 
-Knows nodes, not text: it reads no character and refuses nothing.
+Knows nodes, not text: it reads no characters and refuses nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from vramwise.documents.compose import Node
 from vramwise.types import KeyPath, Span
 
 TAG = "tag:yaml.org,2002:"
-_STRING_KEY_TAGS = {TAG + "str", TAG + "value"}  # a bare "=" is a special value, but as a key it is a string
+_STRING_KEY_TAGS = {TAG + "str", TAG + "value"}  # a bare "=" is a special value, but a string as a key
 
 
 def key_of(key_node: Node, constructor: SafeConstructor | None = None) -> Any:
-    """The value of a key."""
+    """Return the value of a key."""
     inner = key_node.yaml
     if inner.tag in _STRING_KEY_TAGS and isinstance(inner, yaml.ScalarNode):
         return inner.value
@@ -26,12 +26,12 @@ def key_of(key_node: Node, constructor: SafeConstructor | None = None) -> Any:
 
 
 def is_merge(key_node: Node) -> bool:
-    """Whether a key is `<<`."""
+    """Return whether a key is `<<`."""
     return bool(key_node.yaml.tag == TAG + "merge")
 
 
 def collect_spans(node: Node, path: KeyPath, shared: bool, spans: dict[KeyPath, Span]) -> None:
-    """The span of everything below a node. Behind an alias or merge, spans point at where the value is written."""
+    """Add the spans of everything below a node. For an alias or merge, spans point at where the value is written."""
     if node.target is not None:
         node, shared = node.target, True
     if node.yaml.tag == TAG + "seq":
@@ -58,13 +58,13 @@ def _span(key: Node, value: Node, shared: bool, *, keyless: bool = False) -> Spa
 
 
 def flatten(mapping: Node) -> dict[Any, tuple[Node, Node, bool]]:
-    """Key → (key node, value node, merged in by `<<`?), in the order of the constructed dict."""
+    """Return key → (key node, value node, whether merged by `<<`), in the order of the constructed dict."""
     merged: dict[Any, tuple[Node, Node, bool]] = {}
     own: dict[Any, tuple[Node, Node, bool]] = {}
     for key_node, value in mapping.pairs:
         if is_merge(key_node):
             source = value.target or value
-            # Of a list of mappings the first wins, of several `<<` the last: PyYAML's order.
+            # PyYAML's order: the first of a list of mappings wins, and the last of several `<<`.
             for part in reversed(source.items) if source.kind == "sequence" else [source]:
                 for key, (inner_key, inner_value, _) in flatten(part.target or part).items():
                     merged[key] = (inner_key, inner_value, True)

@@ -1,4 +1,4 @@
-"""Finding an entry in a tree of nodes: the way from the root to a key, and where an entry starts on the page."""
+"""Finds an entry in a tree of nodes: the path from the root to a key, and where an entry starts in the text."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ class Entry:
 
     @property
     def siblings(self) -> int:
-        """How many entries the container holds, this one included."""
+        """The number of entries in the container, including this one."""
         return len(self.container.pairs or self.container.items)
 
 
 def locate(root: Node, path: KeyPath) -> tuple[list[Entry], KeyPath]:
-    """The entries on the way to a path, and the part of the path that does not exist."""
+    """Return the entries on the way to a path, and the part of the path that does not exist.
+
+    Raises EditRefused if the path leads through an alias or a merge.
+    """
     entries: list[Entry] = []
     node = root
     for depth, part in enumerate(path):
@@ -52,7 +55,10 @@ def locate(root: Node, path: KeyPath) -> tuple[list[Entry], KeyPath]:
 
 
 def child(node: Node, part: str | int) -> Entry | None:
-    """The entry of a collection under a key or position. Digits may also be a text key: `0` finds '0'."""
+    """Return the entry of a collection under a key or position, or None.
+
+    Digits may also be a text key: `0` finds '0'.
+    """
     if node.kind == "sequence":
         if isinstance(part, int) and part < len(node.items):
             return Entry(node, part, None, node.items[part])
@@ -67,7 +73,7 @@ def child(node: Node, part: str | int) -> Entry | None:
 
 
 def start_of(text: str, entry: Entry) -> int:
-    """Where an entry starts: its key, or the dash of a block list; in a flow list the item itself."""
+    """Return where an entry starts: its key, the dash of a block list, or the item itself in a flow list."""
     if entry.key is not None:
         return entry.key.start
     if entry.container.flow:
@@ -76,7 +82,7 @@ def start_of(text: str, entry: Entry) -> int:
 
 
 def dash_of(text: str, sequence: Node, index: int) -> int:
-    """The dash of an item of a block list. All dashes of a list are in one column; events do not say which."""
+    """Return the dash of an item of a block list. All dashes of a list are in the same column."""
     first = content_start(text, sequence)
     if index == 0:
         return first
@@ -88,13 +94,13 @@ def dash_of(text: str, sequence: Node, index: int) -> int:
 
 
 def content_start(text: str, node: Node) -> int:
-    """Where a block collection's first entry stands, behind its anchor and tag and the comments in between."""
+    """Return where the first entry of a block collection starts, after its anchor, tag and comments."""
     found = _PROPERTIES.match(text, node.start)
     return node.start if found is None else found.end()
 
 
 def indent_of(text: str, container: Node) -> int:
-    """The column of the entries of a block collection."""
+    """Return the column of the entries of a block collection."""
     if container.kind == "sequence":
         return column(text, dash_of(text, container, 0))
     return column(text, container.pairs[0][0].start)

@@ -1,4 +1,4 @@
-"""What an edit should do to the values, worked out on the values alone; and whether two trees of values are one."""
+"""Computes the effect of an edit on the values alone, and compares trees of values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.types import KeyPath
 
 
 def unshared(value: Any) -> Any:
-    """A copy in which nothing is shared: behind an alias stands a value of its own."""
+    """Return a copy in which aliases have their own copies of values."""
     if type(value) is dict:
         return {key: unshared(item) for key, item in value.items()}
     if type(value) is list:
@@ -17,7 +17,7 @@ def unshared(value: Any) -> Any:
 
 
 def lookup(values: Any, path: KeyPath) -> tuple[Any, ...]:
-    """The value at a path in a tuple of one, or () where there is none. Digits may also be a text key."""
+    """Return the value at a path in a tuple of one, or () if there is none. Digits may also be a text key."""
     for part in path:
         step = step_into(values, part)
         if step is None:
@@ -27,7 +27,7 @@ def lookup(values: Any, path: KeyPath) -> tuple[Any, ...]:
 
 
 def step_into(values: Any, part: str | int) -> str | int | None:
-    """The key or position under which a collection really has this part of a path."""
+    """Return the key or position under which a collection has this part of a path, or None."""
     if isinstance(values, dict):
         for key in (part, str(part)):
             if key in values:
@@ -38,7 +38,10 @@ def step_into(values: Any, part: str | int) -> str | int | None:
 
 
 def put(values: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
-    """A copy with the value at the path; missing and null parents become mappings, a list grows by one at its end."""
+    """Return a copy with the value at the path.
+
+    Missing and null parents become mappings; a list can grow by one at its end.
+    """
     copy = unshared(values)
     here: Any = copy
     for depth, part in enumerate(path[:-1]):
@@ -53,7 +56,7 @@ def put(values: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
 
 
 def place(container: Any, part: str | int, value: Any) -> None:
-    """Set an entry, or append where a list ends."""
+    """Set an entry, or append it at the end of a list."""
     if isinstance(container, list) and part == len(container):
         container.append(value)
     else:
@@ -61,14 +64,14 @@ def place(container: Any, part: str | int, value: Any) -> None:
 
 
 def nested(path: KeyPath, value: Any) -> Any:
-    """`value` inside mappings of these keys."""
+    """Return `value` inside mappings of these keys."""
     for part in reversed(path):
         value = {part: value}
     return value
 
 
 def drop(values: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-    """A copy without the entry at an existing path, and without the parents it leaves empty."""
+    """Return a copy without the entry at an existing path, and without parents that become empty."""
     copy = unshared(values)
     for length in range(len(path), 0, -1):
         (parent,) = lookup(copy, path[: length - 1])
@@ -80,7 +83,7 @@ def drop(values: dict[str, Any], path: KeyPath) -> dict[str, Any]:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """The same values of the same types in the same order: True is not 1, 1 is not 1.0, 0.0 is not -0.0."""
+    """Return whether values, types and order are the same: True is not 1, 1 is not 1.0, 0.0 is not -0.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -92,7 +95,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def in_order_of(values: Any, model: Any) -> Any:
-    """The values with the keys of each mapping in the model's order, where both have the same keys."""
+    """Return the values with each mapping's keys in the model's order, if both have the same keys."""
     if isinstance(values, dict) and isinstance(model, dict) and values.keys() == model.keys():
         own = {key: key for key in values}  # equal keys may differ in type: 1 and True
         return {own[key]: in_order_of(values[key], model[key]) for key in model}

@@ -1,1 +1,1 @@
-"""What is known of models, cards, trainers and torch versions: bundled data and the pure functions that read it."""
+"""Facts about models, cards, trainers and torch versions: bundled data and the pure functions that read it."""

@@ -1,7 +1,7 @@
-"""How far predictions were off on measured runs, and what is to be expected of one: what runs like it showed.
+"""The errors of predictions on measured runs, and the error to expect of a prediction from the runs most like it.
 
 `accuracy.json` is written by `make record`: every measured run with its features and the errors of its prediction.
-What a feature is, is decided in `variants.features`; here they are words to compare.
+`variants.features` decides what a feature is; here features are only compared.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from statistics import median
 
 from vramwise.bundled import bundled_json
 
-# So many of the closest runs say what is to be expected; further ones only for features that none of these has.
+# How many of the closest runs give the expected error; further runs are added only for features that none of these has.
 _CLOSEST = 3
-# How much further away a run is that lacks a feature of this kind; 1 for all others.
+# The distance that a missing feature of this kind adds; 1 for all others.
 _WEIGHTS = {
     **dict.fromkeys(("trainer", "rl", "torch_compile", "vendor"), 40),
     **dict.fromkeys(("cards", "method"), 20),
@@ -25,9 +25,9 @@ _WEIGHTS = {
     "evaluation": 5,
     "release": 2,
 }
-# The type of products decides which kernels run and what they hold: one that a trainer was never measured in is new.
+# The dtype of matrix products decides which kernels run and what they hold: one never measured with a trainer is new.
 _TYPE = "precision"
-# From this weight on a feature must be stood for by a run that had it, however unlike that run is otherwise.
+# A missing feature of at least this weight adds a run that has it, however different that run is otherwise.
 _DECISIVE = 4
 
 Features = Mapping[str, str]
@@ -35,7 +35,7 @@ Features = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One measured run: its features as (kind, phrase), and the errors of its prediction in per cent."""
+    """One measured run: its features as (kind, phrase), and the errors of its prediction in percent."""
 
     name: str
     features: frozenset[tuple[str, str]]
@@ -46,10 +46,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """Errors in per cent of the measured peak, over the measured runs that are most like this one.
+    """Errors in percent of the measured peak, over the measured runs that are most like this one.
 
-    `applies` is False where a feature is `outside`: no measured run had it, or the prediction does not follow it.
-    `closest_differs`: what the closest of the runs has in another way.
+    `applies` is False if features are `outside`: no measured run had them, or the prediction does not model them.
+    `closest_differs`: what differs in the closest run.
     """
 
     runs: int
@@ -62,18 +62,18 @@ class ExpectedError:
     outside: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     closest_differs: tuple[str, ...] = ()
-    # Signed: below 0 the prediction was too low.
+    # Signed: negative if the prediction was too low.
     reserved_lowest: float = 0.0
     reserved_highest: float = 0.0
 
     @property
     def took_more(self) -> float:
-        """By which share one of the runs took more than was predicted for it; 0 where none did."""
+        """The largest share by which one of the runs took more than predicted; 0 if none did."""
         return 1 / (1 + self.reserved_lowest / 100) - 1 if self.reserved_lowest < 0 else 0.0
 
     @property
     def took_less(self) -> float:
-        """By which share one of the runs took less than was predicted for it; 0 where none did."""
+        """The largest share by which one of the runs took less than predicted; 0 if none did."""
         return 1 - 1 / (1 + self.reserved_highest / 100) if self.reserved_highest > 0 else 0.0
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class ExpectedError:
 
 @cache
 def record() -> tuple[tuple[Recorded, ...], str]:
-    """Every measured run that ships with this version, and what they are."""
+    """Return every measured run that ships with this version, and a description of them."""
     stored = bundled_json("facts/accuracy.json")
     words = [(kind, phrase) for kind, phrase in stored["features"]]
     runs = [
@@ -106,7 +106,10 @@ def record() -> tuple[tuple[Recorded, ...], str]:
 
 
 def expected_error(features: Features, not_modelled: Sequence[str] = ()) -> ExpectedError:
-    """What the measured runs that share these features showed; `not_modelled`: phrases that no figure can stand for."""
+    """Return the errors of the measured runs closest to these features.
+
+    `not_modelled`: phrases for what the prediction does not model; with any of them the figures do not apply.
+    """
     return _expected(frozenset(features.items()), tuple(not_modelled))
 
 
@@ -114,7 +117,7 @@ def expected_error(features: Features, not_modelled: Sequence[str] = ()) -> Expe
 def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...]) -> ExpectedError:
     runs, basis = record()
     known = frozenset().union(*(run.features for run in runs))
-    # A kind that the record does not know at all is newer than the record: nothing can be said by it.
+    # A kind missing from the record is newer than the record and is ignored.
     kinds = {kind for kind, _ in known}
     unseen = [phrase for kind, phrase in sorted(features - known) if kind in kinds]
     alike = _alike(features & known, runs)
@@ -132,7 +135,10 @@ def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...
 
 
 def _alike(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[Recorded]:
-    """The closest runs, with all that are equally close; for what decides and none of them has, the closest with it."""
+    """Return the closest runs and all that are equally close.
+
+    For each decisive feature that none of them has, the closest run with it is added.
+    """
     far = {run.name: sum(_WEIGHTS.get(kind, 1) for kind, _ in features - run.features) for run in runs}
     ranked = sorted(runs, key=lambda run: far[run.name])
     edge = far[ranked[min(_CLOSEST, len(ranked)) - 1].name]
@@ -146,7 +152,7 @@ def _alike(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> li
 
 
 def _new_type(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[str]:
-    """The type of products, where it was measured, but never with this trainer."""
+    """Return a phrase for the dtype of matrix products if it was measured, but never with this trainer."""
     words = dict(features)
     with_trainer = [run.features for run in runs if ("trainer", words.get("trainer")) in run.features]
     if not with_trainer or any((_TYPE, words.get(_TYPE)) in found for found in with_trainer):
@@ -155,13 +161,13 @@ def _new_type(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) ->
 
 
 def _same_method(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[Recorded]:
-    """All runs of this trainer and method: where the closest do not settle it, the spread of them does."""
+    """Return all runs with this trainer and method; their spread is used if the closest runs do not settle it."""
     shared = [feature for feature in features if feature[0] in ("trainer", "method")]
     return [run for run in runs if run.features.issuperset(shared)]
 
 
 def summary(runs: Iterable[Recorded]) -> dict[str, float | int]:
-    """Medians and worst cases in per cent."""
+    """Return medians and extremes of the runs' errors in percent."""
     runs = list(runs)
     allocated, reserved = ([abs(getattr(run, name)) for run in runs] for name in ("allocated", "reserved"))
     return {
@@ -176,5 +182,5 @@ def summary(runs: Iterable[Recorded]) -> dict[str, float | int]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """`a`, `a or b`, `a, b or c`."""
+    """Join names: `a`, `a or b`, `a, b or c`."""
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,4 +1,4 @@
-"""Attention backends by transformers' names: which are FlashAttention, which take packed rows, which a model refuses.
+"""Attention backends by transformers' names: which are FlashAttention, which support packing, which a model refuses.
 
 What models refuse: `_supports_sdpa` and `_supports_flash_attn` in `modeling_*.py` of transformers 5.16 and 5.20.
 """
@@ -20,39 +20,39 @@ _VARLEN = _FLASH_LIBRARY | {
 
 
 def base_name(implementation: str) -> str:
-    """A hub kernel without its revision or kernel name: org/name@v2:fn → org/name."""
+    """Return a hub kernel's name without revision and function: org/name@v2:fn → org/name."""
     return implementation.split(":", 1)[0].split("@", 1)[0].strip()
 
 
 def supports_packing(implementation: str) -> bool:
-    """Takes one long row of packed samples (varlen)."""
+    """Whether it supports one long row of packed samples (varlen)."""
     return base_name(implementation) in _VARLEN
 
 
-# Releases of transformers whose flash attention stops at every model without attention sinks.
+# Releases of transformers whose flash attention fails on every model without attention sinks.
 _FLASH_STOPS = frozenset({(5, 6, 0)})
 
 
 def flash_needs_sinks(transformers: tuple[int, ...]) -> bool:
-    """Whether that release stops under any flash attention in a model without attention sinks."""
+    """Whether flash attention in this release fails on models without attention sinks."""
     return transformers in _FLASH_STOPS
 
 
 def flash_stops(run: RunSpec) -> bool:
-    """Whether the run would stop in its first layer under flash attention: without sinks, which only gpt-oss has."""
+    """Whether the run would fail in its first layer under flash attention: only gpt-oss has the sinks it needs."""
     return run.kernels.flash_needs_sinks and run.model_type != "gpt_oss"
 
 
 def uses_flash_library(implementation: str) -> bool:
-    """FlashAttention 2 or 3, from the package or the kernels hub."""
+    """Whether it is FlashAttention 2 or 3, from the package or the kernels hub."""
     return base_name(implementation) in _FLASH_LIBRARY
 
 
-# Attention sinks and the like, which torch's kernel has no word for.
+# These use attention sinks and the like, which torch's kernel does not support.
 _NO_SDPA = frozenset(
     {"gpt_oss", "deepseek_v4", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "hy_v4", "mpt", "gptj"}
 )
-# sdpa has no soft cap of the scores and drops it without warning: not the function of eager or FlashAttention
+# sdpa silently drops the soft cap of the scores: it differs from eager and FlashAttention.
 _CAPPED = frozenset({"gemma2", "vaultgemma"})
 _NO_FLASH = frozenset(
     {
@@ -63,7 +63,7 @@ _NO_FLASH = frozenset(
 
 
 def same_attention(model_type: str | None) -> frozenset[str]:
-    """Of eager, sdpa and flash_attention_2 those that a model takes and that compute the same function for it."""
+    """Return those of eager, sdpa and flash_attention_2 that a model supports with the same result."""
     refused = {"sdpa"} if model_type in _NO_SDPA | _CAPPED else set()
     return frozenset({"eager", "sdpa", "flash_attention_2"} - refused - _flashless(model_type))
 

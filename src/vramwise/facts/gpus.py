@@ -1,6 +1,6 @@
 """Cards by name: memory, CUDA capability, multiprocessors, and which dtypes they compute natively.
 
-The catalogue is gpus.json. Forgiving about how a name is written; a bare size such as 24GB is a card of which nothing
+The catalogue is gpus.json. Names may be spelled in many ways; a bare size such as 24GB is a card about which nothing
 else is known. Does not know which card this machine has (nvml.py) nor how fast a card is.
 """
 
@@ -17,15 +17,15 @@ from vramwise.errors import VramwiseError
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, MIB, gib, parse_size
 
-# Where no total was seen, what driver and firmware keep is taken as 1.5 % and 0.35 GiB (7.5 % where error correction
-# lives in the same memory). It is the lower edge of the totals that were seen: below every one of them, by at most 5 %.
+# Without a known total, driver and firmware are assumed to keep 1.5 % and 0.35 GiB (7.5 % if error correction uses the
+# same memory). That is the lower edge of the known totals: below every one of them, by at most 5 %.
 _KEPT_SHARE = 0.015
 _KEPT_SHARE_ECC = 0.075
 _KEPT_GIB = 0.35
-# No card's name is longer; what is, is cut in messages.
+# No card's name is longer; messages truncate longer ones.
 _LONGEST_NAME = 80
 
-# Words that makers, drivers and shops put around a name. They never tell two cards apart.
+# Words that vendors, drivers and shops add to a name. They never distinguish two cards.
 _NOISE = re.compile(r"\b(nvidia|geforce|amd|instinct|radeon|tesla|gpu|graphics|card|generation)\b|\((tm|r)\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx)(?=\d{4})")
 _SEVERAL = re.compile(r"^\s*(?P<count>[1-9]\d{0,5})\s*[x×*]\s*(?P<name>.*?)\s*$", re.IGNORECASE)
@@ -33,7 +33,10 @@ _SIZE = re.compile(r"^\s*\d+(\.\d+)?\s*[kmg]i?b?\s*$", re.IGNORECASE)
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """The card that a name means, or for a size such as 24GB a card of that much memory (`known=False`)."""
+    """Return the card with this name, or for a size such as 24GB a card with that much memory (`known=False`).
+
+    Raises VramwiseError for an unknown name.
+    """
     card = _cards_by_spelling().get(_squashed(name))
     if card is not None:
         return replace(_spec(card), taken_for=_left_open(name, card))
@@ -43,7 +46,10 @@ def find_gpu(name: str) -> GpuSpec:
 
 
 def find_gpus(words: str) -> tuple[int | None, GpuSpec]:
-    """How many cards are meant, and which: `8xH100`, `2 x 24GB`; None where no number is written."""
+    """Return the number of cards (None if not given) and the card: `8xH100`, `2 x 24GB`.
+
+    Raises VramwiseError for an unknown name.
+    """
     found = _SEVERAL.match(words)
     if found is None:
         return None, find_gpu(words)
@@ -53,17 +59,20 @@ def find_gpus(words: str) -> tuple[int | None, GpuSpec]:
 
 
 def all_gpus() -> tuple[GpuSpec, ...]:
-    """Every card of the catalogue, in its order."""
+    """Return every card of the catalogue, in its order."""
     return tuple(_spec(card) for card in _catalogue()["cards"])
 
 
 def discrete_gpus() -> tuple[GpuSpec, ...]:
-    """The cards with memory of their own. Jetson and DGX Spark share theirs with the host: how much is free varies."""
+    """Return the cards with dedicated memory.
+
+    Jetson and DGX Spark share theirs with the host, so how much is free varies.
+    """
     return tuple(_spec(card) for card in _catalogue()["cards"] if not card.get("shared"))
 
 
 def matching_gpus(words: Sequence[str]) -> tuple[GpuSpec, ...]:
-    """The cards that every word fits: part of a name, `sm_90`, `amd`, `bf16`, `fp8`, or a least size such as 40GB."""
+    """Return the cards that match all words: part of a name, `sm_90`, `amd`, `bf16`, `fp8`, or a minimum size."""
     cards = [(_spec(card), card["memory_gib"]) for card in _catalogue()["cards"]]
     return tuple(card for card, sold_gib in cards if all(_fits_word(card, sold_gib, word) for word in words))
 
@@ -82,14 +91,14 @@ def _fits_word(card: GpuSpec, sold_gib: int, word: str) -> bool:
 
 
 def multiprocessors_of(name: str) -> int | None:
-    """How many a card has that a driver or a person calls so; None where that is not known."""
+    """Return the number of multiprocessors of a card by name; None if unknown."""
     return _cards_by_spelling().get(_squashed(name), {}).get("multiprocessors")
 
 
 def nvidia_spec(
     *, name: str, memory_bytes: int, capability: tuple[int, int], multiprocessors: int | None = None
 ) -> GpuSpec:
-    """An NVIDIA card of this capability: bf16 is native from 8.0 on, fp8 from 8.9 on."""
+    """Return an NVIDIA card with this capability: bf16 is native from 8.0 on, fp8 from 8.9 on."""
     return GpuSpec(
         name=name,
         vendor="nvidia",
@@ -102,14 +111,14 @@ def nvidia_spec(
 
 
 def usable_bytes(card: dict[str, Any]) -> int:
-    """What torch can count on: the total it was seen to report, else the stated memory less what is kept."""
+    """Return the memory torch can use: the total it reported, otherwise an estimate from the stated memory."""
     if "usable_mib" in card:
         return int(card["usable_mib"]) * MIB
     return derived_bytes(card)
 
 
 def derived_bytes(card: dict[str, Any]) -> int:
-    """The conservative estimate from the stated memory alone."""
+    """Return a conservative estimate from the stated memory alone."""
     share = _KEPT_SHARE_ECC if card.get("ecc") else _KEPT_SHARE
     return int((card["memory_gib"] * (1 - share) - _KEPT_GIB) * 1024) * MIB
 
@@ -149,7 +158,7 @@ def _bare_size(text: str) -> GpuSpec:
 
 
 def _size_left_open(shown: str, size_bytes: int) -> str:
-    """A card that is sold by this size has less: driver and firmware keep a part."""
+    """Return a note that cards sold with this size have less usable memory."""
     sold = [usable_bytes(card) for card in _catalogue()["cards"] if card["memory_gib"] * GIB == size_bytes]
     taken = f"{shown} is treated as {gib(size_bytes)} usable by torch"
     if not sold:
@@ -158,7 +167,7 @@ def _size_left_open(shown: str, size_bytes: int) -> str:
 
 
 def _left_open(name: str, card: dict[str, Any]) -> str:
-    """A name without a size that cards of several sizes share."""
+    """Return a note if cards of several sizes share this name; otherwise ""."""
     bare = re.compile(rf"(rtx|gtx|rx)?{_squashed(name)}[1-9]\d*gb")
     others = [
         other["name"]
@@ -178,7 +187,7 @@ def _catalogue() -> dict[str, Any]:
 
 @cache
 def _cards_by_spelling() -> dict[str, dict[str, Any]]:
-    """Squashed spelling → card. Exact spellings win over those that leave a series or add a size."""
+    """Map squashed spellings to cards. Exact spellings win over those without a series or with a size."""
     exact = _exact_spellings()
     loose: dict[str, dict[str, Any]] = {}
     for spelling, card in exact.items():
@@ -194,7 +203,10 @@ def _exact_spellings() -> dict[str, dict[str, Any]]:
 
 
 def _variants(spelling: str, card: dict[str, Any]) -> Iterator[str]:
-    """`rtx4090` is also `4090`, `rtx409024gb`, `409024gb`, `rtx409024`; `a10080gb` is also `a10080`."""
+    """Yield other spellings: `rtx4090` is also `4090`, `rtx409024gb`, `409024gb`, `rtx409024`.
+
+    `a10080gb` is also `a10080`.
+    """
     size = f"{card['memory_gib']}gb"
     for base in {spelling, _SERIES.sub("", spelling)}:
         yield base
@@ -206,7 +218,10 @@ def _variants(spelling: str, card: dict[str, Any]) -> Iterator[str]:
 
 
 def _squashed(name: str) -> str:
-    """Lower case, without noise words, spaces, dashes: `NVIDIA GeForce RTX 4090` → `rtx4090`; sizes end in gb."""
+    """Return the name in lower case without noise words, spaces and dashes.
+
+    `NVIDIA GeForce RTX 4090` → `rtx4090`; sizes end in gb.
+    """
     words = _NOISE.sub(" ", name.lower().replace("_", " ").replace("-", " "))
     squashed = re.sub(r"[^a-z0-9]", "", words)
     return re.sub(r"(\d)gi?b?$", r"\1gb", squashed)
@@ -217,14 +232,14 @@ def _unknown(name: str) -> str:
 
     wanted = _squashed(name[:_LONGEST_NAME])
     names_by_spelling = {_squashed(card["name"]): card["name"] for card in _catalogue()["cards"]}
-    # Without those that end in a size: `24` is no misspelt `l424`.
+    # Without spellings that end in a size: `24` is not a misspelt `l424`.
     names_by_spelling |= {
         spelling: card["name"]
         for spelling, card in _cards_by_spelling().items()
         if not spelling.endswith(("gb", str(card["memory_gib"])))
     }
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
-    # Digits change places more often than they change: `rtx-4900` means the 4090.
+    # Swapped digits are more common than wrong ones: `rtx-4900` means the 4090.
     close.sort(key=lambda spelling: sorted(spelling) != sorted(wanted))
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
     meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."

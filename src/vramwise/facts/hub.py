@@ -1,8 +1,8 @@
-"""Ask the hub for a model's config.json, and keep what it gave: standard library only, three seconds, never a weight.
+"""Fetch a model's config.json from the hub and cache it: standard library only, three seconds, never weights.
 
-`HF_ENDPOINT` names another hub, `HF_TOKEN` opens what is private or gated, `HF_HUB_OFFLINE` forbids asking. The token
-goes to that hub alone: where it redirects to another host, the request goes on without it. What came is checked to be a
-JSON object of a sensible size, then written whole under the user's cache folder; it is asked for again after a week.
+`HF_ENDPOINT` names another hub, `HF_TOKEN` gives access to private or gated models, `HF_HUB_OFFLINE` forbids requests.
+The token goes only to that hub: a redirect to another host is followed without it. The answer must be a JSON object of
+a sensible size; it is written atomically below the user's cache folder and fetched again after a week.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vramwise.files import put_whole
 SECONDS = 3.0
 LARGEST_BYTES = limits.MODEL_BYTES
 _FRESH_SECONDS = 7 * 24 * 3600
-# What the hub allows in `owner/name`, and in the name of a branch, a tag or a commit.
+# Valid characters in `owner/name`, and in the name of a branch, tag or commit.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,128}", re.ASCII)
 _TRUE = {"1", "on", "yes", "true"}
 
 
 class HubSilent(Exception):  # noqa: N818 (it reads as what happened)
-    """The hub gave nothing; the text says why, in a clause."""
+    """The hub returned nothing usable; the text says why, as a clause."""
 
 
 def is_hub_id(name: str) -> bool:
@@ -39,7 +39,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def forbidden() -> str:
-    """The variable that forbids asking, "" where none does."""
+    """Return the environment variable that forbids requests; "" if none does."""
     for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(variable, "").strip().lower() in _TRUE:
             return variable
@@ -47,7 +47,7 @@ def forbidden() -> str:
 
 
 def kept(name: str, revision: str | None = None) -> Path | None:
-    """The config.json that an earlier question brought, or None."""
+    """Return the cached config.json of this id, or None."""
     if not is_hub_id(name):
         return None
     path = _place(name, revision or "main")
@@ -55,7 +55,7 @@ def kept(name: str, revision: str | None = None) -> Path | None:
 
 
 def fetched(name: str, revision: str | None = None) -> Path:
-    """The config.json of this id: kept from an earlier question, or asked for now. HubSilent where there is none."""
+    """Return the config.json of this id, from the cache or fetched now. Raises HubSilent if there is none."""
     revision = revision or "main"
     if not is_hub_id(name) or not _REVISION.fullmatch(revision) or ".." in revision:
         raise HubSilent("is not a valid hub id")
@@ -90,7 +90,7 @@ def _place(name: str, revision: str) -> Path:
 
 
 def endpoint() -> str:
-    """The hub that is asked."""
+    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -105,13 +105,16 @@ def _checked(data: bytes) -> bytes:
 
 
 def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
-    """The answer, or HubSilent after so long: a name server or a slow drip may hold a socket for longer."""
+    """Return the answer, or raise HubSilent after the time limit.
+
+    A name server or a slow response may block a socket longer than its timeout.
+    """
     found: list[Any] = []
 
     def work() -> None:
         try:
             found.append(ask())
-        except Exception as error:  # handed to the one who waits
+        except Exception as error:  # passed to the waiting thread
             found.append(error)
 
     threading.Thread(target=work, daemon=True).start()
@@ -129,7 +132,7 @@ def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Keep it: whole or not at all."""
+    """Write the file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         put_whole(path, data)

@@ -1,4 +1,4 @@
-"""One request to the hub: where it goes, what goes with it, what its answer means. Imported only when it is made."""
+"""One request to the hub: its address, its headers, and what the answer means. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vramwise.units import mib
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows within the web only; the token stays with the host it was given to."""
+    """Follow redirects over http(s) only; the token is not sent to another host."""
 
     max_redirections = 5
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        """The next request."""
+        """Return the next request. Raises HubSilent for a scheme that is not allowed."""
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in ("http", "https") or (before.scheme == "https" and after.scheme == "http"):
             raise HubSilent(f"was redirected to {after.scheme}:, which is not allowed")
@@ -32,7 +32,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def ask(name: str, revision: str) -> bytes:
-    """The body of the answer."""
+    """Return the body of the answer. Raises HubSilent if there is none."""
     hub = endpoint()
     if urlsplit(hub).scheme not in ("http", "https"):
         raise HubSilent(f"cannot be fetched: HF_ENDPOINT is '{hub}', which is not a hub address")

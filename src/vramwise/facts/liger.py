@@ -1,13 +1,13 @@
-"""What Liger has kernels for, by transformers' model_type.
+"""Which kernels Liger has, by transformers' model_type.
 
 Source: MODEL_TYPE_TO_APPLY_LIGER_FN and the functions it names, in `monkey_patch.py` of liger-kernel 0.8.1 and 0.8.4;
-text models whose kernels both have. Multimodal models and those that a release only skips with a warning are left out.
+text models whose kernels both have. Multimodal models and those that a release skips with a warning are left out.
 """
 
 from __future__ import annotations
 
 _ALL = ("rope", "rms_norm", "glu_activation")
-# Experts are no MLP of the model's own class: the kernel for that would do nothing a prediction knows of.
+# Experts do not use the model's MLP class: its kernel has no effect that a prediction models.
 _MIXTURES = ("rope", "rms_norm")
 _DENSE_TYPES = (
     *("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "granite"),
@@ -17,10 +17,10 @@ _KERNELS = {**dict.fromkeys(_DENSE_TYPES, _ALL), **dict.fromkeys(("mixtral", "qw
 
 
 def liger_kernels(model_type: str | None) -> tuple[str, ...]:
-    """The kernels besides the loss that Liger has for a model; empty where it has none or the model is not known."""
+    """Return the kernels besides the loss that Liger has for a model; empty if none or the model is unknown."""
     return _KERNELS.get(model_type or "", ())
 
 
 def has_fused_loss(model_type: str | None) -> bool:
-    """Whether Liger's fused linear cross entropy is made for the model."""
+    """Whether Liger supports fused linear cross entropy for the model."""
     return model_type in _KERNELS

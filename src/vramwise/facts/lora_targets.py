@@ -1,4 +1,4 @@
-"""Which modules and parameters an adapter is put on, for a spelling of the targets: as PEFT 0.21 on transformers 5.
+"""Which modules and parameters get an adapter for a given spelling of the targets: as PEFT 0.21 on transformers 5.
 
 Knows PEFT's matching (whole name or its end after a dot; one string = a regular expression; "all-linear") and how PEFT
 redirects the projections of experts, which transformers 5 stores as 3-D parameters. Does not know ranks or dtypes.
@@ -20,13 +20,13 @@ from vramwise.families import block_of
 from vramwise.types import ModelSpec, RunSpec
 
 ALL_LINEAR = "all-linear"
-# No targets are named at all: PEFT takes those that it knows for the kind of model (peft 0.21.2, utils/constants.py).
+# No targets are given: PEFT uses its defaults for the model type (peft 0.21.2, utils/constants.py).
 BY_MODEL = "by the kind of model"
 _MODULE_NAME = re.compile(r"[\w.]+")
 
 
 class LoraTarget(NamedTuple):
-    """One place an adapter is put: A is (rank × experts × in), B is (out × rank × experts)."""
+    """One place for an adapter: A is (rank × experts × in), B is (out × rank × experts)."""
 
     name: str
     kind: Literal["linear", "embedding", "parameter"]
@@ -34,16 +34,19 @@ class LoraTarget(NamedTuple):
     out_features: int
     layer: int | None
     experts: int = 1
-    rank_factor: int = 1  # 2 where two old projections were fused into this one: PEFT doubles the rank
+    rank_factor: int = 1  # 2 if two old projections were fused into this one: PEFT doubles the rank
 
 
 def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
-    """The last parts of the names of all linear modules but the head: `lora_target_linear` gives PEFT these."""
+    """Return the last name parts of all linear modules except the head, which `lora_target_linear` passes to PEFT."""
     return tuple(dict.fromkeys(_leaf(module.name) for module in linear_modules(model) if not module.head))
 
 
 def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
-    """The targets that PEFT is given. Experts are no modules: only "all-linear" or their old names reach them."""
+    """Return the targets that PEFT is given.
+
+    Experts are not modules: only "all-linear" or their old names reach them.
+    """
     if run.adapter.lora_target_linear and run.adapter.linear_targets_by_name:
         return tuple(dict.fromkeys((*run.adapter.lora_target_modules, *linear_leaf_names(model))))
     if run.adapter.lora_target_linear or not run.adapter.lora_target_modules:
@@ -54,7 +57,7 @@ def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
 
 
 def peft_targets(model: ModelSpec) -> Sequence[str]:
-    """What PEFT takes where nobody names targets; an error where it knows none for the model, as PEFT's own."""
+    """Return PEFT's default targets. Raises VramwiseError if PEFT has none for the model, as PEFT does."""
     known = _peft_targets()
     found = known.get(model.model_type, known.get(model.model_type.removesuffix("_text")))
     if found is None:
@@ -68,7 +71,7 @@ def _peft_targets() -> Mapping[str, Sequence[str] | str]:
 
 
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
-    """Where the adapters go, in the order of the model. Targets that address nothing add nothing."""
+    """Return where the adapters go, in the order of the model. Targets that match nothing add nothing."""
     targets = _as_written(targets)
     mixture = block_of(model).mixture
     redirects = mixture.peft_names if mixture is not None and (model.num_experts or model.trace) else {}
@@ -78,7 +81,10 @@ def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[Lor
 
 
 def _as_written(targets: Sequence[str] | str) -> Sequence[str] | str:
-    """A single target that can be no module's name is PEFT's other form, a string: "all-linear" or an expression."""
+    """Return the targets in PEFT's form.
+
+    A single target that cannot be a module name becomes a string: "all-linear" or a regular expression.
+    """
     if not isinstance(targets, str):
         if len(targets) != 1 or (targets[0] != ALL_LINEAR and _MODULE_NAME.fullmatch(targets[0])):
             return targets
@@ -94,7 +100,7 @@ def _pattern(text: str) -> Pattern:
 def _plain(model: ModelSpec, targets: Collection[str] | str) -> Iterator[LoraTarget]:
     targets = targets if isinstance(targets, str) else frozenset(targets)
     for parameter in parameters(model):
-        # The position table of GPT-2 is an embedding like the token table.
+        # GPT-2's position table is an embedding, too.
         if parameter.kind == "embedding" and targets != ALL_LINEAR:
             name = parameter.name.removesuffix(".weight")
             if _matches(name, targets):
@@ -106,7 +112,10 @@ def _plain(model: ModelSpec, targets: Collection[str] | str) -> Iterator[LoraTar
 
 
 def _redirected(model: ModelSpec, redirects: Mapping[str, str], targets: Sequence[str] | str) -> Iterator[LoraTarget]:
-    """Names of expert projections become parameters; modules that merely share such a name are no longer addressed."""
+    """Yield targets with names of expert projections as parameters.
+
+    Modules that merely share such a name are no longer matched.
+    """
     names = _leaves(model, redirects, targets) if isinstance(targets, str) else targets
     kept = [name for name in names if _leaf(name) not in redirects]
     moved = [redirects[_leaf(name)] for name in names if _leaf(name) in redirects]
@@ -123,7 +132,7 @@ def _redirected(model: ModelSpec, redirects: Mapping[str, str], targets: Sequenc
 
 
 def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> list[str]:
-    """The leaf names that "all-linear" or a regular expression stands for."""
+    """Return the leaf names that "all-linear" or a regular expression matches."""
     if pattern == ALL_LINEAR:
         return list(dict.fromkeys((*linear_leaf_names(model), *redirects)))
     matches = _pattern(pattern).fullmatch
@@ -131,14 +140,14 @@ def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> lis
     for parameter in parameters(model):
         if matches(parameter.name) or matches(parameter.name.removesuffix(".weight")):
             found.add(_leaf(parameter.name.removesuffix(".weight")))
-        # The projections as they were named before they were fused: experts.gate_proj for experts.gate_up_proj.
+        # The names of projections before they were fused: experts.gate_proj for experts.gate_up_proj.
         container, _, leaf = parameter.name.rpartition(".")
         found |= {old for old, new in redirects.items() if new == leaf and matches(f"{container}.{old}")}
     return sorted(found)
 
 
 def _matches(name: str, targets: Collection[str] | str) -> bool:
-    """Whether a target is the name, or its end after a dot."""
+    """Whether a target equals the name, or its end after a dot."""
     if isinstance(targets, str):
         return _pattern(targets).fullmatch(name)
     parts = name.split(".")

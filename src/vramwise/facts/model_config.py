@@ -1,8 +1,8 @@
-"""From a model's `config.json` (already parsed) to a `ModelSpec`: what its fields mean, and what absent ones mean.
+"""Turn a model's parsed `config.json` into a `ModelSpec`: what its fields mean, and what absent ones mean.
 
-Pure: takes a mapping and a name for messages, reads no files. What each model_type implies is its family's to say.
-Of a multimodal config it takes `text_config`; the rest is `towers.py`'s. Architectures without softmax attention in
-every layer (Mamba, linear attention, short convolutions) and latent attention are refused by name rather than guessed.
+Pure: takes a mapping and a name for messages, reads no files. Each family defines what its model types imply. For a
+multimodal config it reads `text_config`; `towers.py` handles the rest. Architectures without softmax attention in every
+layer (Mamba, linear attention, short convolutions) and latent attention are rejected by name, not guessed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from vramwise.families.config_fields import MANY, Fields
 from vramwise.families.towers import around_text
 from vramwise.types import ModelSpec
 
-# The deepest models, made by stacking others, have some 315 layers; each takes time and memory to simulate.
+# The deepest models, built by stacking others, have about 315 layers; each takes time and memory to simulate.
 _MOST_LAYERS = 320
-# Experts of all layers together; the largest models have some 24,000.
+# Experts over all layers; the largest models have about 24,000.
 _MOST_EXPERTS = 2**17
-# Of a config.json that names no longest context; it costs nothing: tables of positions belong to families that name it.
+# Used if a config.json names no maximum context. It has no cost: families with position tables name theirs.
 _LONG_CONTEXT = 131_072
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 
-# Fields that mean: the block is not one of ours, whatever else looks like llama.
+# Fields that show an unsupported block, however similar to llama the rest is.
 _FOREIGN = {
     "kv_lora_rank": "latent attention",
     "linear_num_value_heads": "linear attention",
@@ -44,7 +44,10 @@ _FOREIGN = {
 
 
 def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
-    """The dimensions in a config.json. `source` names the file in messages and in the spec."""
+    """Return the model of a config.json. `source` names the file in messages and in the spec.
+
+    Raises VramwiseError if a field is missing, wrong or unsupported.
+    """
     model_type, values = _text_model(config, source)
     known = find_type(model_type)
     if known is None:
@@ -78,7 +81,10 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
 
 
 def describes(config: Mapping[str, Any]) -> bool:
-    """Whether a family lists the config's model_type, or the config names none: then it is refused for that."""
+    """Whether a family lists the config's model_type.
+
+    Also True if the config names none: `model_from_config` then reports that.
+    """
     try:
         return find_type(_text_model(config, "config.json")[0]) is not None
     except VramwiseError:
@@ -86,13 +92,13 @@ def describes(config: Mapping[str, Any]) -> bool:
 
 
 def _text_model(config: Mapping[str, Any], source: str) -> tuple[str, Mapping[str, Any]]:
-    """The model_type and fields of the text model: the config itself, or its text_config."""
+    """Return the model_type and fields of the text model: the config itself, or its text_config."""
     fields = Fields(config, {}, source)
     model_type = fields.text("model_type")
     text = fields.mapping("text_config")
     if text and "hidden_size" not in config:
         inner = Fields(text, {}, f"{source} (text_config)").text("model_type") or f"{model_type}_text"
-        # Tying is the outer model's decision where it says so.
+        # The outer model decides on tying, if it says so.
         outer = {key: config[key] for key in ("tie_word_embeddings",) if config.get(key) is not None}
         return inner, {**text, **outer}
     if model_type is None:
@@ -147,7 +153,7 @@ def _intermediate(fields: Fields, kind: ModelType, hidden: int) -> int:
     if kind.mlp_width is not None:
         return fields.optional_integer(kind.mlp_width) or 4 * hidden
     written = fields.get("intermediate_size")
-    if isinstance(written, list | tuple):  # one for every layer (Gemma 3n): they must agree
+    if isinstance(written, list | tuple):  # one per layer (Gemma 3n): they must be equal
         widths = set(fields.integers("intermediate_size"))
         if len(widths) != 1 or min(widths) < 1:
             raise fields.wrong("intermediate_size", "must be one width, or the same one for every layer")
@@ -190,7 +196,7 @@ def _rotary_fraction(fields: Fields) -> float:
 
 
 def _windows(fields: Fields, kind: ModelType, layers: int, mixers: set[str]) -> dict[str, Any]:
-    """Sliding windows; `layer_types` has one entry a layer."""
+    """Return the sliding window; `layer_types` has one entry per layer."""
     window = (
         None if kind.window == "none" or fields.get("sliding_window") in (None, 0) else fields.integer("sliding_window")
     )

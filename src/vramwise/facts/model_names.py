@@ -1,8 +1,8 @@
-"""A fine-tune or a local folder whose name carries a known shape: `OpenHermes-2.5-Mistral-7B`, `/models/llama-3-8b`.
+"""Infer a known shape from the name of a fine-tune or folder: `OpenHermes-2.5-Mistral-7B`, `/models/llama-3-8b`.
 
-A name is cut into words and numbers. A known model is meant where its own words, its size among them, appear in it
-one after the other. Words that say nothing of the shape (instruct, chat, AWQ, dates, versions such as v0.1) are left
-out on both sides. Where the words lead to models of different shapes, nothing is taken, and the candidates are named.
+A name is split into words and numbers. It means a known model if that model's words, including its size, appear in it
+in sequence. Words without information on the shape (instruct, chat, AWQ, dates, versions such as v0.1) are ignored on
+both sides. If the words match models of different shapes, none is chosen and the candidates are named.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _SILENT = frozenset(
         *("merged", "lora", "qlora", "finetune", "finetuned", "tuned", "ft", "model", "checkpoint", "latest", "hub"),
     )
 )
-# words that stand for a size
+# words that denote a size
 _SIZES = frozenset(("mini", "medium", "nemo"))
 _QUANTISED = {"awq": "awq", "gptq": "gptq"} | dict.fromkeys(("bnb", "4bit", "nf4"), "bitsandbytes_4bit")
-# Folders that a training run makes: their own name says nothing, the one above may.
+# How many path parts to try: a training run's folder may not name the model, but a parent may.
 _LOOK_UP = 3
 
 
-# How names of copies end, and how those are stored; None: as the original.
+# Name endings of copies and how those are stored; None: like the original.
 _ENDINGS = {
     **dict.fromkeys(("-bnb-4bit", "-bnb-nf4", "-bnb-nf4-bf16", "-4bit"), "bitsandbytes_4bit"),
     **dict.fromkeys(("-bf16", "-fp16", "-dequantized"), None),
@@ -57,7 +57,7 @@ _ENDINGS = {
 
 
 class Taken(NamedTuple):
-    """The known model that a name carries, and how its checkpoint is stored, if the name says so."""
+    """The known model that a name refers to, and how its checkpoint is stored, if the name says so."""
 
     known: str
     quantization: str | None
@@ -70,13 +70,13 @@ class Unclear(NamedTuple):
 
 
 def stored_as(name: str) -> tuple[str, str | None]:
-    """The name without the longest ending that says how a copy is stored, and what that says."""
+    """Return the name without its storage suffix, and the storage that suffix names."""
     ending = max((ending for ending in _ENDINGS if name.endswith(ending)), key=len, default="")
     return name.removesuffix(ending), _ENDINGS.get(ending)
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The words and numbers of a name that say something of a shape."""
+    """Return the words and numbers of a name that say something about a shape."""
     text = re.sub(r"(\d)_(\d)", r"\1.\2", name.lower())
     found = _WORD.findall(_VERSION.sub(" ", text))
     return tuple(word for word in found if word not in _SILENT and not _DATE.fullmatch(word))
@@ -93,7 +93,10 @@ def _is_size(word: str) -> bool:
 
 
 def carried(name: str, shapes: Iterable[tuple[str, object]]) -> Taken | Unclear | None:
-    """What a name carries, of known ids with something that is equal where their shapes are."""
+    """Return the known model a name refers to.
+
+    `shapes`: known ids, each with a value that is equal for equal shapes.
+    """
     shape_of = dict(shapes)
     for part in _parts(name):
         found = _best(words(part), _known(tuple(shape_of)))
@@ -106,7 +109,7 @@ def carried(name: str, shapes: Iterable[tuple[str, object]]) -> Taken | Unclear 
 
 
 def _reuploaded(name: str, ids: tuple[str, ...]) -> Taken | None:
-    """A known model that names no size, under another owner: its last part has the same words, at least two."""
+    """Return a known model without a size in its name, under another owner: the same words, at least two."""
     leaf = name.rstrip("/").rpartition("/")[2]
     wanted = words(leaf)
     found = [known for known in ids if words(known.rpartition("/")[2]) == wanted] if len(wanted) > 1 else []
@@ -114,15 +117,15 @@ def _reuploaded(name: str, ids: tuple[str, ...]) -> Taken | None:
 
 
 def _parts(name: str) -> list[str]:
-    """The last part of a path or id, then those above it."""
+    """Return the last part of a path or id, then those above it."""
     parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("/", ".", "..")]
     return parts[-1 : -_LOOK_UP - 1 : -1]
 
 
 def _best(name: Sequence[str], known: Iterable[tuple[tuple[str, ...], str]]) -> list[str]:
-    """The known ids with the most words of their own in the name; in one run if any stand so, else in order."""
-    for stands in (_in_one_run, _in_order):
-        fitting = [(len(cut), known_id) for cut, known_id in known if stands(cut, name)]
+    """Return the known ids with the most words in the name: consecutive if any match so, otherwise in order."""
+    for matches in (_in_one_run, _in_order):
+        fitting = [(len(cut), known_id) for cut, known_id in known if matches(cut, name)]
         if fitting:
             most = max(fitting)[0]
             return [known_id for length, known_id in fitting if length == most]
@@ -135,7 +138,7 @@ def _in_one_run(cut: Sequence[str], name: Sequence[str]) -> bool:
 
 
 def _in_order(cut: Sequence[str], name: Sequence[str]) -> bool:
-    """The first two words side by side (a family and its version), the others anywhere after them."""
+    """Whether the first two words (a family and its version) are adjacent and the others come anywhere after them."""
     for start in range(len(name) - 1):
         if tuple(name[start : start + 2]) == tuple(cut[:2]):
             rest = iter(name[start + 2 :])
@@ -145,7 +148,7 @@ def _in_order(cut: Sequence[str], name: Sequence[str]) -> bool:
 
 
 def _closest(name: str, found: Sequence[str]) -> str:
-    """Of ids of one shape, the one that shares most with the name as it is written; the first of those."""
+    """Return the id of one shape that shares the most words with the name as written; the first of those."""
     written = set(re.split(r"[^a-z0-9.]+", name.lower()))
     return max(found, key=lambda known: len(written & set(re.split(r"[^a-z0-9.]+", known.lower()))))
 

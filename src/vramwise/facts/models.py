@@ -1,10 +1,11 @@
-"""Find a model: a config.json on disk, the bundled catalogue, the Hugging Face cache, the hub where allowed, its name.
+"""Find a model: a config.json on disk, the bundled catalogue, the Hugging Face cache, the hub if allowed, its name.
 
 The catalogue (`models.json`) lists shapes: the fields of a config.json that matter, the hub ids with that shape, where
-the facts come from and how far they were checked, and the parameter count commonly published, as a check on the fields.
+the facts come from and how far they were checked, and the commonly published parameter count, as a check on the fields.
 `stored` lists ids whose checkpoint is quantised. A config.json on disk goes first: it is the model itself.
-Reading the fields is `model_config.py`'s business, asking the hub `hub.py`'s, and only where the caller says
-`online=True`. A name that carries a known shape is the last resort (`model_names.py`), and the model says so.
+
+`model_config.py` reads the fields; `hub.py` asks the hub, and only if the caller passes `online=True`. A name that
+suggests a known shape is the last resort (`model_names.py`), and the model then says so.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def find_model(
     revision: str | None = None,
     by_id: bool = False,
 ) -> ModelSpec:
-    """The model that a config's `base_model` names. Relative paths: from the working folder, then from `base_dir`.
+    """Return the model that a config's `base_model` names.
 
-    `by_id`: the name is a hub's, never a path of this machine.
+    Relative paths are resolved from the working folder, then from `base_dir`. `by_id`: the name is a hub id, never a
+    local path. Raises VramwiseError for an unknown model.
     """
     local = None if by_id else local_config(name_or_path, base_dir)
     if local is not None:
@@ -60,12 +62,15 @@ def find_model(
 
 
 def _ours(path: Path) -> bool:
-    """Whether an answer of the hub was kept here, not by its own library: the former is asked for again in time."""
+    """Whether vramwise cached this file, not huggingface_hub; only ours are fetched again after a while."""
     return "vramwise" in path.parts
 
 
 def by_name(name: str) -> ModelSpec | None:
-    """The known model whose shape this name carries; None where it carries none. Refused where it could be several."""
+    """Return the known model whose shape this name suggests; None if there is none.
+
+    Raises VramwiseError if it could be several.
+    """
     found = _copied(name) or carried(
         name, ((known, _dimensions(shape)) for shape in catalogue_shapes() for known in shape["ids"])
     )
@@ -88,7 +93,7 @@ _COUNTED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attent
 
 
 def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two entries of one shape have in common; vocabularies differ by a few rows, contexts by anything."""
+    """Return what defines a shape. Vocabularies (by a few rows) and contexts may differ within one."""
     config = shape["config"]
     text = config.get("text_config", config)
     experts = text.get("num_local_experts") or text.get("num_experts") or text.get("n_routed_experts")
@@ -96,7 +101,7 @@ def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
-    """The model of one config.json file."""
+    """Return the model of one config.json or trace file."""
     config, name = read_config(path), name or str(path.parent)
     if "modes" in config and "kinds" in config:
         from vramwise.facts.traces import model_from_trace  # few models are given as traces
@@ -108,7 +113,7 @@ def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
 
 
 def _undescribed(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
-    """A model whose type no family lists: traced, or else taken for llama where its fields allow it."""
+    """Return a model whose type no family lists: traced, or treated as llama if its fields allow that."""
     from vramwise.facts.tracing import Untraced, traced_model  # few models need it
 
     found = traced_model(config, name=name, source=source)
@@ -120,12 +125,12 @@ def _undescribed(config: Mapping[str, Any], name: str, source: str) -> ModelSpec
         raise VramwiseError(f"{error}; {found.why}") from error
 
 
-# Entries of this source give way to the hub's own file.
+# For entries from this source, the hub's own file takes precedence.
 _RECALLED = "recalled"
 
 
 def from_catalogue(name: str) -> ModelSpec | None:
-    """The model of this hub id, in any case, or None where it is not in the catalogue."""
+    """Return the model with this hub id (case-insensitive), or None if it is not in the catalogue."""
     found = _catalogue().get(name.strip().lower()) or _mirrored(name.strip().lower())
     if found is None:
         return None
@@ -141,19 +146,19 @@ def from_catalogue(name: str) -> ModelSpec | None:
 
 
 def catalogue_ids() -> list[str]:
-    """Every hub id of the catalogue, as the hub spells it."""
+    """Return every hub id of the catalogue, as the hub spells it."""
     return sorted((name for shape in catalogue_shapes() for name, _ in _ids(shape)), key=str.lower)
 
 
 @cache
 def catalogue_shapes() -> list[Mapping[str, Any]]:
-    """The catalogue's entries, as in models.json."""
+    """Return the catalogue's entries, as in models.json."""
     shapes: list[Mapping[str, Any]] = bundled_json("facts/models.json")["shapes"]
     return shapes
 
 
 def _ids(shape: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """The ids of a shape, each with how its checkpoint is quantised."""
+    """Yield the ids of a shape, each with its checkpoint's quantisation."""
     for name in shape["ids"]:
         yield name, None
     for method, names in shape.get("stored", {}).items():
@@ -166,12 +171,12 @@ def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
     return {name.lower(): (shape, method) for shape in catalogue_shapes() for name, method in _ids(shape)}
 
 
-# Whose repositories are copies of others under their own names, and how the names of 4-bit copies end.
+# The owner whose repositories are copies of others, and the name endings of 4-bit copies.
 _MIRROR, _IN_4_BITS = "unsloth/", ("-unsloth-bnb-4bit", "-bnb-4bit")
 
 
 def _mirrored(name: str) -> tuple[Mapping[str, Any], str | None] | None:
-    """The entry whose copy this id names, where all entries of that name are one."""
+    """Return the entry that this id is a copy of, if the name is unambiguous; otherwise None."""
     if not name.startswith(_MIRROR):
         return None
     plain = name.removeprefix(_MIRROR)
@@ -181,7 +186,7 @@ def _mirrored(name: str) -> tuple[Mapping[str, Any], str | None] | None:
 
 
 def _copied(name: str) -> Taken | None:
-    """A known model under another owner, whose name says at its end how the copy is stored."""
+    """Return a known model under another owner; the end of the name may say how the copy is stored."""
     plain, method = stored_as(name.strip().rstrip("/").rpartition("/")[2].lower())
     found = [known for known in _originals() if known.rpartition("/")[2].lower() == plain]
     return Taken(found[0], method) if len({id(_catalogue()[known.lower()][0]) for known in found}) == 1 else None
@@ -189,13 +194,13 @@ def _copied(name: str) -> Taken | None:
 
 @cache
 def _originals() -> tuple[str, ...]:
-    """Ids that are no copies."""
+    """Return the ids that are not copies."""
     return tuple(known for shape in catalogue_shapes() for known in shape["ids"] if not known.startswith(_MIRROR))
 
 
 @cache
 def _by_last_part() -> Mapping[str, Mapping[str, Any]]:
-    """Entries by the name behind the owner's, less those that several entries share."""
+    """Map names without their owner to entries, except names that several entries share."""
     found: dict[str, Mapping[str, Any] | None] = {}
     for shape in catalogue_shapes():
         for known in shape["ids"]:
@@ -211,9 +216,10 @@ def _quantization(method: str) -> Mapping[str, Any]:
 
 
 def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None:
-    """The config.json this path leads to: itself, or in the folder it names. None where there is no such path.
+    """Return the config.json at this path or in this folder; None if there is no such path.
 
-    Looked up from the working folder, as trainers do, then from `base_dir` (the config's own folder).
+    Looked up from the working folder, as trainers do, then from `base_dir` (the config's own folder). Raises
+    VramwiseError for a folder without a config.json.
     """
     empty = None
     for folder in (Path(), base_dir or Path()):
@@ -225,16 +231,16 @@ def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None
             empty = empty or (path if path.is_dir() else None)
         except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
             return None
-    # A folder that merely has the name of a hub id ("gpt2") must not hide the id.
+    # A folder that happens to have the name of a hub id ("gpt2") must not hide the id.
     if empty is None or from_catalogue(name_or_path) is not None or cached_config(name_or_path) is not None:
         return None
     raise VramwiseError(f"no config.json in the folder {empty}: name a model folder or a config.json")
 
 
 def cached_config(name: str) -> Path | None:
-    """The config.json of this id in the local Hugging Face cache: of refs/main, else of the newest snapshot.
+    """Return this id's config.json in the local Hugging Face cache: of refs/main, or of the newest snapshot.
 
-    Other files of the model lie beside it.
+    The model's other files are in the same folder.
     """
     if name.count("/") > 1 or any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
         return None
@@ -254,7 +260,7 @@ def cached_config(name: str) -> Path | None:
 
 
 def _hub_cache() -> Path:
-    """Where huggingface_hub keeps its cache; the same variables, in the same order."""
+    """Return huggingface_hub's cache folder; same variables, same order."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return Path(os.environ[variable]).expanduser()
@@ -265,7 +271,7 @@ def _hub_cache() -> Path:
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The JSON object of a config.json."""
+    """Return the JSON object of a config.json. Raises VramwiseError if it is not one."""
     try:
         parsed = parse_json(read_file(path, limits.MODEL_BYTES, "a config.json"))
     except ValueError as error:
@@ -287,7 +293,7 @@ def _refused(name: str, online: bool, silent: str) -> NoReturn:
 
 
 def near_ids(name: str) -> list[str]:
-    """Catalogue ids that look like this one, best first."""
+    """Return catalogue ids similar to this one, best first."""
     from difflib import get_close_matches  # only wanted when a name is wrong
 
     spelled = {known.lower(): known for known in catalogue_ids()}

@@ -1,7 +1,7 @@
-"""The NVIDIA card of this machine, asked of NVML through ctypes: no torch, no dependency, no CUDA context.
+"""The NVIDIA card of this machine, from NVML through ctypes: no torch, no dependency, no CUDA context.
 
-Any failure (no driver, no card, a MIG slice, an odd variable) means "not known": None, never an error. AMD cards are
-not seen.
+Any failure (no driver, no card, a MIG slice, an odd variable) means unknown: None, never an error. AMD cards are not
+detected.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class _NvmlError(Exception):
 
 
 def local_gpu(*, environ: Mapping[str, str] | None = None, library: Any | None = None) -> tuple[GpuSpec, int] | None:
-    """The card that a run here would get and how many of them, or None.
+    """Return the card that a run on this machine would use and how many there are, or None.
 
-    CUDA_VISIBLE_DEVICES is honoured. Of cards that differ, the one with the least memory counts: it breaks first.
+    CUDA_VISIBLE_DEVICES is respected. If cards differ, the one with the least memory counts, as it runs out first.
     """
     try:
         cards = _visible_cards(library or _load(), os.environ if environ is None else environ)
@@ -59,7 +59,10 @@ def _visible_cards(library: Any, environ: Mapping[str, str]) -> list[GpuSpec]:
 
 
 def _chosen(visible: str | None, uuids: list[str]) -> list[int]:
-    """Positions that CUDA_VISIBLE_DEVICES leaves: numbers or UUID prefixes. Like CUDA, stops at the first bad one."""
+    """Return the positions that CUDA_VISIBLE_DEVICES selects, by number or UUID prefix.
+
+    Like CUDA, stops at the first invalid one.
+    """
     if visible is None:
         return list(range(len(uuids)))
     chosen: list[int] = []
@@ -108,7 +111,7 @@ def _card(library: Any, handle: Any) -> GpuSpec:
 
 
 def _memory_bytes(library: Any, handle: Any) -> int:
-    """Total less what the driver keeps: on an H200 (driver 580) to the byte what torch calls the card's total."""
+    """Return the total minus the driver's share: on an H200 (driver 580) exactly what torch reports as total."""
     import ctypes
 
     class Memory(ctypes.Structure):  # NVML's nvmlMemory_v2_t
@@ -120,7 +123,7 @@ def _memory_bytes(library: Any, handle: Any) -> int:
             ("used", ctypes.c_ulonglong),
         )
 
-    # NVML's version word: the structure's size, and 2 in the top byte.
+    # NVML's version field: the structure's size, and 2 in the top byte.
     memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
     _call(library.nvmlDeviceGetMemoryInfo_v2, handle, ctypes.byref(memory))
     return int(memory.total - memory.reserved)

@@ -1,8 +1,8 @@
-"""The parameters of a model, one by one: names, shapes and order as `named_parameters()` of transformers 5 gives them.
+"""A model's parameters: names, shapes and order as in `named_parameters()` of transformers 5.
 
-Tied weights appear once, as they do there. Experts are one 3-D tensor a projection, as transformers 5 stores them. Does
-not know dtypes, adapters or quantisation: those belong to a run. Does not know buffers (rotary tables, router
-corrections). The layouts are their families'; the tests compare every family with transformers on the meta device.
+Tied weights appear once, as they do there. Experts are one 3-D tensor per projection, as transformers 5 stores them.
+Does not know dtypes, adapters or quantisation, which belong to a run, nor buffers (rotary tables, router corrections).
+Families define the layouts; the tests compare every family with transformers on the meta device.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Linear(NamedTuple):
     out_features: int
     bias: bool
     layer: int | None
-    head: bool = False  # the output head: PEFT's all-linear and bitsandbytes leave it alone
+    head: bool = False  # the output head: PEFT's all-linear and bitsandbytes skip it
 
 
 @lru_cache(maxsize=64)
 def parameters(model: ModelSpec) -> Sequence[Parameter]:
-    """Every parameter, in the order of `model.named_parameters()`."""
+    """Return every parameter, in the order of `model.named_parameters()`."""
     recorded = recorded_parameters(model)
     if recorded is not None:
         return recorded
@@ -50,7 +50,7 @@ def parameters(model: ModelSpec) -> Sequence[Parameter]:
 
 
 def _block(model: ModelSpec, layer: int) -> Sequence[Parameter]:
-    """The parameters of one block; those of families whose layers are of two kinds are made once for each."""
+    """Return the parameters of one block; for families with two kinds of layers, each kind is built once."""
     layout = layout_of(model)
     if layout.by_layer is not None:
         return tuple(layout.by_layer(model, block_of(model), layer))
@@ -64,13 +64,13 @@ def _block_of_kind(model: ModelSpec, sparse: bool) -> Sequence[Parameter]:
 
 @lru_cache(maxsize=64)
 def parameter_count(model: ModelSpec) -> int:
-    """How many numbers the model holds; tied weights count once."""
+    """Return the number of parameters; tied weights count once."""
     return sum(parameter.numel for parameter in parameters(model))
 
 
 @lru_cache(maxsize=64)
 def linear_modules(model: ModelSpec) -> Sequence[Linear]:
-    """Every linear module in order, the output head last (also where its weight is tied to the embeddings).
+    """Return every linear module in order, the output head last (also if its weight is tied to the embeddings).
 
     Routers and 3-D experts are not linear modules in transformers 5: bitsandbytes does not quantise them.
     """

@@ -1,7 +1,7 @@
-"""Regular expressions from a config, matched against names of a model in bounded time.
+"""Match a config's regular expressions against a model's module names in bounded time.
 
-Python's own matcher goes back and forth: `(.*a*)*x` takes longer than anybody waits. It is used where a pattern cannot
-do that; others are followed by the sets of places where their parts can end, each found once.
+Python's matcher backtracks: `(.*a*)*x` takes practically forever. It is used for patterns that cannot do that; for
+others, the set of positions where each part can end is computed, each once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from vramwise.errors import VramwiseError
 
 _parser: Any = re._parser  # type: ignore[attr-defined]
 
-# Longer ones name modules one by one; those that need sets cost more.
+# Longer patterns list modules one by one; patterns that need sets cost more.
 _LONGEST, _LONGEST_BY_SETS = 20_000, 1_000
-# Up to so many repetitions of single characters, Python's matcher needs few steps on names of modules.
+# With up to this many repetitions of single characters, Python's matcher needs few steps on module names.
 _FEW = 2
 _MANY = 1000
 _SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
@@ -31,7 +31,7 @@ _CATEGORIES: Mapping[str, Callable[[str], bool]] = {
 
 
 class Pattern:
-    """One expression; a VramwiseError that begins with `what` where it is none or cannot be followed."""
+    """A regular expression. Raises VramwiseError, prefixed with `what`, if it is invalid or cannot be followed."""
 
     def __init__(self, text: str, what: str) -> None:
         shown = text if len(text) <= 80 else f"{text[:80]}…"
@@ -61,12 +61,12 @@ class Pattern:
 
 @lru_cache(maxsize=256)
 def pattern_of(text: str, what: str) -> Pattern:
-    """The pattern, read once."""
+    """Return the pattern, compiled once."""
     return Pattern(text, what)
 
 
 def _parts(op: str, value: Any) -> Iterable[Any]:
-    """What a part of a pattern is made of."""
+    """Return the subpatterns of one part."""
     if op in _REPEATS:
         return (value[2],)
     if op == "SUBPATTERN":
@@ -77,7 +77,7 @@ def _parts(op: str, value: Any) -> Iterable[Any]:
 
 
 def _repeats(tree: Any) -> int:
-    """How many single characters may repeat; what repeats and is more than that counts as very many."""
+    """Return how many single characters may repeat; a repetition of anything longer counts as very many."""
     found = 0
     for op, value in tree:
         name = str(op)
@@ -91,12 +91,12 @@ def _repeats(tree: Any) -> int:
 
 
 def _is_single(tree: Any) -> bool:
-    """Whether it stands for one character."""
+    """Whether it matches exactly one character."""
     return len(tree) == 1 and str(tree[0][0]) in _SINGLE
 
 
 def _is_followed(tree: Any) -> bool:
-    """Whether sets follow every part of it, and letters mean themselves."""
+    """Whether `_Ends` supports every part of it, and no flags change what characters match."""
     plain = tree.state.flags in (0, int(re.UNICODE))
     for op, value in tree:
         if str(op) == "SUBPATTERN" and (value[1] or value[2]):
@@ -116,7 +116,7 @@ class _Ends:
         self._known: dict[tuple[int, int], frozenset[int]] = {}
 
     def of(self, tree: Any, start: int) -> frozenset[int]:
-        """A sequence of parts: each begins where the one before can end."""
+        """Return where a sequence of parts can end: each part begins where the one before can end."""
         if (id(tree), start) not in self._known:
             places = frozenset([start])
             for op, value in tree:
@@ -175,7 +175,7 @@ class _Ends:
 
 
 def _holds(op: str, item: Any, one: str) -> bool:
-    """Whether a class of characters holds one."""
+    """Whether a character class contains this character."""
     if op == "LITERAL":
         return bool(ord(one) == item)
     if op == "RANGE":

@@ -1,7 +1,7 @@
-"""How fast cards are at most (rates.json, published peaks), and which part of that kernels reach (efficiency.json).
+"""Peak rates of cards (rates.json, published), and the share of them that kernels reach (efficiency.json).
 
-The second file is measured: `bench/speed.py --fit` writes it from recorded runs. How far the result is off on runs that
-it was not made from, `bench/speed.py --record` writes into speed_accuracy.json.
+The second file is measured: `bench/speed.py --fit` writes it from recorded runs. `bench/speed.py --record` writes the
+error on other runs into speed_accuracy.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TERA, _GIGA, _MEBI = 1e12, 1e9, 1024.0**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Operations and bytes a second; 0 where the card has none of that kind."""
+    """Operations and bytes per second; 0 for kinds that the card does not have."""
 
     name: str
     multiprocessors: int
@@ -33,23 +33,22 @@ class Rates:
     link: float
 
     def flops(self, dtype: str) -> float:
-        """Of matrix products in this type."""
+        """Return the rate of matrix products in this dtype."""
         own = {"bf16": self.bf16, "fp16": self.half, "int8": self.int8}.get(dtype, self.fp32)
         return own or self.fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """Shares of a card's rates that kernels reach, and what the host takes for each thing it does, in seconds.
+    """Shares of a card's rates that kernels reach, and the host's time per operation, in seconds.
 
-    Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
-    (the others). `sustained`: what is left of a rested card's rate when large products follow one another, which power
-    limits. `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
-    transpose or widen. `blockwise`: elements a second that one multiprocessor updates with 8-bit states. `added`: the
-    memory's share for products that are added to what is there. `turn`: seconds until a block of threads goes on to its
-    next row, where one block a multiprocessor goes through many. `cached`: how much faster kernels stream what the
-    last-level cache holds. `kernel`: what every kernel takes on the card besides
-    its work.
+    Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), otherwise of the
+    memory rate. `sustained`: the share of a rested card's rate that remains when large products follow one another,
+    limited by power. `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
+    transpose or widen. `blockwise`: elements per second that one multiprocessor updates with 8-bit states. `added`: the
+    memory share for products that are added to an existing result. `turn`: seconds until a thread block goes on to its
+    next row, where one block per multiprocessor processes many. `cached`: how much faster kernels stream data held in
+    the last-level cache. `kernel`: fixed time of every kernel on the card.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_hook`: a hook of a
@@ -93,11 +92,11 @@ class Efficiency:
     host_micro_step: float
     host_step: float
     host_tensor: float
-    host_update: float  # parameters a second that the host's processors step
+    host_update: float  # parameters per second that the host CPUs update
 
 
 def rates_of(gpu: GpuSpec | None) -> Rates | None:
-    """A card's rates; None where they are not known."""
+    """Return a card's rates; None if unknown."""
     if gpu is None or gpu.multiprocessors is None or gpu.name not in _rates()["cards"]:
         return None
     row = dict(zip(_rates()["columns"], _rates()["cards"][gpu.name], strict=True))
@@ -118,21 +117,21 @@ def rates_of(gpu: GpuSpec | None) -> Rates | None:
 
 @cache
 def efficiency(trainer: str = "") -> Efficiency:
-    """What was measured; constants that a trainer's own code was measured to have come before those of all."""
+    """Return the measured constants; those measured for this trainer's own code take precedence."""
     stored = bundled_json("facts/efficiency.json")
     values = {**stored["values"], **stored["trainers"].get(trainer, {}).get("values", {})}
     return Efficiency(**{field.name: values[field.name] for field in fields(Efficiency)})
 
 
 def efficiency_basis(trainer: str = "") -> str:
-    """On which runs, in words."""
+    """Return a description of the runs they were measured on."""
     stored = bundled_json("facts/efficiency.json")
     return str(stored["trainers"].get(trainer, stored)["basis"])
 
 
 @cache
 def measured_error() -> Mapping[str, Any]:
-    """How far step times of measured runs were off: `runs`, `median` and `worst` in per cent, `basis` in words."""
+    """Return the errors of step times on measured runs: `runs`, `median`, `worst` in percent, `basis` in words."""
     found: Mapping[str, Any] = bundled_json("facts/speed_accuracy.json")
     return found
 

@@ -1,4 +1,4 @@
-"""Which torch versions' allocators are known, and reading a version that somebody wrote."""
+"""Which torch versions have a known allocator, and parsing of version strings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NEWEST_TORCH: TorchVersion = (2, 15)
 # libraries, but two functions of the allocator changed size.
 NEWEST_RECORDED: TorchVersion = (2, 13)
 
-# The oldest cards, by CUDA capability, for which the default build has kernels, since a release. CUDA 12.8 leaves
-# out Maxwell and Pascal, CUDA 13 also Volta (pytorch/pytorch issues 157517, 172352). The CUDA 12.6 build has kernels
-# for all three; the last release with one is 2.14 (issue 190385).
+# The lowest CUDA capability for which the default build has kernels, since a release. CUDA 12.8 drops Maxwell and
+# Pascal, CUDA 13 also Volta (pytorch/pytorch issues 157517, 172352). The CUDA 12.6 build has kernels for all three; the
+# last release with one is 2.14 (issue 190385).
 _OLDEST_CARDS: dict[TorchVersion, tuple[int, int]] = {(2, 8): (7, 0), (2, 11): (7, 5)}
 LAST_CUDA_12: TorchVersion = (2, 14)
 
@@ -26,7 +26,10 @@ _VERSION = re.compile(r"^\s*v?(\d{1,3})\.(\d{1,3})(?:\.\d+)?(?:[.\-+]?[a-z][\w.+
 
 
 def parse_torch_version(text: str) -> TorchVersion:
-    """(2, 8) from `2.8`, `2.8.1+cu128`, `v2.9.0a0+git12`. Versions whose allocator is not known are refused."""
+    """Return (2, 8) for `2.8`, `2.8.1+cu128`; also parses `v2.9.0a0+git12`.
+
+    Raises VramwiseError for a version whose allocator is unknown.
+    """
     match = _VERSION.match(text)
     if match is None:
         raise VramwiseError(f"'{text[:40]}' is not a torch version: write it like 2.8 or 2.8.1+cu128")
@@ -40,7 +43,10 @@ def parse_torch_version(text: str) -> TorchVersion:
 
 
 def known_torch(found: Release | None) -> Release:
-    """A torch whose allocator is known: a version that was said is refused otherwise, an installed one the nearest."""
+    """Return a torch whose allocator is known.
+
+    A requested version must be known (VramwiseError otherwise); an installed one becomes the nearest known.
+    """
     if found is None:
         return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest known"))
     if found.origin.kind in ("option", "file"):
@@ -56,10 +62,10 @@ def known_torch(found: Release | None) -> Release:
 
 
 def oldest_card(torch: TorchVersion) -> tuple[int, int]:
-    """The lowest CUDA capability for which the default build of this torch has kernels."""
+    """Return the lowest CUDA capability for which this torch's default build has kernels."""
     return max((card for since, card in _OLDEST_CARDS.items() if torch >= since), default=(0, 0))
 
 
 def shown(version: TorchVersion) -> str:
-    """`2.8`"""
+    """Return the version as text: `2.8`."""
     return f"{version[0]}.{version[1]}"

@@ -1,8 +1,8 @@
-"""Traces that ship with vramwise: one a model type, with formulas of the config's fields in place of numbers.
+"""Traces that ship with vramwise: one per model type, with formulas of config fields instead of numbers.
 
-`scripts/trace_templates.py` makes them: it traces a type at three sets of dimensions and finds the formula through each
-number. A template serves any config of its type whose other fields are those of the type's default config. Pure but for
-reading our own file. A formula is written ["=", [numerator, denominator, field…], …]: a sum of products.
+`scripts/trace_templates.py` creates them: it traces a type at three sets of dimensions and finds the formula for each
+number. A template serves any config of its type whose other fields equal those of the type's default config. Pure
+except for reading our own file. A formula is written ["=", [numerator, denominator, field…], …]: a sum of products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Template = Mapping[str, Any]
 WIDTH = "a head's width"
 SHARED = "heads that share a key head"
 HEADS = ("num_attention_heads", "n_head", "decoder_attention_heads", "attention_heads")
-# fields that decide no shape: names, ids of tokens, factors, rotary settings
+# fields that do not affect shapes: names, token ids, factors, rotary settings
 _NO_SAY = re.compile(
     r".*(_token_id|_eps|_epsilon|_theta|_std|_range|_coef|_alpha|_multiplier|_factor|_scaling|_scale|_version|_scalar)"
     r"|rope_\w+|architectures|torch_dtype|dtype|model_type|_name_or_path|use_cache|output_\w+|return_dict|id2label"
@@ -33,7 +33,7 @@ _NO_SAY = re.compile(
 
 
 class NotCovered(Exception):  # noqa: N818 - an answer, not an error
-    """A config differs from its type's template in something that dimensions do not say; the text says what."""
+    """A config differs from its type's template in something other than dimensions; the text says what."""
 
 
 @cache
@@ -43,19 +43,19 @@ def _all() -> Mapping[str, Any]:
 
 
 def template_types() -> Sequence[str]:
-    """The model types that have a template."""
+    """Return the model types that have a template."""
     return sorted(_all()["types"])
 
 
 def without_template() -> Mapping[str, str]:
-    """Why types that can be traced have no template."""
+    """Return why types that can be traced have no template."""
     found: Mapping[str, str] = _all()["without"]
     return found
 
 
 @cache
 def template_of(model_type: str) -> Template | None:
-    """The template of a type, if it has one."""
+    """Return the template of a type, or None."""
     packed = _all()["types"].get(model_type)
     if packed is None:
         return None
@@ -64,16 +64,16 @@ def template_of(model_type: str) -> Template | None:
 
 
 def document_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The trace document of a config.json, by its type's template; None where there is none.
+    """Return the trace document of a config.json by its type's template; None if there is no template.
 
-    Raises NotCovered where a field that is no dimension differs from the type's default.
+    Raises NotCovered if a field that is not a dimension differs from the type's default.
     """
     template = template_of(str(config.get("model_type")))
     return None if template is None else filled(template, config)
 
 
 def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The document that a template gives for a config."""
+    """Return the document that a template gives for a config."""
     fields = _fields(template, config)
     tied = bool(config.get("tie_word_embeddings", template["fields"].get("tie_word_embeddings", False)))
     kinds = _kinds(template, config, fields)
@@ -94,7 +94,7 @@ def filled(template: Template, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_steps(modes: Mapping[str, Any], steps: Sequence[Any]) -> dict[str, Any]:
-    """The passes with their steps in place of the steps' numbers: passes have most of them in common."""
+    """Return the passes with steps in place of step numbers: passes share most of them."""
 
     def program(one: Mapping[str, Any]) -> dict[str, Any]:
         return {**one, "steps": [steps[number] for number in one["steps"]]}
@@ -114,7 +114,7 @@ def _with_steps(modes: Mapping[str, Any], steps: Sequence[Any]) -> dict[str, Any
 
 
 def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
-    """The dimensions of a config; what it does not say is the type's default or follows from the others."""
+    """Return the dimensions of a config; missing ones are the type's default or follow from the others."""
     defaults, dimensions = template["fields"], template["dimensions"]
     by_layer = {field for field, _ in template["kinds"]["by"]}
     for key, value in config.items():
@@ -146,7 +146,7 @@ def _fields(template: Template, config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def with_width(fields: Mapping[str, int]) -> dict[str, int]:
-    """The fields and what follows from them by division: a head's width, heads that share a key head."""
+    """Return the fields and what follows by division: the width of a head, heads per key head."""
     hidden = next((fields[key] for key in ("hidden_size", "n_embd", "d_model") if fields.get(key)), 0)
     heads = next((fields[key] for key in HEADS if fields.get(key)), 0)
     found = dict(fields)
@@ -159,7 +159,7 @@ def with_width(fields: Mapping[str, int]) -> dict[str, int]:
 
 
 def _kinds(template: Template, config: Mapping[str, Any], fields: Mapping[str, int]) -> list[int]:
-    """The kind of every layer."""
+    """Return the kind of every layer."""
     count, rule = fields[template["layers_field"]], template["kinds"]
     words = layer_words({**fields, **config}, rule["by"], rule["default"], count)
     unknown = next((word for word in words if word not in rule["kinds"]), None)
@@ -172,7 +172,7 @@ def _kinds(template: Template, config: Mapping[str, Any], fields: Mapping[str, i
 def layer_words(
     config: Mapping[str, Any], by: Sequence[Sequence[str]], default: Mapping[str, str], count: int
 ) -> list[str]:
-    """What a config says of each layer, by the fields that decide its kind.
+    """Return what a config says about each layer, by the fields that decide its kind.
 
     Each field has a way: "each" lists a word a layer, "in" lists layers, "first" counts layers from the first, "until"
     is the number of the last one (negative: from the end), "last" needs no field. `default` has the words of fields

@@ -1,6 +1,6 @@
-"""From a trace document (already parsed) to a `ModelSpec`. Pure: reads no files, imports no torch.
+"""Turn a parsed trace document into a `ModelSpec`. Pure: reads no files, imports no torch.
 
-A trace may come from anybody: every name, number and place in it is checked before anything is run by it.
+A trace may come from anyone: every name, number and position in it is checked before use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _SIZES = {
 
 
 def model_from_trace(document: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
-    """The model that a trace describes. `source` names the file in messages and in the spec."""
+    """Return the model that a trace describes. `source` names the file in messages and in the spec.
+
+    Raises VramwiseError for another format or an incomplete trace.
+    """
     if document.get("format") != FORMAT:
         raise VramwiseError(f"{source}: is not a trace of this version: trace the model again")
     try:

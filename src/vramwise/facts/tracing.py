@@ -1,9 +1,9 @@
 """Models that no family describes: their trace, from the user's cache or made now by a child process.
 
-The child (`vramwise.tracing.worker`) imports torch and transformers, has no network, and is stopped where it takes too
-long or too much. Code that comes with a model (`auto_map`) runs only in `vramwise trace --trust-remote-code`, confined
-by the kernel; predictions use what that kept. Traces are kept under the user's cache folder by config, versions and
-code, failures too.
+The child (`vramwise.tracing.worker`) imports torch and transformers, has no network, and is stopped if it takes too
+much time or memory. Code that comes with a model (`auto_map`) runs only in `vramwise trace --trust-remote-code`,
+sandboxed by the kernel; predictions use the cached result. Traces and failures are cached below the user's cache folder
+by config, versions and code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Untraced(NamedTuple):
 
 @cache
 def installed() -> tuple[str, str] | None:
-    """The versions of transformers and torch; None where one is missing or tracing is turned off."""
+    """Return the versions of transformers and torch.
+
+    None if one is missing, transformers is older than 5, or tracing is turned off.
+    """
     if os.environ.get(SWITCH, "").strip() == "0":
         return None
     try:
@@ -55,7 +58,7 @@ def installed() -> tuple[str, str] | None:
 
 
 def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec | Untraced:
-    """The model of a config.json whose model_type no family lists."""
+    """Return the model of a config.json whose model_type no family lists, or why there is none."""
     versions = installed()
     found = None if versions is None else _model(json.dumps(config, sort_keys=True), versions, name, source)
     if isinstance(found, ModelSpec):
@@ -65,7 +68,7 @@ def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelS
 
 
 def _shipped(config: Mapping[str, Any], name: str, source: str) -> ModelSpec | Untraced:
-    """The model by the trace of its type that ships with vramwise."""
+    """Return the model from the trace of its type that ships with vramwise, or why there is none."""
     extra = "`pip install 'vramwise[trace]'` predicts such models from transformers' own code"
     try:
         document = document_of(config)
@@ -97,9 +100,9 @@ def _model(text: str, versions: tuple[str, str], name: str, source: str) -> Mode
 
 
 def trace_document(config: Mapping[str, Any], *, folder: Path, trust_remote_code: bool) -> Mapping[str, Any]:
-    """The trace of a model as a document, kept or made now. `folder`: where the model's own code lies.
+    """Return the trace of a model as a document, cached or made now. `folder`: contains the model's own code.
 
-    Raises VramwiseError where there is none, or where the model's code would have to run and is not trusted.
+    Raises VramwiseError if there is none, or if the model's code would have to run and is not trusted.
     """
     versions = installed()
     if versions is None:
@@ -119,7 +122,7 @@ def trace_document(config: Mapping[str, Any], *, folder: Path, trust_remote_code
 
 
 def _path(text: str, versions: tuple[str, str], code: Path | None) -> Path:
-    """Where a trace is kept: by its config, the versions, and the model's own code."""
+    """Return the cache path of a trace: by config, versions, and the model's own code."""
     parts = [str(FORMAT), *versions, text]
     if code is not None:
         for path in sorted(code.glob("*.py")):
@@ -152,7 +155,7 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _made(text: str, versions: tuple[str, str], code: Path | None) -> Mapping[str, Any]:
-    """The trace of a config, made in a child process, and kept."""
+    """Make the trace of a config in a child process, and cache it."""
     document = _run_child(
         json.dumps({"config": parse_json(text.encode()), "code": None if code is None else str(code)})
     )
@@ -181,7 +184,7 @@ def _run_child(asked: str) -> Mapping[str, Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**passed_on, **_QUIET, "HOME": gettempdir()},
-            start_new_session=True,  # without the user's terminal
+            start_new_session=True,  # detached from the user's terminal
         )
     except OSError as error:
         return {"failed": f"no process could be started ({error.strerror or error})"}
@@ -200,7 +203,7 @@ def _run_child(asked: str) -> Mapping[str, Any]:
 
 
 def _answer_of(child: subprocess.Popen[bytes], asked: bytes) -> bytes:
-    """What the process answers, at most one byte more than a trace may have; then it is ended."""
+    """Return the process's answer, at most one byte more than a trace may have, and end the process."""
     assert child.stdin is not None
     assert child.stdout is not None
     limit = Timer(_SECONDS, child.kill)

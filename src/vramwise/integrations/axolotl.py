@@ -43,8 +43,8 @@ class MemoryGuardPlugin(BasePlugin):
             self._record_the_end(self._plan)
 
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
-        """The guard; Axolotl adds it to the trainer."""
-        # Late: it imports transformers, which Axolotl has loaded by now.
+        """Return the guard, which Axolotl adds to the trainer."""
+        # Imported late: it needs transformers, which Axolotl has loaded by now.
         from vramwise.training.guard.callback import MemoryGuard
 
         plan, width = self._plan, declared_width(cfg)
@@ -63,7 +63,7 @@ class MemoryGuardPlugin(BasePlugin):
         return [self._guard]
 
     def _record_the_end(self, plan: TrainPlan) -> None:
-        """An error that ends the process passes here: one of memory is written down before it is shown."""
+        """Install an excepthook that records an out-of-memory before the error is shown."""
         before = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -74,13 +74,16 @@ class MemoryGuardPlugin(BasePlugin):
 
 
 def _plan() -> TrainPlan | None:
-    """The plan of this run, where `vramwise train` started it."""
+    """Return the plan of this run, if `vramwise train` started it."""
     path = os.environ.get(PLAN_VARIABLE)
     return None if not path else read_plan(path)
 
 
 def declared_width(cfg: Any) -> int | None:
-    """The widest row the config allows: a packed batch can be one row of all its micro-batch."""
+    """Return the widest row the config allows; None if unknown.
+
+    A packed batch can be one row with the whole micro-batch.
+    """
     length = _value(cfg, "sequence_len")
     if not length:
         return None

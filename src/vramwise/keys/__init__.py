@@ -1,1 +1,1 @@
-"""Trainers' keys, looked up one at a time or written out as a JSON schema for editors."""
+"""Trainers' keys, looked up one at a time or written as a JSON schema for editors."""

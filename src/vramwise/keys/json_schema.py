@@ -16,7 +16,10 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 
 
 def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
-    """The schema of a trainer's config files in one known version."""
+    """Return the schema of a trainer's config files in one known version.
+
+    Raises VramwiseError if there is no key list.
+    """
     facts = key_facts_of(trainer, version)
     if not facts:
         known = ", ".join(one.name for one in listing_trainers())
@@ -34,7 +37,7 @@ def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
 
 
 class _Writer:
-    """One schema being written: the vocabulary by blocks."""
+    """Builds one schema, with the vocabulary grouped by blocks."""
 
     def __init__(self, trainer: Trainer, title: str, vocabulary: Mapping[str, KeyFact], closed: frozenset[str]) -> None:
         self._trainer = trainer
@@ -46,7 +49,7 @@ class _Writer:
             self._blocks.setdefault(block, {})[name] = fact
 
     def top_level(self) -> dict[str, Any]:
-        """The file itself: unknown keys are wrong, unless something is loaded that may bring keys of its own."""
+        """Return the schema of the file: unknown keys are errors, unless a plugin is loaded that may add keys."""
         keys = self._blocks[""]
         strict = {"propertyNames": {"enum": sorted(keys), "errorMessage": f"{self._title} has no such key."}}
         openers = [(key, fact) for key, fact in keys.items() if fact.brings_keys]
@@ -57,7 +60,7 @@ class _Writer:
         return {"properties": self._properties(""), **conditions}
 
     def definitions(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """One definition a block."""
+        """Yield one definition per block."""
         for block in sorted(self._blocks):
             if block:
                 closed = {"additionalProperties": False} if block in self._closed else {}
@@ -75,7 +78,7 @@ class _Writer:
             found["description"] = description
         if fact.deprecated:
             found |= {"deprecated": True, "doNotSuggest": True}
-            if not fact.still_works:  # editors mark what has a message as an error
+            if not fact.still_works:  # editors show a message as an error
                 found["deprecationMessage"] = fact.deprecated
         return found
 
@@ -101,7 +104,7 @@ class _Writer:
         return dict(found[0]) if len(found) == 1 else {"anyOf": found}
 
     def _one(self, key: str, one: ValueType, fact: KeyFact) -> dict[str, Any]:
-        """One alternative of a type; {} is anything."""
+        """Return the schema of one alternative of a type; {} allows anything."""
         if one.kind in ("block", "open"):
             return _reference(one.limits[0])
         if one.kind == "dict":

@@ -1,4 +1,4 @@
-"""One key: its type and default in each known version, what it does to memory, and the rules that speak of it."""
+"""One key: its type and default in each known version, its effect on memory, and the rules about it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from vramwise.types import Target
 
 _MOST_RULES = 8
 _WORD = re.compile(r"\w+")
-# Fields that say the same as another one of the same key: the note is written for the latter.
+# Fields that duplicate another one of the same key, which has the note.
 _SAME_NOTE = {"recompute": "gradient_checkpointing", "precision_by_card": "precision", "int8_outliers": "quantization"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInVersion:
-    """A key as one version of its trainer has it, or several in a row."""
+    """A key in one version of its trainer, or in several consecutive ones."""
 
     versions: tuple[str, ...]
     takes: str  # its type in words
@@ -41,7 +41,7 @@ class KeyInVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPage:
-    """All that is known about a key. `field` is the word for it that all trainers share, "" where there is none."""
+    """Everything known about a key. `field` is the name that all trainers share, "" if there is none."""
 
     trainer: str
     key: str
@@ -54,7 +54,10 @@ class KeyPage:
 
 
 def look_up(key: str, trainer: str | None = None) -> list[KeyPage]:
-    """The pages of a key: of the trainer that is named, else of every trainer that has it. Else an error."""
+    """Return the pages of a key: of the named trainer, otherwise of every trainer that has it.
+
+    Raises VramwiseError if none has it.
+    """
     asked = [trainer_named(trainer)] if trainer else listing_trainers()
     pages = [page for one in asked if (page := _page(one, key.strip())) is not None]
     if not pages:
@@ -63,7 +66,7 @@ def look_up(key: str, trainer: str | None = None) -> list[KeyPage]:
 
 
 def listing_trainers() -> list[Trainer]:
-    """Trainers that list their keys, each vocabulary once: an engine that reads another's files adds none."""
+    """Return trainers that list their keys, each vocabulary once: an engine that reads another's files adds none."""
     found: dict[str, Trainer] = {}
     for trainer in all_trainers():
         if key_facts_of(trainer, newest(trainer)):
@@ -72,12 +75,12 @@ def listing_trainers() -> list[Trainer]:
 
 
 def newest(trainer: Trainer) -> str:
-    """The newest version of a trainer that is known."""
+    """Return the newest known version of a trainer."""
     return list(trainer.releases())[-1]
 
 
 def memory_note(trainer: Trainer, key: str, fact: KeyFact) -> tuple[str, str]:
-    """The field that a key decides and what that does to memory; empty where neither is known."""
+    """Return the field that a key sets and its effect on memory; empty strings if unknown."""
     field = fact.field or _fields(trainer.name).get(key, "")
     field = _SAME_NOTE.get(field, field)
     return field, fact.memory or notes().get(field, "")
@@ -85,18 +88,18 @@ def memory_note(trainer: Trainer, key: str, fact: KeyFact) -> tuple[str, str]:
 
 @cache
 def notes() -> Mapping[str, str]:
-    """What each field of a run does to memory."""
+    """Return each run field's effect on memory."""
     return cast(Mapping[str, str], bundled_json("facts/field_notes.json"))
 
 
 @cache
 def _fields(trainer: str) -> Mapping[str, str]:
-    """Key → field, as the trainer itself resolves a file that says nothing."""
+    """Return key → field, as the trainer resolves an empty file."""
     one = trainer_named(trainer)
     stack = make_stack(one.package, one.releases(), look_around=False)
     target = Target(gpu=find_gpu("h100"), gpus=1, stack=stack, alloc_env={})
     run = one.resolve(parse_document("<text>", b"{}"), target, {})
-    # Of several fields behind one key the first that has a note is the one that people ask about.
+    # If one key sets several fields, the first with a note is the one users ask about.
     ranked = sorted(run.keys.items(), key=lambda item: item[0] not in notes())
     found: dict[str, str] = {}
     for field, key in ranked:
@@ -124,27 +127,27 @@ def _page(trainer: Trainer, key: str) -> KeyPage | None:
 
 
 def _in_versions(held: Mapping[str, KeyFact]) -> Iterator[KeyInVersion]:
-    """Versions in a row that say the same, together."""
+    """Yield consecutive versions with the same facts together."""
     said = {version: (takes(fact.type), fact.default, fact.deprecated) for version, fact in held.items()}
     for (words, default, deprecated), same in groupby(said, key=said.__getitem__):
         yield KeyInVersion(versions=tuple(same), takes=words, default=default, deprecated=deprecated)
 
 
 def takes(written: str) -> str:
-    """A type in words, null included: `true or false, or null`."""
+    """Return a type in words, including null: `true or false, or null`."""
     alternatives, optional = parse_type(written)
     kinds = {one.kind for one in alternatives if not one.limits}
-    if "str" in kinds:  # then the choices beside it are no more than suggestions
+    if "str" in kinds:  # the listed choices are then only suggestions
         written = re.sub(r"\|(caseless_)?one_of\([^)]*\)", "", f"|{written}").strip("|")
     said = "anything" if "any" in kinds else describe(written)
     return f"{said}, or null" if optional else said
 
 
 def rules_about(trainer: Trainer, key: str, field: str = "") -> Sequence[Rule]:
-    """The rules that speak of a key: first those whose bad example writes it.
+    """Return the rules about a key: first those whose bad example contains it.
 
-    A key inside a block has a common name (`path`): only those count that name it in their explanation. Rules for all
-    trainers speak of the `field` that the key decides, in the word they share.
+    A key inside a block has a common name (`path`): only rules count that name it in their explanation. Rules for all
+    trainers refer to the shared `field` that the key sets.
     """
     block, _, name = key.rpartition(".")
     speaking = _speaking(trainer.name).get(name, ())
@@ -159,7 +162,7 @@ def rules_about(trainer: Trainer, key: str, field: str = "") -> Sequence[Rule]:
 
 @cache
 def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
-    """Word → the rules that hold it, first those that hold it in their bad example."""
+    """Return word → the rules that contain it, first those with the word in their bad example."""
     found: dict[str, list[Rule]] = {}
     every = (*common_rules(), *trainer_named(trainer).rules())
     shown = [frozenset(_WORD.findall(rule.bad)) for rule in every]
@@ -173,7 +176,7 @@ def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
 
 
 def known_keys(trainer: Trainer) -> frozenset[str]:
-    """Every key that some known version of a trainer has."""
+    """Return every key that some known version of a trainer has."""
     return frozenset(key for version in trainer.releases() for key in key_facts_of(trainer, version))
 
 

@@ -1,4 +1,4 @@
-"""The arguments that tools share, as agents read them, and what they become: Options that read no file."""
+"""Arguments that tools share, as agents see them, and their conversion into Options that read no files."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ Versions = Annotated[
 TrainerName = Annotated[
     str, Field(description="The trainer of the config, if it is not recognised: " + ", ".join(TRAINER_NAMES))
 ]
-# One line that ends like the name of a file: no config is that short.
+# One line that ends like a file name: no config is that short.
 _PATH = re.compile(r"[^\n:{]+\.(ya?ml|json|py|ipynb)", re.IGNORECASE)
 
 
 class RefusedError(Exception):
-    """A user error as the agent reads it. Raised where tools run, which is a process without the SDK."""
+    """A user error, worded for the agent. Raised where tools run, in a process without the SDK."""
 
 
 def next_call(error: VramwiseError, then: str) -> RefusedError:
-    """A mistake as agents read it: what is wrong, and the call to make next."""
+    """Return a user error worded for agents: what is wrong, and the call to make next."""
     said = str(error)
     return RefusedError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
 
 
 def plain(document: Any) -> Any:
-    """As `--format json` writes it: values that JSON lacks, and halves of characters, as text."""
+    """Return the document as in `--format json`: values that JSON lacks and lone surrogates become text."""
     return json.loads(json_text(document))
 
 
 def known_model(subject: Subject) -> None:
-    """Refuse a config whose model is not known: nothing can be predicted of it."""
+    """Raise RefusedError if the config's model is unknown: nothing can be predicted for it."""
     if subject.model is None:
         then = "call list_models, and name a known model of the same shape"
         raise next_call(VramwiseError(subject.model_missing), then)
 
 
 def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """The tool's result; a RefusedError that names the next call where the user made a mistake."""
+    """Return the tool's result. Raises RefusedError, with the next call where possible, for a user error."""
     config = arguments.get("config")
     if isinstance(config, str) and _PATH.fullmatch(config.strip()):
         said = VramwiseError(f"config is the path {config.strip()}, not the text of a config")
@@ -88,7 +88,7 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 def options_of(gpu: str, gpus: int, versions: list[str], trainer: str) -> Options:
-    """The machine that is meant; a RefusedError that names the call to make next where a word is not known."""
+    """Return the options for the named machine. Raises RefusedError with the next call if a name is unknown."""
     if gpu:
         _known(lambda: find_gpus(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
     if trainer:

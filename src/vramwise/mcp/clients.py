@@ -1,6 +1,6 @@
-"""Clients' own files: where each keeps its servers, and our entry written into one without harm to the rest.
+"""Clients' own files: where each keeps its servers, and how our entry is added without changing the rest.
 
-Needs no SDK. A file that cannot be read is left alone, and so is an entry of our name that says something else.
+Needs no SDK. A file that cannot be parsed is left unchanged, and so is a different entry with our name.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NAME = "vramwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A program that starts servers: the file of a project, the user's own, and the table that holds servers."""
+    """A program that starts servers: its project file, its user file, and the table that lists servers."""
 
     name: str
     project: str
     user: str
     table: str
     typed: bool = False  # entries name their transport
-    variable: str = ""  # how a header refers to an environment variable; "": by a key of its own
+    variable: str = ""  # how a header refers to an environment variable; "": with a separate key
 
 
 CLIENTS = {
@@ -55,7 +55,7 @@ CLIENTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What became of an entry: written now, or there already."""
+    """The outcome for an entry: written now, or already there."""
 
     path: Path
     written: bool
@@ -63,14 +63,15 @@ class Added:
 
 
 def server_command() -> list[str]:
-    """What starts the server from anywhere: this very Python, whatever the client's PATH is."""
+    """Return the command that starts the server from anywhere: this Python, whatever the client's PATH is."""
     return [sys.executable, "-m", "vramwise", "mcp"]
 
 
 def add(client: Client, folder: Path, *, user: bool = False, port: int | None = None) -> Added:
-    """Write our entry into the client's file in a project's folder, or with `user` in that user's home.
+    """Write our entry into the client's file in a project folder, or with `user` in the user's home folder.
 
-    `port`: the entry is for a server that runs there over HTTP; otherwise the client starts the server.
+    `port`: the entry is for a server that runs there over HTTP; otherwise the client starts the server. Raises
+    VramwiseError if the file cannot be changed safely.
     """
     if user and not client.user:
         raise VramwiseError(
@@ -91,13 +92,13 @@ def add(client: Client, folder: Path, *, user: bool = False, port: int | None = 
 
 
 def _started(client: Client) -> dict[str, Any]:
-    """The entry of a server that the client starts."""
+    """Return the entry for a server that the client starts."""
     command, *arguments = server_command()
     return {**({"type": "stdio"} if client.typed else {}), "command": command, "args": arguments}
 
 
 def _over_http(client: Client, port: int) -> dict[str, Any]:
-    """The entry of a running server. It names the variable that holds the token: files of a project are shared."""
+    """Return the entry for a running server. It names the token's variable, as project files are shared."""
     entry = {**({"type": "http"} if client.typed else {}), "url": server_url(port)}
     if not client.variable:
         return {**entry, "bearer_token_env_var": TOKEN_VARIABLE}
@@ -105,7 +106,7 @@ def _over_http(client: Client, port: int) -> dict[str, Any]:
 
 
 def _read(path: Path) -> str:
-    """The file's text, "" where there is none."""
+    """Return the file's text, "" if there is none."""
     try:
         if not path.exists():
             return ""
@@ -130,7 +131,7 @@ def _in_json(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in which each key stands once: of two the first would be lost when it is written."""
+    """Return an object if its keys are unique; of duplicates, one would be lost on writing."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key in an object")
@@ -142,7 +143,7 @@ def _with_its_breaks(after: str, before: str) -> str:
 
 
 def _in_toml(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str | None:
-    """Our table at the end: all else stays as it is written, comments too."""
+    """Return the text with our table at the end; everything else stays as written, including comments."""
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -158,13 +159,13 @@ def _in_toml(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str
     after = text + _with_its_breaks(gap + "\n".join(lines) + "\n", text)
     try:
         tomllib.loads(after)
-    except ValueError as error:  # `mcp_servers = {…}` is closed: nothing can be added behind it
+    except ValueError as error:  # an inline table `mcp_servers = {…}` cannot be extended
         raise _unreadable(path, "extensible TOML", error, table, entry) from error
     return after
 
 
 def _refuse_another(path: Path, found: Any, entry: Mapping[str, Any]) -> None:
-    """Nothing to do where the entry is ours; another's is not ours to replace."""
+    """Raise VramwiseError if the entry with our name is a different one, which is not ours to replace."""
     if not isinstance(found, dict) or any(found.get(key) != value for key, value in entry.items() if key != "type"):
         raise VramwiseError(
             f"{path} already has a different server named {NAME}; nothing was changed. Remove it and run again"
@@ -180,6 +181,6 @@ def _unreadable(path: Path, kind: str, error: Exception, table: str, entry: Mapp
 
 
 def _indent(text: str) -> str | int:
-    """As the file is indented already."""
+    """Return the file's existing indentation."""
     found = re.search(r'^([ \t]+)"', text, re.MULTILINE)
     return found[1] if found else 2

@@ -1,4 +1,4 @@
-"""A run that an agent says in a few words, in place of a config."""
+"""A run that an agent describes by a few settings instead of a config."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OptionalConfig = Annotated[
 
 
 def predicted_source(config: str, model: str, run: Wished | None, options: Options) -> tuple[Source, Options]:
-    """The config that was given, or one that is made of the run's words; with the options that it is read by."""
+    """Return the given config, or one composed from the run's settings, and the options to read it with."""
     if config and run is not None:
         error = VramwiseError("config and run cannot be combined")
         raise next_call(error, "pass only one; to try other values of a config, use `changes`")

@@ -1,4 +1,4 @@
-"""What the server, its command line and the clients' files agree on. Needs no SDK."""
+"""Defaults shared by the server, its command line and the clients' files. Needs no SDK."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ TIME_LIMIT = 60  # seconds for a call
 
 
 def server_url(port: int) -> str:
-    """Where the server answers over HTTP."""
+    """Return the server's HTTP address."""
     return f"http://{HOST}:{port}/mcp"

@@ -1,4 +1,4 @@
-"""`vramwise mcp doctor`: ask the server as a client would: list its tools, and call one."""
+"""`vramwise mcp doctor`: query the server like a client: list its tools, and call one."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Checkup:
     answer: str
 
     def lines(self) -> Iterator[str]:
-        """As one reads it."""
+        """Yield the report in lines."""
         yield f"{self.server} {self.version} answers over {self.transport}"
         yield f"{len(self.tools)} tools: {', '.join(self.tools)}"
         yield f"check_config: {self.answer}"
 
 
 def examine(url: str | None = None, token: str | None = None) -> Checkup:
-    """Start the server by the command that `add` writes, and ask it; with `url`, ask the one that runs there.
+    """Start the server with the command that `add` writes and query it; with `url`, query the one running there.
 
-    VramwiseError: it does not answer, or not rightly.
+    Raises VramwiseError if it does not answer, or check_config fails.
     """
     try:
         found: Checkup = anyio.run(_ask, url, token)
@@ -67,7 +67,7 @@ async def _ask(url: str | None, token: str | None) -> Checkup:
 
 def _started() -> Any:
     command, *arguments = server_command()
-    # With all variables, as clients start servers; the SDK's own default passes few of them on.
+    # With all environment variables, as clients do; the SDK's default passes on only a few.
     return stdio_client(StdioServerParameters(command=command, args=arguments, env=dict(os.environ)))
 
 

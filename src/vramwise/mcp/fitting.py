@@ -1,4 +1,4 @@
-"""The tool that searches: the fastest variant of a config that fits a card."""
+"""The tool that searches for the fastest variant of a config that fits a card."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramwise.types import Finding
 from vramwise.variants.axes import ALLOW
 from vramwise.verbs.fit import fit_source
 
-# What an agent needs of a variant that is not the answer: the rest follows from its edits.
+# Omitted for variants other than the answer: it follows from their edits.
 _LEFT_OUT = ("diff", "commands", "changes", "margin_bytes")
 _WORDS = "; ".join(f"{word}: {meaning}" for word, meaning in ALLOW.items())
 
@@ -77,7 +77,7 @@ def _short(variant: dict[str, Any]) -> dict[str, Any]:
 
 
 def _after(shown: dict[str, Any], mistakes: Sequence[Finding], maximise: str) -> str:
-    """The call that leads on; where nothing fits: the word that would open an answer."""
+    """Return the next call to make; if nothing fits, with the `allow` value that would help."""
     if mistakes:
         return f"correct this first: {mistakes[0].message}"
     if shown["best"] is not None:

@@ -1,4 +1,4 @@
-"""The server over HTTP: on loopback alone, for who knows the token, and with calls that a client can cancel."""
+"""The server over HTTP: on loopback only, protected by a token, with calls that a client can cancel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vramwise.mcp.log import log_visibly
 from vramwise.mcp.server import make_server
 from vramwise.mcp.worker_process import Worker
 
-# Seconds that calls have to end when the server is stopped: a client that never finishes its request must not hold it.
+# Seconds for calls to end when the server is stopped: an unfinished request must not block it.
 _LAST_WORDS = 2
 LOOPBACK = (HOST, "localhost", "[::1]")
 _SESSION = "mcp-session-id"
@@ -34,12 +34,12 @@ _REFUSED = (
     "This server requires a token: send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN to the URL. "
     f"The server printed it when it started, or took it from --token or {TOKEN_VARIABLE}.\n"
 )
-# What a header may carry as a token (RFC 6750), without + and =, which mean something else in a URL.
+# Valid characters of a token in a header (RFC 6750), without + and =, which have another meaning in a URL.
 _TOKEN = re.compile(r"[A-Za-z0-9._~/-]+")
 
 
 def usable_token(given: str | None) -> str:
-    """The token that was given, else a new random one. VramwiseError: it cannot be sent in a header and a URL."""
+    """Return the given token, or a new random one. Raises VramwiseError if it cannot be sent in a header and a URL."""
     if given is None:
         return secrets.token_urlsafe(32)
     if not _TOKEN.fullmatch(given):
@@ -49,9 +49,9 @@ def usable_token(given: str | None) -> str:
 
 
 class Gate:
-    """Lets requests with the token pass, and names each client to its later requests.
+    """Lets requests with the token pass, and gives each client an id for its later requests.
 
-    The name is the protocol's session id. No state belongs to it: it only tells whose call a client cancels.
+    The id is the protocol's session id. It has no state: it only identifies whose call a client cancels.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -78,7 +78,7 @@ class Gate:
 
 
 def _naming(scope: Scope, send: Send) -> Send:
-    """`send`, with a session id on the answer to a client's first request."""
+    """Return `send` with a session id added to the answer to a client's first request."""
     headers = Headers(scope=scope)
     if _SESSION in headers or _VERSION in headers:
         return send
@@ -92,16 +92,16 @@ def _naming(scope: Scope, send: Send) -> Send:
 
 
 class CancelByNotification:
-    """Ends a call that its client cancels by `notifications/cancelled`, which comes as a request of its own.
+    """Ends a call that its client cancels with `notifications/cancelled`, which is a separate request.
 
-    Clients of protocol 2026-07-28 close the connection instead, which the SDK sees to.
+    Clients of protocol 2026-07-28 close the connection instead, which the SDK handles.
     """
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], anyio.CancelScope] = {}
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run a call so that it can be cancelled; cancel the one that a notification names."""
+        """Run a call in a cancellable scope; cancel the one that a notification names."""
         client = ctx.request.headers.get(_SESSION) if ctx.request is not None else None
         if client is not None and ctx.method == "notifications/cancelled":
             cancelled = self._running.get((client, str((ctx.params or {}).get("requestId"))))
@@ -120,7 +120,7 @@ class CancelByNotification:
 
 
 def security(port: int) -> TransportSecuritySettings:
-    """Only requests to this machine's own names, and of web pages only our own: another site's page must not ask."""
+    """Accept only requests to this machine's own names, and from our own pages, not from other sites."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
@@ -130,9 +130,10 @@ def security(port: int) -> TransportSecuritySettings:
 def serve_http(
     port: int, *, token: str | None, seconds: int, online: bool = False, ready: Callable[[str], None]
 ) -> None:
-    """Serve streamable HTTP on loopback until stopped; `ready` gets the address.
+    """Serve streamable HTTP on loopback until stopped; `ready` is called with the address.
 
-    `token`: what a request must carry, None for nothing. `seconds`: the time limit of a call.
+    `token`: required in requests, None for no token. `seconds`: the time limit of a call. Raises VramwiseError if the
+    port cannot be used.
     """
     import uvicorn
 
@@ -146,7 +147,7 @@ def serve_http(
         Gate(app, token),
         host=HOST,
         port=port,
-        log_config=None,  # its log goes where ours goes
+        log_config=None,  # it uses our log
         log_level="warning",
         access_log=False,
         ws="none",
@@ -156,7 +157,7 @@ def serve_http(
 
 
 def _refuse_taken(port: int) -> None:
-    """A port that another program has is said in a sentence, before the server starts."""
+    """Raise VramwiseError if the port is taken, before the server starts."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""The server's log on standard error: what came with a request is shown, and cannot act on the terminal."""
+"""The server's log on standard error: content of requests is shown, but cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class VisibleFormatter(logging.Formatter):
     """Formats a record with every control character escaped: the message on one line, tracebacks line by line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """The message, on one line."""
+        """Return the message on one line."""
         return outward(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """The traceback, whose lines stay lines."""
+        """Return the traceback with its line breaks."""
         return "\n".join(map(outward, super().formatException(ei).split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""What the tools give back. The SDK makes the output schemas of these; the values are those of the JSON contracts."""
+"""The results of the tools. The SDK derives output schemas from these classes; the values follow the JSON contracts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Checked:
 
     summary: str
     clean: bool  # no finding of severity warning or error
-    fits: bool | None  # on the card; null where nothing was predicted
+    fits: bool | None  # on the card; null if nothing was predicted
     trainer: str | None
     findings: list[dict[str, Any]]
     error: dict[str, Any] | None = None
@@ -47,7 +47,7 @@ class Predicted:
     capacity_gib: float | None
     prediction: dict[str, Any]
     what_if: dict[str, Any] | None = None
-    config: str = ""  # the text that was made of `run`, where none was given
+    config: str = ""  # the text composed from `run`, if no config was given
     next: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The server: which tools and resources there are, and how they are offered."""
+"""The server: its tools and resources, and how they are registered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _MARKDOWN = "text/markdown"
 
 
 def make_server(*, online: bool = False, worker: Worker | None = None) -> MCPServer[Any]:
-    """The server with all tools, which `worker` runs. `online`: predict_memory may ask the hub for a config.json."""
+    """Return the server with all tools, which `worker` runs.
+
+    `online`: predict_memory may fetch a config.json from the hub.
+    """
     server: MCPServer[Any] = MCPServer(
         "vramwise", title="vramwise", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
@@ -47,7 +50,7 @@ def make_server(*, online: bool = False, worker: Worker | None = None) -> MCPSer
 
 
 def _run_by(worker: Worker, tool: Callable[..., Any], *, online: bool) -> Callable[..., Any]:
-    """The tool as the SDK sees it: its name, arguments and result; the worker runs it."""
+    """Return the tool as the SDK sees it, with its name, arguments and result; the worker runs it."""
 
     @wraps(tool)
     async def run(**arguments: Any) -> Any:
@@ -57,7 +60,7 @@ def _run_by(worker: Worker, tool: Callable[..., Any], *, online: bool) -> Callab
 
 
 def _harmless(title: str, *, open_world: bool) -> ToolAnnotations:
-    """All tools only read: what is not said counts as dangerous."""
+    """Return annotations for a read-only tool: unspecified hints count as dangerous."""
     return ToolAnnotations(
         title=title, read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=open_world
     )
@@ -86,7 +89,10 @@ def _rules_resource() -> str:
 
 
 def serve_stdio(*, online: bool = False, seconds: int) -> None:
-    """Serve standard input and output until it is closed. `seconds`: the time limit of a call."""
+    """Serve standard input and output until closed. `seconds`: the time limit of a call.
+
+    Raises VramwiseError if standard input cannot be read.
+    """
     log_visibly()
     try:
         make_server(online=online, worker=Worker(seconds)).run("stdio")

@@ -12,7 +12,7 @@ from vramwise.mcp.verbs import Verbs
 
 
 def titled_tools(*, online: bool = False) -> dict[Callable[..., Any], str]:
-    """Every tool with its title. `online`: predict_memory may ask the hub for a model's config.json."""
+    """Return every tool with its title. `online`: predict_memory may fetch a model's config.json from the hub."""
     verbs = Verbs(online=online)
     return {
         new_config: "Write a new config that fits a card",

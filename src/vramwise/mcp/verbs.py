@@ -1,4 +1,4 @@
-"""The tools that work on a config: check, fix, predict, diagnose. Each asks the verb that the command line asks."""
+"""The tools that work on a config: check, fix, predict, diagnose. Each uses the same verb as the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vramwise.verbs.predict import what_if as what_changes
 
 
 class Verbs:
-    """Tools over a config. `online`: the hub may be asked for the dimensions of a model that is not known here."""
+    """Tools for a config. `online`: the dimensions of unknown models may be fetched from the hub."""
 
     def __init__(self, *, online: bool = False) -> None:
         self._online = online
@@ -172,7 +172,7 @@ class Verbs:
 
 
 def _refuse_unusable(report: FileReport) -> None:
-    """A text that is no config of ours, or cannot be read at all."""
+    """Raise the error of a text that is not a known config or cannot be read at all."""
     if report.foreign is not None:
         raise NotOurs(report.foreign)
     if report.error is not None and not report.findings:
@@ -196,7 +196,7 @@ def _fits(report: FileReport) -> bool | None:
 
 
 def _after(report: FileReport, *, fixed: bool = False, unsafe: bool = False) -> str:
-    """The call that leads on."""
+    """Return the next call to make."""
     fixes = [found.fix for found in report.findings if found.fix is not None]
     if report.prediction is None and report.run is not None and report.run.target.gpu is None:
         return "pass gpu to predict the run"

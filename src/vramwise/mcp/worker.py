@@ -1,7 +1,7 @@
-"""The process that runs tools: reads calls from its standard input, writes their answers to its standard output.
+"""The process that runs tools: reads calls from its standard input, writes answers to its standard output.
 
-Python cannot interrupt a computation, so the server runs each call here and kills this process to stop one. The
-process imports no SDK, which halves the time it takes to start.
+Python cannot interrupt a computation, so the server runs each call here and kills this process to stop one. The process
+imports no SDK, which halves its start-up time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vramwise.units import GIB
 
 MEMORY_BYTES = 3 * GIB  # of address space: the largest answers take about 1 GiB
 READY = "ready"
-OUT_OF_MEMORY = 77  # the exit code that tells the server so
-# Seconds past the time limit after which the process ends itself: the server that should have killed it is gone.
+OUT_OF_MEMORY = 77  # the exit code that reports it to the server
+# Seconds past the time limit after which the process exits: the server that should have killed it is gone.
 _GRACE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A tool to run, with arguments that were validated."""
+    """A tool to run, with validated arguments."""
 
     tool: str
     arguments: dict[str, Any]
@@ -40,15 +40,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a call: the tool's result, a sentence for the agent, or the traceback of a bug."""
+    """The outcome of a call: the tool's result, a sentence for the agent, or the traceback of a bug."""
 
     kind: Literal["result", "refusal", "bug"]
     value: Any
 
 
 def main() -> None:
-    """Say that the process is ready, then answer calls until standard input is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the server too, which decides
+    """Report that the process is ready, then answer calls until standard input is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the server, which decides
     calls, answers = _claim_streams()
     _limit_memory()
     received: SimpleQueue[Call] = SimpleQueue()
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The server's pipes. The tools get an empty standard input, and print to standard error."""
+    """Return the server's pipes. The tools get an empty standard input, and print to standard error."""
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -68,7 +68,7 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _limit_memory() -> None:
-    """Bound the address space, where the platform can."""
+    """Limit the address space, if the platform can."""
     try:
         import resource
 
@@ -80,7 +80,7 @@ def _limit_memory() -> None:
 
 
 def _receive(calls: BinaryIO, received: SimpleQueue[Call]) -> None:
-    """Pass calls on. When the server is gone the process ends at once, also in the middle of a computation."""
+    """Pass calls on. When the server is gone, the process exits at once, even during a computation."""
     try:
         while True:
             received.put(pickle.load(calls))
@@ -95,7 +95,7 @@ def _send(answers: BinaryIO, message: Any) -> None:
 
 def _answer(call: Call) -> Answer:
     tools = {tool.__name__: tool for tool in titled_tools(online=call.online)}
-    # A thread of C code: it also ends a computation that never lets another Python thread run.
+    # A C thread: it also ends a computation that never yields to other Python threads.
     faulthandler.dump_traceback_later(call.seconds + _GRACE_SECONDS, exit=True)
     try:
         return Answer(kind="result", value=run_tool(tools[call.tool], call.arguments))

@@ -1,4 +1,4 @@
-"""The server's side of the worker: starts the process, gives it one call at a time, kills it to stop a call."""
+"""The server's side of the worker: starts the process, sends it one call at a time, kills it to stop a call."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from vramwise.mcp.defaults import TIME_LIMIT
 from vramwise.mcp.worker import MEMORY_BYTES, OUT_OF_MEMORY, READY, Answer, Call
 from vramwise.units import readable
 
-_START_SECONDS = 120  # imports take one; a busy machine may take many
+_START_SECONDS = 120  # imports take about one; a busy machine may need many
 # -P: packages come from the server's own path (see _start), not from the current folder.
 COMMAND = (sys.executable, "-P", "-c", "from vramwise.mcp.worker import main; main()")
 _R = TypeVar("_R")
 
 
 class Worker:
-    """Runs tools in a process of their own, each for at most `seconds`. The process starts with the first call.
+    """Runs tools in a separate process, each for at most `seconds`. The process starts with the first call.
 
-    Calls wait for their turn: a prediction takes a core and some hundred megabytes, and agents ask for many at once.
+    Calls wait for their turn: a prediction takes a core and some hundred megabytes, and agents make many calls at once.
     """
 
     def __init__(self, seconds: int = TIME_LIMIT) -> None:
@@ -39,9 +39,9 @@ class Worker:
         self._kill: Callable[[], object] = lambda: None
 
     async def call(self, tool: str, arguments: dict[str, Any], *, online: bool) -> Any:
-        """The tool's result. ToolError: the arguments are refused, or the call exceeds a limit.
+        """Return the tool's result. Raises ToolError if the arguments are refused or the call exceeds a limit.
 
-        When the caller is cancelled (by the client, or because it is gone) the process is killed.
+        If the caller is cancelled (by the client, or because it is gone), the process is killed.
         """
         call = Call(tool=tool, arguments=arguments, online=online, seconds=self._seconds)
         async with self._turn:
@@ -54,7 +54,7 @@ class Worker:
         return answer.value
 
     async def _running(self) -> subprocess.Popen[bytes]:
-        """The process, started where there is none."""
+        """Return the process; start it if there is none."""
         process = self._process
         if process is None or process.poll() is not None:
             process = self._process = _start()
@@ -64,7 +64,10 @@ class Worker:
         return process
 
     async def _blocking(self, work: Callable[[], _R], seconds: int, expired: str) -> _R:
-        """What `work` gives, in a thread. If it is given up, the process is killed, which ends the thread."""
+        """Run `work` in a thread and return its result.
+
+        If it is abandoned, the process is killed, which ends the thread.
+        """
         try:
             with anyio.fail_after(seconds):
                 done: _R = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -89,7 +92,7 @@ class Worker:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    # The server's own path, so that the process finds the same packages.
+    # The server's own sys.path, so that the process finds the same packages.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in sys.path)}
     return subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
@@ -98,7 +101,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was still to be written has no reader any more
+        with suppress(OSError):  # buffered data has no reader any more
             if pipe is not None:
                 pipe.close()
 
@@ -109,9 +112,9 @@ def _await_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _exchange(process: subprocess.Popen[bytes], call: Call) -> Answer:
-    """The answer to a call; a ToolError says why the process ended instead."""
+    """Return the answer to a call. Raises ToolError with the reason if the process ended instead."""
     assert process.stdin is not None
-    with suppress(OSError):  # where the process has ended, its exit code says why
+    with suppress(OSError):  # if the process has ended, its exit code says why
         process.stdin.write(pickle.dumps(call))
         process.stdin.flush()
     answer = _receive(process)
@@ -125,7 +128,7 @@ def _exchange(process: subprocess.Popen[bytes], call: Call) -> Answer:
 
 
 def _receive(process: subprocess.Popen[bytes]) -> Any:
-    """The next message of the process, None where it has ended."""
+    """Return the next message of the process, None if it has ended."""
     assert process.stdout is not None
     try:
         return pickle.load(process.stdout)

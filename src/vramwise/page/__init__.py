@@ -1,1 +1,1 @@
-"""The page: the verbs in the reader's own browser. `answers` is what runs there, `serving` hands the files out."""
+"""The page: the verbs in the user's own browser. `answers` runs there, `serving` serves the files."""

@@ -1,7 +1,7 @@
-"""The page's questions answered: one JSON request, one JSON answer, by the same verbs as every other door.
+"""Answer the page's requests: one JSON request, one JSON answer, with the same verbs as the other interfaces.
 
-Runs in the reader's browser, where the worker calls `Answers.answer`, and natively in tests. Nothing is read but the
-request; a mistake is `{"ok": false, "error": one sentence}` with the line that it is about.
+Runs in the user's browser, where the worker calls `Answers.answer`, and natively in tests. Reads nothing but the
+request; a user error is `{"ok": false, "error": one sentence}` with the line it is about.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 
 class Answers:
-    """Answers requests by their `ask`; keeps what was opened last, so that a slider is answered while it moves."""
+    """Answers requests by their `ask`; keeps recent configs open, so that moving a slider gets quick answers."""
 
     def __init__(self) -> None:
         self._desk = Desk()
@@ -50,7 +50,7 @@ class Answers:
             "look": self._look,
             "weigh": self._weigh,
             "drag": self._drag,
-            "ahead": self._drag,  # the same, of where a slider may go next
+            "ahead": self._drag,  # the same, for where a slider may go next
             "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
             "first-remedy": lambda request: first_remedy(self._desk.subject(request)),
             "cards": self._cards,
@@ -61,7 +61,10 @@ class Answers:
         }
 
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
-        """The answer to a JSON request. `data`: the bytes of a snapshot; `progress` hears how far a search is."""
+        """Return the answer to a JSON request.
+
+        `data`: the bytes of a snapshot; `progress` is called during a search.
+        """
         try:
             with in_words_of(ACTIONS):
                 found = {"ok": True, **self._answered(shaped(json.loads(request)), progress, data)}
@@ -85,7 +88,7 @@ class Answers:
         return self._asks[request["ask"]](request)
 
     def _look(self, request: Request) -> dict[str, Any]:
-        """The verdict, the findings at their lines, and what can be turned: all that one prediction tells."""
+        """Return the verdict, the findings at their lines, and the knobs, all from one prediction."""
         report, subject = self._desk.report(request), self._desk.subject(request)
         prediction = report.prediction
         said = views.no_verdict(report) if prediction is None else views.first_view(subject, prediction)
@@ -98,7 +101,7 @@ class Answers:
         }
 
     def _weigh(self, request: Request) -> dict[str, Any]:
-        """The verdict and the findings as `predict` and `check` have them, by as many predictions as that takes."""
+        """Return the verdict and findings as `predict` and `check` give them, with as many predictions as needed."""
         report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
         return {
             **views.verdict_view(subject, views.predicted(report)),
@@ -106,20 +109,20 @@ class Answers:
         }
 
     def _drag(self, request: Request) -> dict[str, Any]:
-        """The verdict alone: for a slider that is still moving."""
+        """Return only the verdict, for a slider that is still moving."""
         subject = self._desk.subject(request)
         prediction = subject.prediction(on_card=False)
-        if prediction.fits is None:  # then what becomes of it on the card decides
+        if prediction.fits is None:  # undecided: predict it on the card
             prediction = subject.prediction()
         return {**views.first_view(subject, prediction), "text": subject.document.file_text}
 
     def _cards(self, request: Request) -> dict[str, Any]:
-        """The verdict on every card that people rent or own."""
+        """Return the verdict for each of the usual cards."""
         prediction = views.predicted(self._desk.report(request))
         return {"cards": views.cards_view(self._desk.subject(request), prediction)}
 
     def _fix(self, request: Request) -> dict[str, Any]:
-        """The text with one finding fixed."""
+        """Return the text with one finding fixed. Raises VramwiseError if it has no fix."""
         subject = self._desk.subject(request)
         found = views.chosen(request.get("finding"), self._desk.report(request), subject.document)
         if found.fix is None:
@@ -127,7 +130,7 @@ class Answers:
         return {"text": apply_edits(subject.document, found.fix.edits).file_text}
 
     def _fix_all(self, request: Request) -> dict[str, Any]:
-        """The text with every safe fix made; with `unsafe` the others too."""
+        """Return the text with every safe fix applied; with `unsafe` the others too."""
         fixed = fix_subject(self._desk.subject(request), Policy(predicts=True), unsafe=bool(request.get("unsafe")))
         return {
             "text": fixed.subject.document.file_text,
@@ -136,7 +139,7 @@ class Answers:
         }
 
     def _fix_errors(self, request: Request) -> dict[str, Any]:
-        """The text without the errors that keep it from starting, where they have a fix."""
+        """Return the text without the fixable errors that keep the run from starting."""
         after, fixed = repaired(self._desk.subject(request))
         return {
             "text": after.document.file_text,
@@ -144,7 +147,7 @@ class Answers:
         }
 
     def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:
-        """The fastest variant that fits: its text, its diff, the frontier."""
+        """Return the fastest variant that fits: its text, its diff, the frontier."""
         source = Text(self._desk.subject(request).document.file_text)
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
@@ -162,7 +165,7 @@ class Answers:
         }
 
     def _report(self, request: Request) -> dict[str, Any]:
-        """The whole report as one HTML file, as `predict --html` writes it."""
+        """Return the whole report as one HTML file, as `predict --html` writes it."""
         report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
         views.predicted(report)
         found = predict_subject(subject, PredictOptions(online=False))

@@ -1,4 +1,4 @@
-"""What a page asks about: a text with its settings and knobs, opened once and kept while questions about it come."""
+"""The page's current config: a text with its settings and knobs, opened once and kept for further requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.verbs.predict import opened
 
 Request = Mapping[str, Any]
 _Kept = TypeVar("_Kept")
-# Of what was opened: as much as a hand on a slider comes back to. Each holds its predictions.
+# How many opened configs to keep: enough for going back and forth on a slider. Each holds its predictions.
 _KEPT = 6
 _MOST_GPUS = 4096
 _SHAPES = {
@@ -26,7 +26,10 @@ _SHAPES = {
 
 
 def shaped(asked: Any) -> Request:
-    """The request, if its parts have the expected types: a link carries some of them, and anybody can write a link."""
+    """Return the request if its parts have the expected types.
+
+    Raises VramwiseError otherwise: a link carries some of them, and anyone can write a link.
+    """
     if not isinstance(asked, dict):
         raise VramwiseError("the page's request is not a JSON object: reload the page without the link")
     for name, kind in _SHAPES.items():
@@ -36,7 +39,7 @@ def shaped(asked: Any) -> Request:
 
 
 def options_of(settings: Mapping[str, Any]) -> Options:
-    """The settings of the page as every door's options: the text alone is read, no file and no project around it."""
+    """Return the page's settings as Options: only the text is read, no file and no project around it."""
     gpus = settings.get("gpus") or 1
     if not isinstance(gpus, int) or not 1 <= gpus <= _MOST_GPUS:
         raise VramwiseError(f"there are 1 to {_MOST_GPUS} cards, not {gpus}")
@@ -53,7 +56,7 @@ def options_of(settings: Mapping[str, Any]) -> Options:
 
 
 class Desk:
-    """The subjects that were asked about last, and what was found in them."""
+    """The configs of recent requests, and their reports."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}
@@ -61,21 +64,24 @@ class Desk:
         self._weighed: dict[str, FileReport] = {}
 
     def subject(self, request: Request) -> Subject:
-        """The config of a request with its knobs turned; a VramwiseError where it cannot be read."""
+        """Return the config of a request with its knobs applied. Raises VramwiseError if it cannot be read."""
         knobs = request.get("knobs") or {}
         return _kept(
             self._subjects,
             _key(request, knobs),
-            # apart: predictions that all variants shared would pile up for as long as a hand plays
+            # apart: predictions shared by all variants would accumulate while the user plays
             lambda: turned(self.as_written(request), knobs).apart() if knobs else _opened(request),
         )
 
     def as_written(self, request: Request) -> Subject:
-        """The same without its knobs."""
+        """Return the config without its knobs."""
         return self.subject({**request, "knobs": {}})
 
     def report(self, request: Request, *, weighed: bool = False) -> FileReport:
-        """What `check` finds in it, by one prediction; `weighed`: with those of the remedies too, which take longer."""
+        """Return what `check` finds, with one prediction.
+
+        `weighed`: also with those of the remedies, which takes longer.
+        """
         return _kept(
             self._weighed if weighed else self._reports,
             _key(request, request.get("knobs") or {}),
@@ -84,7 +90,7 @@ class Desk:
 
 
 def _kept(kept: dict[str, _Kept], key: str, make: Callable[[], _Kept]) -> _Kept:
-    """What is kept under a key, else made and kept; what was asked for longest ago goes."""
+    """Return the value kept under a key, or make and keep it; the least recently used one is dropped."""
     found = kept.pop(key) if key in kept else make()
     kept[key] = found
     if len(kept) > _KEPT:
@@ -93,7 +99,7 @@ def _kept(kept: dict[str, _Kept], key: str, make: Callable[[], _Kept]) -> _Kept:
 
 
 def text_of(request: Request) -> str:
-    """The config's text."""
+    """Return the config's text. Raises VramwiseError if it is empty."""
     text = request.get("text")
     if not isinstance(text, str) or not text.strip():
         raise VramwiseError("there is no config yet: paste one, drop a file, or start from an example")

@@ -1,4 +1,4 @@
-"""A failed run on the page: its log or snapshot explained, with what to change in the config at hand."""
+"""A failed run on the page: its log or snapshot explained, with what to change in the current config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vramwise.types import Document
 
 
 def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
-    """The diagnosis of a log (text) or a snapshot (`data`), with the config where that can be read."""
+    """Return the diagnosis of a log (text) or a snapshot (`data`), with the config if it can be read."""
     options = options_of(request.get("settings") or {})
     document = _config(request.get("text"), options)
     reading = _read(request, data, Text(document.file_text) if document is not None else None, options)
@@ -46,7 +46,7 @@ def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
 
 
 def _without_commands(found: Diagnosis) -> Diagnosis:
-    """The diagnosis without lines that call vramwise: here a button does it."""
+    """Return the diagnosis without vramwise commands: the page has buttons for them."""
 
     def kept(remedy: Remedy) -> Remedy:
         ours = (remedy.command or "").startswith("vramwise ")
@@ -56,7 +56,7 @@ def _without_commands(found: Diagnosis) -> Diagnosis:
 
 
 def _config(text: object, options: Options) -> Document | None:
-    """The config at hand; None where it cannot be read: then the log is diagnosed alone."""
+    """Return the current config; None if it cannot be read, so that the log is diagnosed alone."""
     if not isinstance(text, str) or not text.strip():
         return None
     try:
@@ -79,12 +79,12 @@ def _read(request: Mapping[str, Any], data: bytes | None, config: str | None, op
         write_new(path, data)
         try:
             return read_all(stream, config=config, snapshot=str(path), options=options)
-        except VramwiseError as error:  # the path is of no interest to whoever dropped the file
+        except VramwiseError as error:  # the user dropped a file and does not know this path
             raise VramwiseError(str(error).replace(str(path), "the snapshot")) from error
 
 
 def _offered(remedy: Remedy, document: Document | None) -> dict[str, Any] | None:
-    """A remedy with the text that it leaves, where it is an edit of the config at hand; None where it is not."""
+    """Return a remedy with the resulting text if it edits the current config; otherwise None."""
     if remedy.fix is None or document is None or remedy.refused:
         return None
     try:
@@ -95,7 +95,7 @@ def _offered(remedy: Remedy, document: Document | None) -> dict[str, Any] | None
 
 
 def _drawn(reading: Reading) -> dict[str, Any]:
-    """The recording as a picture, where there is one."""
+    """Return the recording as a chart, if there is one."""
     if reading.recording is None or reading.diagnosis.snapshot is None:
         return {"chart": None}
     drawing = draw(reading)

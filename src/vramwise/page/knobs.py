@@ -1,4 +1,4 @@
-"""The page's what-if: settings that a hand turns, in RunSpec's words, and the config with them in its trainer's.
+"""The page's what-if: adjustable settings in RunSpec's terms, and the config with them in its trainer's keys.
 
 A number is written under the trainer's own key for the field; a choice is one of the changes that a search would try.
 """
@@ -22,12 +22,12 @@ NUMBERS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "eval_batch_size": ("Eval batch", _COUNTS),
 }
 CHOICES: Mapping[str, str] = {"checkpointing": "Checkpointing", "loss": "Loss"}
-# What is written as it is, where a choice has no name for it.
+# The label of the value in the config.
 AS_WRITTEN = "as written"
 
 
 def knobs_of(subject: Subject) -> list[dict[str, Any]]:
-    """What can be turned about a config, each with its values and where it stands now."""
+    """Return what can be adjusted in a config, each with its values and the current one."""
     return [*_numbers(subject), *_choices(subject)]
 
 
@@ -49,7 +49,7 @@ def _choices(subject: Subject) -> Iterator[dict[str, Any]]:
 
 
 def turned(subject: Subject, knobs: Mapping[str, Any]) -> Subject:
-    """The subject with its knobs turned; what does not apply to it is left as it is."""
+    """Return the subject with its knobs applied; those that do not apply are ignored."""
     numbers = {name: value for name, value in knobs.items() if name in NUMBERS and type(value) is int}
     keys = subject.run.keys
     edits = [Edit(op="insert", key=keys[name], value=value) for name, value in numbers.items() if name in keys]
@@ -65,7 +65,7 @@ def turned(subject: Subject, knobs: Mapping[str, Any]) -> Subject:
 
 
 def _changes(subject: Subject, axis: str) -> Iterator[Change]:
-    """What an axis of a search offers that keeps the training as it is."""
+    """Yield the choices of a search axis that leave the training unchanged."""
     for one in AXES:
         if one.name == axis and not one.allow:
             yield from one.choices(subject.run)

@@ -1,4 +1,4 @@
-"""What would make a run fit: a first answer from a few predictions, then the fastest one that a search finds."""
+"""What would make a run fit: a first answer from a few predictions, then the fastest that a search finds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTS = 100
 
 
 def first_remedy(subject: Subject) -> dict[str, Any]:
-    """A change that makes it fit, by the few predictions that `predict` makes; it may not be the fastest."""
+    """Return a change that makes it fit, from the few predictions that `predict` makes; it may not be the fastest."""
     own = subject.apart()
     out = quick_way_out(own)
     if out is None or out.candidate is None:
@@ -28,7 +28,7 @@ def first_remedy(subject: Subject) -> dict[str, Any]:
 
 
 def best_remedy(subject: Subject, progress: Progress | None) -> dict[str, Any]:
-    """The fastest change that makes it fit; `further`: a longer search may still find one."""
+    """Return the fastest change that makes it fit; `further`: a longer search may still find one."""
     own = subject.apart(Effort() if progress is None else _Told(progress=progress))
     out = way_out(own, most=DIAGNOSIS)
     if out is None or out.candidate is None:
@@ -38,13 +38,13 @@ def best_remedy(subject: Subject, progress: Progress | None) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Told(Effort):
-    """Effort that tells how much of a search is done, in hundredths."""
+    """Effort that reports the progress of a search, in hundredths."""
 
     progress: Progress = lambda done, of: None
     told: int = 0
 
     def spend(self, units: int) -> None:
-        """Count work, and tell when another hundredth is done."""
+        """Count work, and report each further hundredth."""
         self.spent += units
         done = min(_PARTS, _PARTS * (self.spent - self.run) // DIAGNOSIS) if self.run else 0
         if done > self.told:

@@ -1,7 +1,7 @@
-"""`vramwise serve`: the built page on this machine's own loopback address, with the standard library alone.
+"""`vramwise serve`: the built page on this machine's loopback address, with the standard library only.
 
-A GET or HEAD of a file of the folder is all there is. Other hosts and origins are refused, so that no page of somebody
-else's reaches it under a name of theirs; nothing is written, run or read besides.
+It answers only GET or HEAD of a file in the folder. Other hosts and origins are refused, so that no foreign page can
+reach it under a name of its own; nothing else is read, written or run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-# Scripts of a worker make none of the page's elements, and Pyodide imports its parts by itself.
+# Worker scripts create no page elements, and Pyodide imports its parts itself.
 _WORKER_POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -44,8 +44,8 @@ _TYPES = {
     ".gz": "application/gzip",
 }
 _TEXT = "text/plain; charset=utf-8"
-# Seconds for a client to say what it wants, and to take what it asked for, however it spreads them; how many clients
-# are answered at once.
+# Seconds for a client to send its request, and to receive the answer, in total; and how many clients are answered at
+# once.
 _TO_ASK = 10
 _TO_TAKE = 60
 _AT_ONCE = 128
@@ -55,7 +55,10 @@ _HERE = Path(__file__).resolve().parent
 
 
 def page_folder(named: str | None = None) -> Path:
-    """The built page: what is named, else what the package ships, else what a checkout has built."""
+    """Return the built page: the named folder, otherwise the package's, otherwise a checkout's build.
+
+    Raises VramwiseError if there is none.
+    """
     places = [Path(named)] if named else [_HERE / "site", _HERE.parents[2] / "dist" / "page"]
     for place in places:
         if (place / "index.html").is_file() and (place / "sw.js").is_file():
@@ -69,7 +72,7 @@ def page_folder(named: str | None = None) -> Path:
 
 
 class _Until(RawIOBase):
-    """What a client says, up to a moment."""
+    """A client's input, up to a deadline."""
 
     def __init__(self, connection: socket, seconds: float) -> None:
         self._connection, self._end = connection, monotonic() + seconds
@@ -83,7 +86,7 @@ class _Until(RawIOBase):
 
 
 class PageHandler(SimpleHTTPRequestHandler):
-    """Hands out files of one folder to this machine."""
+    """Serves files of one folder to this machine."""
 
     protocol_version = "HTTP/1.1"
     server_version = "vramwise"
@@ -94,19 +97,19 @@ class PageHandler(SimpleHTTPRequestHandler):
         super().__init__(*args, directory=str(args[2].folder), **more)
 
     def setup(self) -> None:
-        """One request a connection, read in one allowance of time: nobody holds a place by saying little, slowly."""
+        """Limit the connection to one request with a total time limit, so that slow clients cannot hold a slot."""
         super().setup()
         self.connection.settimeout(_TO_ASK)
         self.rfile = BufferedReader(_Until(self.connection, _TO_ASK))
 
     def parse_request(self) -> bool:
-        """The request; the connection ends with its answer, which is what the client hears too."""
+        """Parse the request; the connection closes after the answer."""
         understood = super().parse_request()
         self.close_connection = True
         return understood
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
-        """The file's bytes, in one allowance of time; the system hands them over, so that none are held here."""
+        """Send the file's bytes within a total time limit; the system sends them, so none are held here."""
         end, sent, more = monotonic() + _TO_TAKE, 0, 1
         while more:
             self.connection.settimeout(max(_MOMENT, end - monotonic()))
@@ -114,7 +117,7 @@ class PageHandler(SimpleHTTPRequestHandler):
             sent += more
 
     def send_head(self) -> Any:
-        """A file, or why not; nothing outside the folder, no list of a folder."""
+        """Send the headers of a file, or an error; nothing outside the folder, no directory listing."""
         if not self._ours():
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for this machine's own browser")
             return None
@@ -124,7 +127,7 @@ class PageHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _inside(self) -> bool:
-        """A file of the folder, wherever links lead."""
+        """Whether the path is a file in the folder, after resolving links."""
         try:
             path = Path(self.translate_path(self.path)).resolve()
             path = path / "index.html" if path == self.server.folder else path
@@ -133,26 +136,26 @@ class PageHandler(SimpleHTTPRequestHandler):
             return False
 
     def _ours(self) -> bool:
-        """Asked for under a loopback name, by nobody else's page."""
+        """Whether the request uses a loopback name and does not come from another site's page."""
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origin = self.headers.get("Origin")
         site = self.headers.get("Sec-Fetch-Site")
         if self.headers.get("Host") not in hosts or (origin and origin not in {f"http://{host}" for host in hosts}):
             return False
-        # A link from elsewhere may lead here; a page from elsewhere may not embed or fetch anything of it.
+        # Links from other sites may lead here; other sites' pages may not embed or fetch anything.
         asked = self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")
         return site in (None, "same-origin", "none") or asked == ("navigate", "document")
 
     def list_directory(self, path: Any) -> None:
-        """No folder is listed."""
+        """Refuse to list folders."""
         self.send_error(HTTPStatus.NOT_FOUND, "there is no such file")
 
     def guess_type(self, path: Any) -> str:
-        """By the name, the same on every machine."""
+        """Return the type by file extension, the same on every machine."""
         return _TYPES.get(Path(str(path)).suffix, _TEXT)
 
     def end_headers(self) -> None:
-        """The policy goes with every answer: a worker has no other."""
+        """Send the policy with every answer: a worker has no other."""
         worker = getattr(self, "path", "").partition("?")[0].endswith(("worker.js", "sw.js"))
         self.send_header("Content-Security-Policy", _WORKER_POLICY if worker else f"{POLICY}; frame-ancestors 'none'")
         for name, value in _HEADERS.items():
@@ -161,11 +164,11 @@ class PageHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody needs to know who looked at what."""
+        """Log nothing."""
 
 
 class PageServer(ThreadingHTTPServer):
-    """The page of one folder on the loopback address; answers a bounded number of clients at once."""
+    """Serves the page of one folder on the loopback address, to a bounded number of clients at once."""
 
     daemon_threads = True
     block_on_close = False
@@ -177,28 +180,28 @@ class PageServer(ThreadingHTTPServer):
         super().__init__((HOST, port), PageHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Wait for room, so that many clients do not become many threads."""
+        """Wait for a free slot, so that many clients do not become many threads."""
         self._room.acquire()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room again."""
+        """Answer, and release the slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error."""
+        """Ignore clients that went away."""
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The address for a browser."""
         return f"http://{HOST}:{self.server_port}/"
 
 
 def make_page_server(folder: Path, port: int) -> PageServer:
-    """A server that listens; VramwiseError where the port is taken."""
+    """Return a listening server. Raises VramwiseError if the port cannot be used."""
     try:
         return PageServer(folder, port)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A new config for who has none yet: the same verb as `vramwise new`, without files."""
+"""A new config for users who have none yet: the same verb as `vramwise new`, without files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ _WORDS = ("method", "data_format")
 
 
 def started(request: Mapping[str, Any], progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """The text of a config for `wishes` (model, trainer, method, data_format, batch, sequence_len, rank, epochs) that
-    fits the card of `settings`; a VramwiseError that says what would fit where nothing does."""
+    """Return a config for `wishes` that fits the card of `settings`.
+
+    `wishes`: model, trainer, method, data_format, batch, sequence_len, rank, epochs. Raises VramwiseError, with what
+    would fit, if nothing does.
+    """
     wishes = dict(request.get("wishes") or {})
     asked: dict[str, Any] = {name: _count(wishes, name) for name in _COUNTS if wishes.get(name)}
     asked |= {name: str(wishes[name]) for name in _WORDS if wishes.get(name)}

@@ -1,6 +1,6 @@
-"""What the page shows of a config, as plain values: the verdict, the findings, the picture, what would fit.
+"""What the page shows of a config, as plain values: the verdict, the findings, the charts, what would fit.
 
-Texts leave here as text; HTML only as `Markup` of the same components that draw the reports.
+Texts are returned as text; HTML only as `Markup` from the components that draw the reports.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from vramwise.verbs.predict import on_cards
 
 
 def catalogue(version: str) -> dict[str, Any]:
-    """What there is to choose from."""
+    """Return what there is to choose from."""
     return {
         "version": version,
         "cards": [{"name": card.name, "memory": gib(card.memory_bytes)} for card in all_gpus()],
         "models": catalogue_ids(),
         "trainers": [
-            # `composes`: `start` makes a config for it
+            # `composes`: `start` can write a config for it
             {"name": trainer.name, "title": trainer.title, "composes": trainer.name in starting_trainers()}
             for trainer in all_trainers()
         ],
@@ -52,12 +52,12 @@ def catalogue(version: str) -> dict[str, Any]:
 
 
 def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
-    """The answer in one line, why, and the card as a bar."""
+    """Return the verdict in one line, the reasons, and the card as a bar."""
     return _verdict_view(subject, prediction, prediction.verdict(rows_that_fit(subject, prediction)))
 
 
 def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
-    """The same by this one prediction: whether shorter rows would fit is not asked, and so left open."""
+    """Return the same from this one prediction; whether shorter rows would fit is left open."""
     shown = _verdict_view(subject, prediction, prediction.verdict())
     if not prediction.stops and prediction.fits is False and prediction.full_rows:
         rows = f"Does not fit with full rows of {prediction.run.shapes.sequence_len} tokens:"
@@ -73,7 +73,8 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
         "fits": prediction.fits,
         "headline": sentence(prediction, verdict),
         "kind": verdict.kind,
-        "reasons": list(reasons(prediction, verdict))[max(0, len(prediction.stops) - 1) :],  # errors are shown apart
+        # errors are shown separately
+        "reasons": list(reasons(prediction, verdict))[max(0, len(prediction.stops) - 1) :],
         "subtitle": describe(prediction),
         "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
         "reserved_bytes": prediction.needs.highest_reserved_bytes,
@@ -82,7 +83,7 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
 
 
 def _stops_view(document: Document, prediction: Prediction, verdict: Verdict) -> dict[str, Any]:
-    """Why it does not start: the errors with their fixes, and what its memory would be."""
+    """Return why the run does not start: the errors with their fixes, and what memory it would need."""
     needs = would_need(prediction, verdict).removeprefix("and ")
     return {
         "title": stopped(prediction.stops),
@@ -92,13 +93,13 @@ def _stops_view(document: Document, prediction: Prediction, verdict: Verdict) ->
 
 
 def no_verdict(report: FileReport) -> dict[str, Any]:
-    """The same where nothing was predicted."""
+    """Return the same for a config without a prediction."""
     why = report.error.message if report.error is not None else report.not_predicted
     return {"state": "open", "fits": None, "headline": f"Not predicted: {why}", "reasons": [], "bar": ""}
 
 
 def finding_view(found: Finding, document: Document) -> dict[str, Any]:
-    """A finding as `check` has it, at its line of the file, with what its fix does to the training in words."""
+    """Return a finding as in `check`, at its line of the file, with the effect of its fix in words."""
     shown: dict[str, Any] = json.loads(json_text(finding_json(found)))
     shown |= _in_notebook(found, document)
     if found.fix is not None:
@@ -107,7 +108,7 @@ def finding_view(found: Finding, document: Document) -> dict[str, Any]:
 
 
 def _in_notebook(found: Finding, document: Document) -> dict[str, int]:
-    """The place of a finding in a notebook's JSON, which is what the editor shows; nothing for other files."""
+    """Return the place of a finding in a notebook's JSON, which the editor shows; empty for other files."""
     cell = document.cell(found.place.line)
     if cell is None:
         return {}
@@ -116,7 +117,7 @@ def _in_notebook(found: Finding, document: Document) -> dict[str, int]:
 
 
 def chart_view(prediction: Prediction) -> dict[str, Any]:
-    """Memory over the run: the places of the charts, their data, and what they rest on."""
+    """Return memory over the run: the chart elements, their data, and the assumptions."""
     profile = profile_of(prediction)
     notes = [unstyle(line).strip() for line in error_lines(prediction)]
     parts = [part for part in picture(profile, prediction.shown, prediction.gpu) if part is not None]
@@ -128,7 +129,7 @@ def chart_view(prediction: Prediction) -> dict[str, Any]:
 
 
 def cards_view(subject: Subject, prediction: Prediction) -> list[dict[str, Any]]:
-    """Which cards it fits."""
+    """Return the verdict for each card."""
     shown = []
     for name, on in on_cards(subject, prediction):
         verdict = on.verdict()
@@ -137,14 +138,14 @@ def cards_view(subject: Subject, prediction: Prediction) -> list[dict[str, Any]]
 
 
 def predicted(report: FileReport) -> Prediction:
-    """Its prediction; a VramwiseError with the reason where there is none."""
+    """Return the report's prediction. Raises VramwiseError with the reason if there is none."""
     if report.prediction is None:
         raise VramwiseError(report.not_predicted or "nothing was predicted")
     return report.prediction
 
 
 def chosen(findings: Mapping[str, Any] | None, report: FileReport, document: Document) -> Finding:
-    """The finding that a reader pointed at."""
+    """Return the finding that the user selected. Raises VramwiseError if it is gone."""
     wanted = findings or {}
     for found in report.findings:
         line = _in_notebook(found, document).get("line", found.place.line)

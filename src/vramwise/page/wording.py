@@ -1,4 +1,4 @@
-"""The page's words for what the command line does with options: actions, and the names of its fields."""
+"""The page's wording for command-line terms: actions, and the names of its fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACTIONS: Mapping[str, str] = {
     "give the snapshot": "drop snapshot.pickle on the page",
     "say the trainer": "paste the config of the run to get its own keys",
 }
-# The changes of the training that a search may make, as its boxes say them.
+# Changes to the training that a search may make, as labels of checkboxes.
 ALLOWED: Mapping[str, str] = {
     "lora": "train LoRA adapters instead of all weights",
     "qlora": "load the base in 4 bits and train LoRA adapters",
@@ -46,7 +46,7 @@ ALLOWED: Mapping[str, str] = {
     "fsdp": "shard weights, gradients and states over several cards with FSDP2",
     "zero": "shard states, gradients or weights over several cards with DeepSpeed ZeRO",
 }
-# Options that are named as what they set: in errors about a field, and as the origin of a value.
+# Options shown under the name of their field: in errors, and as the origin of a value.
 _FIELDS = {
     "--gpus": "Cards",
     "--gpu": "Card",
@@ -58,7 +58,7 @@ _OPTION = re.compile(rf"({'|'.join(_FIELDS)})\b")
 
 
 def with_fields(answer: Any) -> Any:
-    """An answer with the page's names for options. Texts of the config and markup of charts stay as they are."""
+    """Return an answer with the page's names for options. Config text, chart data and HTML pages stay unchanged."""
     if isinstance(answer, str):
         return _OPTION.sub(lambda found: _FIELDS[found[1]], answer)
     if isinstance(answer, list):

@@ -1,1 +1,1 @@
-"""Good practice by symptom or words: rules, keys and the pages of the documentation, ranked."""
+"""Search good practice by symptom or keywords: rules, keys and documentation pages, ranked."""

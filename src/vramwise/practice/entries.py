@@ -1,6 +1,7 @@
-"""What is searched: every rule, every key whose effect on memory is known, every section of the documentation.
+"""What is searched: every rule, every key with a known effect on memory, every section of the documentation.
 
-The pages lie beside this file in an installed package, and in `docs/` of a checkout; without them the rest remains.
+The pages are in the `pages` folder here in an installed package, and in `docs/` of a checkout; without them the rest
+remains.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _BLOCK = re.compile(r"```.*?```|!\[[^\]]*\]\([^)]*\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing that can be found. `see`: how to read all of it on the command line."""
+    """One searchable item. `see`: how to read all of it on the command line."""
 
     kind: Kind
     name: str
     title: str
     text: str
     see: str
-    trainer: str = ""  # of a key: the first that has it
+    trainer: str = ""  # for keys: the first trainer that has it
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All of them, rules first: where two fit alike, the rule goes before the page."""
+    """Return all entries, rules first: with equal scores, a rule goes before a page."""
     return (*_rules(), *_keys(), *_pages())
 
 
@@ -47,8 +48,10 @@ def _rules() -> Iterator[Entry]:
 
 
 def _keys() -> Iterator[Entry]:
-    """Keys whose effect on memory is known: those of one trainer that decide one thing together, of several trainers
-    those of one name."""
+    """Yield keys with a known effect on memory.
+
+    Keys of one trainer that set the same field are one entry, and so are equal names of several trainers.
+    """
     found: dict[str, Entry] = {}
     for trainer in listing_trainers():
         by_subject: dict[str, list[str]] = {}
@@ -76,7 +79,7 @@ def _shared(entry: Entry, trainer: Trainer) -> Entry:
 
 
 def pages() -> dict[str, str]:
-    """The documentation's pages by name, as Markdown; none where they are not here."""
+    """Return the documentation pages by name, as Markdown; empty if they are not installed."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(pages_folder().glob("*.md"))}
 
 
@@ -93,7 +96,7 @@ def _pages() -> Iterator[Entry]:
 
 
 def pages_folder() -> Path:
-    """Where the pages are; a folder that may not exist."""
+    """Return the folder of the pages, which may not exist."""
     installed = Path(__file__).parent / "pages"
     checkout = Path(__file__).parents[3]
     return checkout / "docs" if not installed.is_dir() and (checkout / "pyproject.toml").is_file() else installed

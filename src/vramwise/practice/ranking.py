@@ -1,6 +1,6 @@
-"""Texts ranked by how well they fit a question: BM25, in which a rare word counts more and a long text less.
+"""Rank texts by relevance to a question: BM25, in which rare words count more and long texts less.
 
-Words are brought to their stems, and what people call a thing to what the texts call it. Pure.
+Words are reduced to stems, and users' terms are mapped to the terms of the texts. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 
 _WORD = re.compile(r"[a-z0-9]+")
-# Words that tell nothing apart.
+# Stop words.
 _STOP = frozenset(
     re.findall(
         r"\w+",
@@ -20,7 +20,7 @@ _STOP = frozenset(
         "when where which while why will with you your",
     )
 )
-# What people say → what the texts say. One word may stand for several.
+# Users' terms → the terms of the texts. One word may map to several.
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("oom", "vram"), ("memory",)),
     **dict.fromkeys(("evaluation", "validation", "val"), ("eval",)),
@@ -42,12 +42,12 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "er", "es", "ed", "s", "e", "y")
 _SHORTEST_STEM = 3
-# The usual constants: how fast a repeated word stops counting, how much a text's length counts.
+# The usual constants: the saturation of repeated words, and the weight of a text's length.
 _SATURATION, _LENGTH = 1.4, 0.6
 
 
 def words_of(text: str) -> list[str]:
-    """The words that tell texts apart, as stems; `_` and `-` part words."""
+    """Return the informative words of a text, as stems; `_` and `-` separate words."""
     found = []
     for word in _WORD.findall(text.lower()):
         if word not in _STOP:
@@ -63,7 +63,7 @@ def _stem(word: str) -> str:
 
 
 class Ranking:
-    """Texts, counted once; each is given as its words, with those of its title repeated by the caller."""
+    """An index of texts; each is given as its words, with title words repeated by the caller."""
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
         self._counts = [Counter(text) for text in texts]
@@ -72,7 +72,7 @@ class Ranking:
         self._holders = Counter(word for counts in self._counts for word in counts)
 
     def scores(self, question: Sequence[str]) -> list[float]:
-        """How well each text fits; 0 where no word is in it. A text with all of the rare words goes before others."""
+        """Return the score of each text; 0 without a common word. Texts with more of the rare words rank higher."""
         wanted = list(dict.fromkeys(word for word in question if word in self._holders))
         return [self._score(index, wanted) for index in range(len(self._counts))]
 

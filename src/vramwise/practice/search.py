@@ -1,4 +1,4 @@
-"""The search itself: a question in words, or a symptom, to what the house knows about it."""
+"""The search: find entries for keywords or a symptom."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cache
 from vramwise.practice.entries import Entry, Kind, entries
 from vramwise.practice.ranking import Ranking, words_of
 
-# A word in the name or the title says more of what a text is about than one inside it.
+# A word in the name or title counts more than one in the text.
 _TITLE_WEIGHT = 3
-# A rule says what to do, and can be applied: of two that fit alike it is the better answer.
+# A rule says what to do and can be applied: with similar scores it is the better answer.
 _WEIGHTS: dict[Kind, float] = {"rule": 1.3, "key": 1.0, "page": 1.0}
-# Who writes a rule's id or a key as it is asks for that one.
+# A question that contains a rule's id or a key is about that one.
 _NAME = re.compile(r"[\w.-]*\w")
 _NAMED_WEIGHT = 4.0
 _LONGEST_QUESTION = 2000
@@ -22,7 +22,7 @@ _EXCERPT = 280
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Something that fits a question; the score only ranks."""
+    """An entry that matches a question; the score is only for ranking."""
 
     entry: Entry
     score: float
@@ -35,7 +35,7 @@ class Found:
 
 
 def search(question: str, *, limit: int = 10, kinds: tuple[Kind, ...] = ()) -> list[Found]:
-    """What fits the question best, the best first; of the kinds that are named, else of all."""
+    """Return the best matches, best first; only of the given kinds, or of all."""
     scores = _ranking().scores(words_of(question[:_LONGEST_QUESTION]))
     named = frozenset(_NAME.findall(question[:_LONGEST_QUESTION]))
     scored = [

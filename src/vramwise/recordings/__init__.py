@@ -1,1 +1,1 @@
-"""What torch recorded of a run, as a timeline: snapshots and traces are read, replayed and written here."""
+"""Read, replay and write what torch recorded of a run: snapshots and traces, as timelines."""

@@ -1,9 +1,9 @@
-"""What the allocator held when a recording began: worked out from the segments at its end and the events between.
+"""Reconstruct what the allocator held when a recording began, from the segments at its end and the events between.
 
-A recording rarely begins with an empty allocator, and a full ring buffer has dropped its oldest events. What no event
-touched was there from the start; what was first freed was there too. Not in any file: how far a block in use reached
-beyond its request where the allocator did not split (`_true_end` says how that is found), and address space that an
-expandable segment had unmapped before.
+A recording rarely begins with an empty allocator, and a full ring buffer has dropped its oldest events. Memory that no
+event touched was there from the start, and so was memory whose first event is a free. Two things are in no file: how
+far a block in use extended beyond its request if the allocator did not split it (see `_true_end`), and address space
+that an expandable segment had unmapped before.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class InitialSegment:
     expandable: bool
     mapped: list[Range]
     blocks: list[RecordedBlock] = field(default_factory=list)
-    held: list[Range] = field(default_factory=list)  # held to be in use, by what is not known
+    held: list[Range] = field(default_factory=list)  # assumed to be in use, owner unknown
 
     @property
     def mapped_bytes(self) -> int:
-        """The memory behind it."""
+        """The number of mapped bytes."""
         return sum(end - start for start, end in self.mapped)
 
 
 def initial_segments(recording: Recording, settings: AllocatorSettings, torch: TorchVersion) -> list[InitialSegment]:
-    """The segments at the start of a recording, by address."""
+    """Return the segments at the start of a recording, by address."""
     segments = _plain_segments(recording) + _expandable_segments(recording)
     segments.sort(key=lambda segment: segment.address)
     blocks, first_allocs = _first_touched(recording, settings, torch)
@@ -81,27 +81,27 @@ def _plain_segments(recording: Recording) -> list[InitialSegment]:
     ]
 
 
-_Group = tuple[bool, int]  # small pool?, stream: each has an expandable segment of its own
+_Group = tuple[bool, int]  # small pool?, stream: each pair has its own expandable segment
 
 
 class _Mapped:
-    """The mapped memory of expandable segments, by group, and where each group was ever seen."""
+    """The mapped memory of expandable segments by group, and the addresses seen in each group."""
 
     def __init__(self) -> None:
         self.ranges: dict[_Group, RangeSet] = {}
         self._seen: dict[_Group, list[int]] = {}
 
     def see(self, group: _Group, address: int) -> RangeSet:
-        """Note that an address belongs to a group; the group's mapped memory."""
+        """Note that an address belongs to a group; return the group's mapped memory."""
         insort(self._seen.setdefault(group, []), address)
         return self.ranges.setdefault(group, RangeSet())
 
     def lowest(self, group: _Group) -> int:
-        """The lowest address seen: where the segment begins, as far as the recording shows."""
+        """Return the lowest address seen: the start of the segment, as far as the recording shows."""
         return self._seen[group][0]
 
     def nearest_group(self, address: int, stream: int) -> _Group:
-        """The group that an address of this stream belongs to: segments lie far apart, so the one seen nearest."""
+        """Return the group of an address on this stream: segments are far apart, so the one seen nearest."""
         groups = [group for group in ((True, stream), (False, stream)) if group in self._seen]
         return min(groups, key=lambda group: self._distance(group, address), default=(False, stream))
 
@@ -112,7 +112,7 @@ class _Mapped:
 
 
 def _expandable_segments(recording: Recording) -> list[InitialSegment]:
-    """Walk back from the memory that was mapped at the end."""
+    """Return the expandable segments, by going back from the memory mapped at the end."""
     mapped = _Mapped()
     for segment in recording.segments:
         if segment.expandable:
@@ -123,7 +123,7 @@ def _expandable_segments(recording: Recording) -> list[InitialSegment]:
     small, seen_to = False, len(rows)
     for index in reversed(landmarks):
         action, address, size, stream = rows[index]
-        # Behind the landmark after this one the answer is known.
+        # After the next landmark the answer is already known.
         small, seen_to = _pool_of_growth(rows, index, seen_to, small), index
         if action == SEGMENT_MAP:
             group = (small, stream)
@@ -147,7 +147,7 @@ def _expandable_segments(recording: Recording) -> list[InitialSegment]:
 
 
 def _pool_of_growth(rows: Sequence[RecordedEvent], index: int, end: int, otherwise: bool) -> bool:
-    """Whether memory was mapped for the small pool: the request that caused it comes right after."""
+    """Whether memory was mapped for the small pool, judging by the request that follows."""
     for at in range(index + 1, min(end + 1, len(rows))):
         action, _, size, _ = rows[at]
         if action in (ALLOC, OUT_OF_MEMORY):
@@ -158,9 +158,9 @@ def _pool_of_growth(rows: Sequence[RecordedEvent], index: int, end: int, otherwi
 def _first_touched(
     recording: Recording, settings: AllocatorSettings, torch: TorchVersion
 ) -> tuple[list[RecordedBlock], list[int]]:
-    """Blocks in use at the start, by address; and the addresses whose first event is an allocation, in order.
+    """Return the blocks in use at the start, and the addresses whose first event is an allocation, sorted.
 
-    The size of a block freed since is not recorded: it is taken to be what its request rounds to.
+    The size of a block that was freed since is not recorded: it is assumed to be the rounded request.
     """
     first: dict[int, RecordedEvent] = {}
     for event in recording.events.rows:
@@ -177,7 +177,10 @@ def _first_touched(
 
 
 def _place_blocks(segments: list[InitialSegment], blocks: list[RecordedBlock]) -> None:
-    """Give each segment its blocks. What fits nowhere, or overlaps, is a flaw of the recording and left out."""
+    """Assign the blocks to their segments.
+
+    Blocks that fit nowhere or overlap are flaws of the recording and skipped.
+    """
     ranges = [(start, end, segment) for segment in segments for start, end in segment.mapped]
     ranges.sort(key=lambda item: item[0])
     addresses = [start for start, _, _ in ranges]
@@ -195,9 +198,9 @@ def _place_blocks(segments: list[InitialSegment], blocks: list[RecordedBlock]) -
 def _hold_untouched_memory(
     segments: list[InitialSegment], recording: Recording, settings: AllocatorSettings, torch: TorchVersion
 ) -> None:
-    """The file names no blocks, yet memory was in use before: then what no event ever touched counts as in use.
+    """Treat memory that no event touched as in use, if the file names no blocks.
 
-    Nothing was served from there and none of it was given back, so the recording is as if it had been.
+    Nothing was served from there and none of it was released, so the recording is consistent with that.
     """
     touched = RangeSet()
     sizes: dict[int, int] = {}
@@ -215,7 +218,7 @@ def _hold_untouched_memory(
 
 
 def _extend_unsplit_blocks(segment: InitialSegment, settings: AllocatorSettings, first_allocs: list[int]) -> None:
-    """In a plain large segment a block keeps up to 1 MiB beyond its request: splitting that off is not worth it."""
+    """Extend blocks of a plain large segment: up to 1 MiB beyond a request is not split off."""
     segment_end = segment.mapped[0][1]
     for at, block in enumerate(segment.blocks):
         following = segment.blocks[at + 1].address if at + 1 < len(segment.blocks) else segment_end
@@ -224,10 +227,10 @@ def _extend_unsplit_blocks(segment: InitialSegment, settings: AllocatorSettings,
 
 
 def _true_end(block: RecordedBlock, following: int, settings: AllocatorSettings, first_allocs: list[int]) -> int:
-    """Where a block ends, given where the next block in use (or the segment's end) is.
+    """Return where a block ends, given the start of the next block in use (or the segment's end).
 
     A gap of up to 1 MiB cannot be a free block, so it belongs to the block; so does any gap if the block is too large
-    to be split. In a larger gap there is a free block, and the first request served from it begins at the block's end.
+    to be split. A larger gap contains a free block, and the first request served from it begins at the block's end.
     """
     end = block.address + block.size
     if following - end <= SMALL or block.size >= settings.max_split_bytes:

@@ -1,8 +1,8 @@
-"""When a recorded program switched expandable segments on and off (as RL trainers do around inference).
+"""Detect when a recorded program switched expandable segments on and off (as RL trainers do around inference).
 
-torch records no such event. What shows it: memory grows by segment_map only in expandable mode and by segment_alloc
-only in plain mode, and plain mode serves no request from an expandable segment. Between two such signs of different
-modes the switch is put right after the last sign of expandable mode, or right before the first.
+torch records no such event. The signs: memory grows by segment_map only in expandable mode and by segment_alloc only in
+plain mode, and plain mode serves no request from an expandable segment. Between two signs of different modes, the
+switch is placed right after the last sign of expandable mode, or right before the first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vramwise.recordings.recording import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP, Rec
 
 
 def mode_switches(recording: Recording, expandable_at_start: bool) -> dict[int, bool]:
-    """Event → expandable mode from there on. Empty for the usual recording, which grows in one way only."""
+    """Return event → expandable mode from there on. Empty for most recordings, which grow in one way only."""
     rows, landmarks = recording.events.rows, recording.events.landmarks
     grows = {rows[at][0] for at in landmarks}
     if not {SEGMENT_ALLOC, SEGMENT_MAP} <= grows:

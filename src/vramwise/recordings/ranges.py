@@ -1,4 +1,4 @@
-"""A set of address ranges that can be added to and taken from. Plain arithmetic on sorted lists."""
+"""A set of address ranges that can be added to and removed from. Plain arithmetic on sorted lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Range = tuple[int, int]  # start, end
 
 
 class RangeSet:
-    """Disjoint ranges by address; ranges that touch are one."""
+    """Disjoint ranges by address; adjacent ranges are merged."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -28,14 +28,14 @@ class RangeSet:
         return at >= 0 and address < self._ends[at]
 
     def add(self, start: int, end: int) -> None:
-        """Add a range, joined with those it touches."""
+        """Add a range, merged with those it touches."""
         low, high = bisect_left(self._ends, start), bisect_right(self._starts, end)
         if low < high:
             start, end = min(start, self._starts[low]), max(end, self._ends[high - 1])
         self._starts[low:high], self._ends[low:high] = [start], [end]
 
     def holes(self, start: int, end: int) -> list[Range]:
-        """What of a range is not in the set."""
+        """Return the parts of a range that are not in the set."""
         low, high = bisect_right(self._ends, start), bisect_left(self._starts, end)
         edges = [
             start,
@@ -45,7 +45,7 @@ class RangeSet:
         return [(first, last) for first, last in pairs if first < last]
 
     def remove(self, start: int, end: int) -> None:
-        """Take a range out, whether it was there or not."""
+        """Remove a range, whether it is in the set or not."""
         low, high = bisect_right(self._ends, start), bisect_left(self._starts, end)
         touched = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
         left = [(first, min(last, start)) for first, last in touched if first < start]

@@ -1,10 +1,10 @@
-"""Read what torch recorded: a snapshot pickle (`torch.cuda.memory._dump_snapshot`) or a trace in JSON, gzipped or not.
+"""Read what torch recorded: a snapshot pickle (`torch.cuda.memory._dump_snapshot`) or a JSON trace, gzipped or not.
 
-Both come from elsewhere and are trusted in nothing: sizes are bounded, every value is checked, and the pickle goes
-through `unpickle`, which lets no code in. Whatever is wrong is a VramwiseError with one sentence.
+Both are untrusted: sizes are bounded, every value is checked, and the pickle goes through `unpickle`, which runs no
+code. Any flaw raises VramwiseError with one sentence.
 
 A trace file is `{"events": [[action, address, size, stream], …], "settings": {…}, "final_segments": [[address,
-total_size, type, stream, expandable], …]}` with torch's names for actions; "torch" (a version) is read if it is there.
+total_size, type, stream, expandable], …]}` with torch's names for actions; "torch" (a version) is optional.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 
 
 def read_recording(path: str | Path, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS) -> Recording:
-    """Read a snapshot or trace file. Of several devices: the one asked for, or the one with the most events."""
+    """Read a snapshot or trace file. `device` defaults to the one with the most events.
+
+    Raises VramwiseError if it cannot be read.
+    """
     data = read_file(path, limits.RECORDING_BYTES, "a recording")
     return parse_recording(data, str(path), device, most_events)
 
@@ -40,7 +43,10 @@ def read_recording(path: str | Path, device: int | None = None, most_events: int
 def parse_recording(
     data: bytes, name: str, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS
 ) -> Recording:
-    """Make a recording of a file's bytes; `name` is for messages. Of more events than `most_events` the last ones."""
+    """Return the recording in a file's bytes; `name` is for messages.
+
+    If there are more than `most_events` events, the last ones are used. Raises VramwiseError if it is not a recording.
+    """
     try:
         data = unzipped(data, limits.RECORDING_BYTES, "a recording")
         if data[:64].lstrip()[:1] == b"{":
@@ -49,7 +55,7 @@ def parse_recording(
     except VramwiseError as error:
         raise VramwiseError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        # None of these messages quotes a value of the file: its text may be larger than memory.
+        # None of these messages quotes a value of the file: its text could exceed memory.
         raise VramwiseError(f"{name}: not a recording of torch's allocator ({error!r})") from None
 
 
@@ -123,9 +129,10 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
 
 
 def _version_by_fields(snapshot: dict[str, Any], entries: list[Any], settings: str) -> TorchVersion | None:
-    """The oldest torch that writes such a snapshot, where that is 2.13 or newer; snapshots do not name their version.
+    """Return the oldest torch that writes such a snapshot, if 2.13 or newer; snapshots do not name their version.
 
-    Older ones stay unknown: their allocators do the same with any recording, but for options that the version decides.
+    Older versions stay unknown: their allocators treat any recording alike, except for options that depend on the
+    version.
     """
     oldest = first_version_with(settings)
     if "host_segments" in snapshot or "host_traces" in snapshot:
@@ -168,7 +175,7 @@ def _snapshot_segment(segment: dict[str, Any]) -> RecordedSegment:
 
 
 def _size(value: Any, what: str) -> int:
-    """A number of bytes or an address; checked before anything is done with it, as it may be anything."""
+    """Return a number of bytes or an address, after checking type and range."""
     if type(value) is not int:
         raise ValueError(f"{what} something that is not a whole number but of type {type(value).__name__}")
     if not 0 <= value < TOO_LARGE:

@@ -1,7 +1,7 @@
-"""The allocator's settings that a recording ran under, as the text that torch would be given.
+"""The allocator settings that a recording ran with, as a settings string for torch.
 
-Every value is checked before it becomes text: a recording comes from elsewhere, and the text of a few nested lists can
-be larger than any memory.
+Every value is checked before it becomes text: a recording is untrusted, and the text of a few nested lists can be
+larger than any memory.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.units import MIB
 
-# The longest that torch reads has one number for each power of two.
+# The longest valid string has one number for each power of two.
 _LONGEST = 1000
 _MOST_DIVISIONS = 64
 _TOO_LARGE = 1 << 63
 
 
 def settings_text(settings: Any) -> str:
-    """The settings string; from the single settings where the string itself is not there."""
+    """Return the settings string; built from the single settings if it is missing.
+
+    Raises VramwiseError if the settings are malformed.
+    """
     if not isinstance(settings, dict):
         raise VramwiseError("the recording's allocator settings are not a mapping")
     for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):

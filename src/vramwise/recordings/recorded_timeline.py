@@ -1,7 +1,7 @@
 """A recorded run as a timeline, so that measured and predicted runs share charts and reports.
 
-What the memory was for is not in a recording: each allocation is named by the stack it came from, if that was recorded,
-and all have one category, unless the caller reads more out of stacks.
+A recording does not say what memory was for: each allocation is named by its stack, if recorded, and all have one
+category, unless the caller derives more from stacks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 
 CATEGORY = "recorded"
 _BEFORE = Tag("before the recording", "in use before the recording")
-# Stands for the address of a request that failed: no block has it.
+# The address of a failed request: no block has it.
 _NOWHERE = -1
 
 
 def named_by_place(stack: Any) -> Tag:
-    """One category for all, and the place in the code."""
+    """Return a tag with one category for all and the place in the code."""
     return Tag(CATEGORY, place_of(calls_of(stack)))
 
 
@@ -34,9 +34,9 @@ def timeline_of(
     until: int | None = None,
     tag_of: Callable[[Any], Tag] = named_by_place,
 ) -> Timeline:
-    """A recorded run as a timeline: what was there before comes first, then each allocation, named by its stack.
+    """Return a recorded run as a timeline: first the initial blocks, then each allocation, named by its stack.
 
-    `until`: the last event to take; if that is a request that failed, the timeline ends with it.
+    `until`: the last event to include; if that is a failed request, the timeline ends with it.
     """
     settings = parse_settings(recording.settings, torch)
     initial = initial_segments(recording, settings, torch)
@@ -62,14 +62,14 @@ def timeline_of(
 
 
 class _TimelineBuilder:
-    """Collects events, giving tensors and tags numbers."""
+    """Collects events, numbering tensors and tags."""
 
     def __init__(self, tag_of: Callable[[Any], Tag]) -> None:
         self.events: list[Event] = []
         self.numbers: dict[Tag, int] = {}
         self.phases: list[Phase] = []
         self._tag_of = tag_of
-        self._of_stack: dict[int, Tag] = {}  # by identity: torch writes a stack once and refers to it again
+        self._of_stack: dict[int, Tag] = {}  # by identity: torch writes a stack once and reuses it
         self._live: dict[int, int] = {}
         self._tensors = 0
 

@@ -1,7 +1,7 @@
-"""What torch recorded of one device: the events of its allocator in order, and the segments it had at the end.
+"""What torch recorded of one device: the allocator's events in order, and the segments at the end.
 
-The common form of a torch snapshot and of a trace file. Reading those is `snapshot`'s business; what was there before
-the recording began is worked out in `initial`.
+The common form of torch snapshots and trace files. `reader` reads those; `initial` reconstructs what was there before
+the recording.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from vramwise.allocator.settings import TorchVersion
 from vramwise.errors import VramwiseError
 
-# torch's actions. FREE is ours: a free_requested with its free_completed right behind it, as nearly all are.
+# torch's actions. FREE is ours: a free_requested directly followed by its free_completed, as nearly all are.
 ALLOC: Final = 0
 FREE: Final = 1
 FREE_REQUESTED: Final = 2
@@ -34,13 +34,13 @@ ACTIONS: Final = {
     "segment_unmap": SEGMENT_UNMAP,
     "oom": OUT_OF_MEMORY,
 }
-# Actions that carry no memory: torch's own marks, and whatever later versions add.
+# Actions without memory: torch's own markers, and whatever later versions add.
 _UNKNOWN: Final = -1
 TOO_LARGE: Final = 1 << 48  # CUDA addresses have 47 bits
 LONGEST_NOTE: Final = 120
 
-# One event: action, address, size, stream. `size` is the request as it was made (rounded in an out-of-memory, where the
-# address means nothing). A plain tuple, because a recording has a hundred thousand of them.
+# One event: action, address, size, stream. `size` is the request as made (rounded in an out-of-memory, where the
+# address is meaningless). A plain tuple, because a recording has a hundred thousand of them.
 RecordedEvent = tuple[int, int, int, int]
 
 
@@ -54,9 +54,9 @@ class RecordedBlock(NamedTuple):
 
 
 class RecordedSegment(NamedTuple):
-    """A segment at the end of a recording; of an expandable one, one stretch of mapped memory.
+    """A segment at the end of a recording; for expandable segments, one mapped range.
 
-    `blocks`: what was in use there, by address; None where the file does not say.
+    `blocks`: the blocks in use, by address; None if the file does not list them.
     """
 
     address: int
@@ -73,9 +73,9 @@ class Events:
 
     rows: Sequence[RecordedEvent]
     landmarks: Sequence[int]
-    sources: Sequence[int]  # position of each in the file, where free_requested and free_completed are two
+    sources: Sequence[int]  # position of each in the file, which has free_requested and free_completed apart
     count: int  # of the file
-    left_out: int = 0  # the first ones, where there are more than are played
+    left_out: int = 0  # skipped events at the start, if there are too many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +87,15 @@ class Recording:
     events: Events
     segments: Sequence[RecordedSegment]
     settings: str
-    torch: TorchVersion | None  # None where the file does not say
+    torch: TorchVersion | None  # None if the file does not say
     entries: Sequence[Mapping[str, Any]] = ()  # a snapshot's own entries, by position in the file
 
     def stack(self, event: int) -> Any:
-        """The stack an event came from, as torch wrote it, or None."""
+        """Return the stack of an event as torch wrote it, or None."""
         return self.entries[self.events.sources[event]].get("frames") if self.entries else None
 
     def notes(self) -> dict[int, str]:
-        """What `torch.cuda.memory._annotate_tensor` (torch 2.14) attached: each allocation's last note, by event."""
+        """Return the last note per allocation from `torch.cuda.memory._annotate_tensor` (torch 2.14), by event."""
         if not any(entry.get("action") == "annotate" for entry in self.entries):
             return {}
         number_of = {source: number for number, source in enumerate(self.events.sources)}
@@ -113,16 +113,16 @@ class Recording:
 
 
 def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]] = lambda row: row) -> Events:
-    """Check events one by one (action, address, size, stream, as `of` reads a row); join frees with their completions.
+    """Check the events and join frees with their completions; `of` returns a row's action, address, size, stream.
 
-    Of more than `most` the last ones are taken: as if torch's own ring buffer had been that small. Events of segments
-    and new streams count as several, by what they cost to play.
+    If there are more than `most`, the last ones are used, as if torch's ring buffer had been that small. Segment events
+    and new streams count as several, by their replay cost. Raises VramwiseError for a malformed event.
     """
     events: list[RecordedEvent] = []
     sources: list[int] = []
     landmarks: list[int] = []
     left_out = _first_played(rows, most, of)
-    requested = -1  # the address of a free_requested, if that was the event before
+    requested = -1  # the address if the previous event was a free_requested
     for number in range(left_out, len(rows)):
         action, address, size, stream = of(rows[number])
         code = ACTIONS.get(action, _UNKNOWN)
@@ -144,17 +144,17 @@ def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[
     return Events(rows=events, landmarks=landmarks, sources=sources, count=len(rows), left_out=left_out)
 
 
-# What an event costs to play beside an allocation. A free that is joined with its completion costs both together as
-# much as two; one that is alone stands for a block from before. Each stream has segments of its own.
+# The replay cost of an event relative to an allocation. A free joined with its completion costs as much as two; an
+# unpaired one refers to a block from before the recording. Each stream has its own segments.
 _WEIGHTS: Final = {_UNKNOWN: 1, ALLOC: 1, FREE_REQUESTED: 2, FREE_COMPLETED: 2}
 _SEGMENT_WEIGHT: Final = 20
 _STREAM_WEIGHT: Final = 400
 
 
 def _first_played(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]]) -> int:
-    """The position of the first event that is played."""
+    """Return the position of the first event to replay."""
     streams: set[Any] = set()
-    spent = -_STREAM_WEIGHT  # there is one stream at least
+    spent = -_STREAM_WEIGHT  # there is at least one stream
     later = _UNKNOWN
     for number in range(len(rows) - 1, -1, -1):
         action, _, _, stream = of(rows[number])

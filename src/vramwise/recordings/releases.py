@@ -1,9 +1,9 @@
-"""Tell why a recording shows memory given back: a call of empty_cache, or an allocation that found no room.
+"""Determine why a recording shows released memory: a call of empty_cache, or an allocation that found no room.
 
-torch has no event for empty_cache: a run of segment_free and segment_unmap stands for it. An allocation that finds no
-room gives memory back too, and then grows or fails, so only a run right before a segment_alloc, a segment_map or an oom
-can be of that kind. There, the stack decides if it was recorded; else the arithmetic: memory is given back under
-pressure only when the growth would pass the limit, and the limit is at least the highest that the recording reaches.
+torch has no event for empty_cache: it shows as a run of segment_free and segment_unmap. An allocation that finds no
+room releases memory too, and then grows or fails, so only a run right before a segment_alloc, a segment_map or an oom
+can be of that kind. There the stack decides, if recorded; otherwise the arithmetic: memory is released under pressure
+only if growing would exceed the limit, which is at least the recording's peak.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _GAIN = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRun:
-    """A run of events that give memory back."""
+    """A run of events that release memory."""
 
-    within_allocation: bool  # part of an allocation; else it is a call of empty_cache
+    within_allocation: bool  # part of an allocation; otherwise a call of empty_cache
     unmaps: bool
-    request: RecordedEvent | None  # the allocation that comes next, or the failure of one
+    request: RecordedEvent | None  # the next allocation, or failed one
 
 
 def find_releases(
     recording: Recording, initial_reserved: int, settings: AllocatorSettings, limit_bytes: int | None
 ) -> dict[int, ReleaseRun]:
-    """Every run by its first event. Without a known limit, the highest that the recording reaches stands for it.
+    """Return every run by its first event. Without a known limit, the recording's peak is used.
 
-    An allocation is held to want a whole segment: that is the size torch compares with the limit.
+    An allocation is assumed to need a whole segment: that is the size torch compares with the limit.
     """
     rows, landmarks = recording.events.rows, recording.events.landmarks
     levels = list(accumulate((_GAIN.get(rows[at][0], 0) * rows[at][2] for at in landmarks), initial=initial_reserved))
@@ -81,7 +81,7 @@ def _collects(level: int, ceiling: int, settings: AllocatorSettings) -> bool:
 
 
 def _is_within_allocation(recording: Recording, start: int, end: int, pressed: bool) -> bool:
-    # The checked calls, not the stacks: comparing whatever a file holds in their place may take for ever.
+    # Compare the checked calls, not the stacks: untrusted content may take forever to compare.
     calls = calls_of(recording.stack(start))
     if any(call.name == "empty_cache" for call in calls):
         return False

@@ -1,10 +1,11 @@
-"""Replay a recording: check the simulator against it, or ask what it would have reserved under other settings.
+"""Replay a recording: check the simulator against it, or find out what other settings would have reserved.
 
-Under the recording's own settings the simulator gets the requests and frees in their order, plain segments are placed
-where the recording shows them, and after every allocation its reserved bytes must be the recorded ones. Memory that the
-recording shows given back in the middle of an allocation (a retry, garbage collection, oversize blocks) is given back
-there too, because the limit that forced it is not in the file; with a limit named, the simulator finds that out itself.
-Under other settings only requests, frees and calls of empty_cache count.
+With the recording's own settings, the simulator gets the requests and frees in order, plain segments are placed where
+the recording shows them, and after every allocation its reserved bytes must equal the recorded ones. Memory that the
+recording releases in the middle of an allocation (a retry, garbage collection, oversize blocks) is released there too,
+because the limit that forced it is not in the file; with a given limit, the simulator decides that itself.
+
+With other settings, only requests, frees and calls of empty_cache are replayed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from vramwise.recordings.recording import (
 from vramwise.recordings.releases import ReleaseRun, find_releases
 from vramwise.recordings.restore import allocate_anew, restore
 
-# What is assumed of a recording that does not name its version. 2.13 differs in how equal blocks are chosen between.
+# Assumed for a recording without a version. 2.13 differs in how it chooses between equal blocks.
 USUAL_TORCH: TorchVersion = (2, 12)
 # A thousand free blocks at each of ten thousand calls of empty_cache: more than any training run has.
 MOST_LOOKED_AT = 10_000_000
@@ -52,7 +53,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The request at which the simulated run ends, out of memory."""
+    """The request at which the simulated run runs out of memory."""
 
     event: int
     requested_bytes: int
@@ -62,7 +63,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What came of a replay. `own_settings`: it ran under the recording's."""
+    """The result of a replay. `own_settings`: it ran with the recording's settings."""
 
     name: str
     device: int
@@ -72,7 +73,7 @@ class ReplayResult:
     own_settings: bool
     limit_bytes: int | None
     events: int
-    events_left_out: int  # the first ones of a long recording
+    events_left_out: int  # skipped at the start of a long recording
     allocations: int
     mismatches: int
     first_mismatch: Mismatch | None
@@ -81,13 +82,13 @@ class ReplayResult:
     recorded_peak_reserved_bytes: int
     initial_reserved_bytes: int
     retries: int
-    failures_served: int  # requests that failed in the recording and would be served
+    failures_served: int  # requests that failed in the recording and succeed here
     recorded_failures: int
     failure: Failure | None
 
     @property
     def checks(self) -> bool:
-        """Whether nothing was asked but to do as the recording did, so that a mismatch is an error of ours."""
+        """Whether the replay had to reproduce the recording exactly, so that a mismatch is a simulator error."""
         return self.own_settings and self.limit_bytes is None
 
 
@@ -99,7 +100,7 @@ def replay(
     total_bytes: int | None = None,
     limit_bytes: int | None = None,
 ) -> ReplayResult:
-    """Replay a recording under its own settings, or under others."""
+    """Replay a recording with its own settings, or with others. Raises VramwiseError if it is inconsistent."""
 
     def run(version: TorchVersion) -> ReplayResult:
         return _Replay(recording, settings, version, total_bytes, limit_bytes).run()
@@ -110,13 +111,13 @@ def replay(
             newer = run((2, 13))
             result = newer if newer.mismatches < result.mismatches else result
     except (KeyError, IndexError) as error:
-        # Segments that overlap, a block in two places: no allocator can be put into such a state.
+        # Overlapping segments, or a block in two places: no allocator can be in such a state.
         raise VramwiseError(f"{recording.name}: the recording is inconsistent and cannot be replayed") from error
     return result
 
 
 class _Replay:
-    """One replay under way."""
+    """The state of one replay."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class _Replay:
         recorded = parse_settings(recording.settings, torch)
         wanted = recorded if settings is None else parse_settings(settings, torch)
         self.own_settings = replace(wanted, text="") == replace(recorded, text="")
-        # Without a limit of our own, memory is given back where the recording shows it.
+        # Without a given limit, memory is released where the recording shows it.
         self.limit_bytes = limit_bytes
         self.follows_releases = self.own_settings and limit_bytes is None
         self.places = RecordedPlaces(by_age=torch >= (2, 13))
@@ -145,15 +146,15 @@ class _Replay:
         self.recorded_reserved = self.recorded_peak = sum(segment.mapped_bytes for segment in self.initial)
         self.releases = find_releases(recording, self.recorded_reserved, recorded, limit_bytes)
         self.live: dict[int, Block | None] = {}
-        self.segments_at: dict[int, Segment] = {}  # by our address: what the recording may give back
-        self.looked_at = 0  # free blocks, for giving them back
-        self.growing = False  # the recording grew, and the allocation it grew for comes next
-        self.gave_back = False  # and before that it gave memory back
+        self.segments_at: dict[int, Segment] = {}  # by simulated address: what the recording may release
+        self.looked_at = 0  # free blocks examined for release
+        self.growing = False  # the recording grew for the next allocation
+        self.gave_back = False  # and released memory before that
         self.allocations = self.mismatches = self.failures_served = self.recorded_failures = 0
         self.first_mismatch: Mismatch | None = None
 
     def run(self) -> ReplayResult:
-        """Play every event, in order, until the end or until memory runs out."""
+        """Replay every event in order, until the end or until memory runs out."""
         recording, allocator = self.recording, self.allocator
         initial_reserved = self.recorded_reserved
         failure = self._start() or self._play()
@@ -222,7 +223,7 @@ class _Replay:
         return None
 
     def _read_on(self, start: int) -> None:
-        """What the recording did after the simulated run had ended."""
+        """Account for the recording's events after the end of the simulated run."""
         for action, _, size, _ in self.recording.events.rows[start:]:
             if action in (SEGMENT_ALLOC, SEGMENT_MAP):
                 self.recorded_reserved += size
@@ -258,13 +259,13 @@ class _Replay:
         if run is not None:
             self.gave_back = self.follows_releases and run.within_allocation
             if not run.within_allocation or (self.gave_back and run.unmaps) or self._was_not_needed(run):
-                # Nothing but giving everything back unmaps memory.
+                # Memory is unmapped only when everything is released.
                 self._empty_cache()
         if self.gave_back and action == SEGMENT_FREE:
             self._release_segment(self.places.here.get(address))
 
     def _empty_cache(self) -> None:
-        """Give everything back. That looks at every free block, so a recording may not do it without end."""
+        """Release all cached memory. Raises VramwiseError if that happens too often: it examines every free block."""
         shelves = [shelf for pool in (self.allocator.large, self.allocator.small) for shelf in pool.shelves.values()]
         self.looked_at += len(shelves) + sum(len(shelf.blocks) for shelf in shelves)
         if self.looked_at > MOST_LOOKED_AT:
@@ -275,7 +276,10 @@ class _Replay:
         self.allocator.empty_cache()
 
     def _was_not_needed(self, run: ReleaseRun) -> bool:
-        """Under the recording's settings: the next request found room without it, so it was a call of empty_cache."""
+        """Whether the next request fits without this release, which then was a call of empty_cache.
+
+        Only with the recording's settings and a given limit.
+        """
         if not self.own_settings or self.follows_releases or run.request is None:
             return False
         _, _, size, stream = run.request
@@ -290,7 +294,7 @@ class _Replay:
             release.release_segment(self.allocator, block)
 
     def _malloc_grown(self, size: int, stream: int) -> Block | None:
-        """An allocation for which the recording grew. If it gave memory back before, its search had found nothing."""
+        """Allocate where the recording grew. If it released memory before, no free block was found."""
         try:
             block = (self.allocator.malloc_new if self.gave_back else self.allocator.malloc)(size, stream)
             self._note_newest_segment()
@@ -305,7 +309,10 @@ class _Replay:
             self.segments_at[newest.address] = newest
 
     def _recorded_failure(self, size: int, stream: int) -> None:
-        """A request that failed in the recording. The program went on without it, so a block got here is not kept."""
+        """Try a request that failed in the recording.
+
+        The program went on without it, so a block from here is freed at once.
+        """
         self.recorded_failures += 1
         self.growing = self.gave_back = False
         if self.follows_releases:

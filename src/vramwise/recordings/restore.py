@@ -1,4 +1,4 @@
-"""Put an allocator into the state that a recording began with."""
+"""Put an allocator into the initial state of a recording."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vramwise.recordings.ranges import Range
 
 Piece = tuple[int, int, int]  # start, end, state
 
-# Where a plain segment of the recording goes: (recorded address, size) → address.
+# Where a plain segment of the recording is placed: (recorded address, size) → address.
 Adopt = Callable[[int, int], int]
 
 
 def restore(allocator: CachingAllocator, segments: Sequence[InitialSegment], adopt: Adopt) -> dict[int, Block]:
-    """Recreate segments and blocks as they were; the blocks in use by their recorded address."""
+    """Recreate segments and blocks as they were; return the blocks in use by recorded address."""
     live: dict[int, Block] = {}
     for initial in segments:
         pool = allocator.small if initial.small else allocator.large
@@ -34,14 +34,14 @@ def restore(allocator: CachingAllocator, segments: Sequence[InitialSegment], ado
         allocator.segments[segment] = None
         allocator.reserve("", segment.address, initial.mapped_bytes, initial.stream)
         _fill(allocator, segment, initial, live)
-    # Memory of the other growth mode may be there now, which changes how free blocks are chosen.
+    # There may be memory of the other growth mode now, which changes how free blocks are chosen.
     allocator.change_settings(allocator.settings)
     allocator.reset_peaks()
     return live
 
 
 def _fill(allocator: CachingAllocator, segment: Segment, initial: InitialSegment, live: dict[int, Block]) -> None:
-    """Lay the blocks out from the segment's start to its end: in use, free where mapped, unmapped elsewhere."""
+    """Lay out the blocks from the segment's start to its end: in use, free where mapped, unmapped elsewhere."""
     shelf = segment.shelf
     moved = segment.address - initial.address
     waiting = {block.address for block in initial.blocks if block.waiting}
@@ -49,7 +49,7 @@ def _fill(allocator: CachingAllocator, segment: Segment, initial: InitialSegment
         block = Block(start + moved, end - start, state, segment)
         link(block, segment.prev, segment)
         if state == WAITING:
-            continue  # for nothing that ever ends
+            continue  # never freed
         if state == FREE:
             shelf.put(block)
         elif state == UNMAPPED:
@@ -93,7 +93,10 @@ def _mapped_layout(mapped: Range, busy: Sequence[Piece]) -> list[Piece]:
 
 
 def allocate_anew(allocator: CachingAllocator, segments: Sequence[InitialSegment]) -> dict[int, Block]:
-    """Under other settings: ask again for what was in use, in order of address, and once for each pool that was not."""
+    """With other settings: allocate what was in use again, by address.
+
+    A small segment without blocks gets one allocation that is freed again.
+    """
     live: dict[int, Block] = {}
     for initial in segments:
         for recorded in initial.blocks:
@@ -105,7 +108,7 @@ def allocate_anew(allocator: CachingAllocator, segments: Sequence[InitialSegment
         for start, end in initial.held:
             allocator.malloc(end - start, initial.stream)
         if initial.small and not initial.blocks and not initial.held:
-            # A small segment that is all free is what torch's start-up leaves; it would be there under any settings.
+            # A completely free small segment remains from torch's start-up; it would exist with any settings.
             block = allocator.malloc(1, initial.stream)
             if block is not None:
                 allocator.free(block)

@@ -1,8 +1,8 @@
-"""A timeline as a torch memory snapshot, so that PyTorch's own viewer (pytorch.org/memory_viz) opens a predicted run.
+"""Write a timeline as a torch memory snapshot, which PyTorch's viewer (pytorch.org/memory_viz) opens.
 
-A pickle (protocol 4) of plain containers, laid out as `torch.cuda.memory._snapshot` of torch 2.13 does; the viewer
-reads it with a small unpickler of its own. Frames carry labels and phases instead of a stack, and `category` gives the
-viewer its colours. Reading snapshots is `reader`'s business.
+A pickle (protocol 4) of plain containers, laid out like `torch.cuda.memory._snapshot` of torch 2.13; the viewer reads
+it with a small unpickler of its own. Frames carry labels and phases instead of a stack, and `category` determines the
+viewer's colours. `reader` reads snapshots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from vramwise.timeline import Action, Event, Phase, Timeline
 Entry = dict[str, Any]
 
 _STATES = {USED: "active_allocated", WAITING: "active_pending_free"}
-# The category of memory that is no tensor. PyTorch's viewer fails on a snapshot that has categories but not this one.
+# The category of memory that is not a tensor. PyTorch's viewer fails on a snapshot that has categories but not this
+# one.
 _NO_CATEGORY = "unknown"
 
 
@@ -32,7 +33,7 @@ def write_snapshot(
     limit_bytes: int | None = None,
     outside_bytes: int = 0,
 ) -> bytes:
-    """A timeline played into the allocator, as a snapshot that PyTorch's memory viewer opens."""
+    """Play a timeline into the allocator and return a snapshot that PyTorch's memory viewer opens."""
     writer = _SnapshotWriter(timeline)
     allocator = CachingAllocator(
         settings,
@@ -53,7 +54,7 @@ def write_snapshot(
 
 
 class _SnapshotWriter:
-    """Turns what happens into trace entries."""
+    """Turns events into trace entries."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -85,7 +86,7 @@ class _SnapshotWriter:
                 allocator.empty_cache()
 
     def segment_event(self, action: str, address: int, size: int, stream: int) -> None:
-        """The allocator took memory or gave some back."""
+        """Record that the allocator took or released memory."""
         self._add(action, address, size, stream, self._phase_frames(), _NO_CATEGORY)
 
     def _allocated(self, event: Event, block: Block) -> None:
@@ -124,7 +125,7 @@ class _SnapshotWriter:
         )
 
     def _label_frames(self, tag: int) -> list[Entry]:
-        """Two frames, shown as `activations:3:layers.7.mlp: gate × up` and `step:3:forward`."""
+        """Return two frames, shown as `activations:3:layers.7.mlp: gate × up` and `step:3:forward`."""
         key = (tag, self.phase)
         if key not in self._frames:
             category, label = self.timeline.tags[tag]
@@ -139,7 +140,7 @@ class _SnapshotWriter:
         return self._frames[key]
 
     def segments(self, allocator: CachingAllocator) -> list[Entry]:
-        """The segments at the end, by address."""
+        """Return the segments at the end, by address."""
         entries = [
             self._segment_entry(segment, blocks)
             for segment in allocator.segments
@@ -177,7 +178,7 @@ class _SnapshotWriter:
 
 
 def _mapped_stretches(segment: Segment) -> list[list[Block]]:
-    """Runs of blocks with memory behind them: one for a plain segment, any number for an expandable one."""
+    """Return the runs of mapped blocks: one for a plain segment, any number for an expandable one."""
     stretches: list[list[Block]] = [[]]
     for block in segment.blocks():
         if block.state == UNMAPPED:

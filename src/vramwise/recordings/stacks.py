@@ -1,7 +1,7 @@
-"""Recorded stacks: their calls, checked, and the one worth naming.
+"""Recorded stacks: their calls, checked, and the most informative one.
 
-The stacks are those of torch's memory history: frames of filename, name and line, the innermost first. Autograd's own
-thread has no Python stack. What a call says about the memory's purpose is not known here.
+The stacks are those of torch's memory history: frames of filename, name and line, innermost first. Autograd's own
+thread has no Python stack. Does not know what a call says about the memory's purpose.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 NO_STACK = "no stack recorded"
-# Files that say how, not whose: torch itself (but for its optimizers), the interpreter, and what is no Python.
+# Files that are not informative: torch itself (except its optimizers), the interpreter, and non-Python code.
 _PLUMBING = ("/torch/", "<frozen")
 _TELLING = ("/torch/optim/",)
 _NATIVE = (".cpp", ".cu", ".h", "??")
 
 
-# Deeper than any program's own calls.
+# Deeper than the calls of any program.
 _MOST_CALLS = 1000
 
 
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 def calls_of(stack: Any) -> list[Call]:
-    """The calls of a stack, the innermost first. Checked: a file from elsewhere may hold anything."""
+    """Return the calls of a stack, innermost first. Malformed frames are skipped, long stacks and texts cut off."""
     found = []
     for frame in stack[:_MOST_CALLS] if isinstance(stack, (list, tuple)) else ():
         if isinstance(frame, dict):
@@ -40,12 +40,12 @@ def calls_of(stack: Any) -> list[Call]:
 
 
 def _text(value: str, longest: int) -> str:
-    """So much of a text; half a character (a surrogate, which no output can write) becomes a question mark."""
+    """Truncate a text; lone surrogates, which cannot be written, become question marks."""
     return value[:longest].encode("utf-8", "replace").decode("utf-8")
 
 
 def place_of(calls: list[Call]) -> str:
-    """The innermost call outside torch, as `modeling_llama.py:231 forward`; where there is none, the innermost."""
+    """Return the innermost call outside torch, as `modeling_llama.py:231 forward`; otherwise the innermost."""
     python = [call for call in calls if call.file and not call.file.endswith(_NATIVE)]
     telling = [
         call

@@ -1,10 +1,10 @@
-"""Read a pickle of plain containers: nothing in the file can name, import or call anything, or make loading explode.
+"""Read a pickle of plain containers: the file cannot name, import or call anything, or exhaust memory.
 
-Two locks. First the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
-numbers); any other opcode is refused before anything is loaded. The grammar also keeps out what would exhaust memory or
+Two safeguards. First, the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
+numbers); any other opcode is rejected before anything is loaded. The grammar also excludes what would exhaust memory or
 time: lengths beyond the file, huge memo slots, huge numbers, tuples of anything but numbers (a nested tuple as a dict
-key takes forever to hash), more values than there is memory for. Then Python's own unpickler runs with every way to a
-name closed. What a snapshot looks like is not known here.
+key takes forever to hash), more values than there is memory for. Then Python's own unpickler runs with all name lookups
+disabled. Does not know what a snapshot looks like.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from vramwise.budget import limits
 from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
-# What a step costs: a place on the unpickler's stack and in a list or dict. A byte of the file may ask for a value
-# again that is there already.
+# The memory of one step: an entry on the unpickler's stack and in a list or dict. One byte of the file may refer to an
+# existing value again.
 _STEP_BYTES = 20
-# What values cost beside that, by the opcode that makes them: dicts and lists, texts, whole numbers, floats, pairs.
-# Bytes inside of texts and numbers count too, so this is rather too much.
+# The additional memory of values, by the opcode that creates them: dicts and lists, texts, integers, floats, pairs.
+# Bytes inside texts and numbers count too, so this is an overestimate.
 _VALUE_BYTES = ((b"}", 64), (b"]", 64), (b"\x8c", 64), (b"X", 64), (b"\x8a", 32), (b"J", 32), (b"M", 32), (b"\x86", 56))
 _OPCODES_AT_ONCE = 1000
 
 # Opcodes that import, build or call.
 _CODE = frozenset(b"ciobRPQ") | {0x81, 0x82, 0x83, 0x84, 0x92, 0x93}
-# Text with a length of four or eight bytes, which no pattern can follow.
+# Text with a length field of four or eight bytes, which a regex cannot match.
 _LONG_TEXT = {ord("X"): 4, 0x8D: 8}
 _LONG_PUT = ord("r")
 _STOP = ord(".")
 
 
 def _of_length(longest: int) -> bytes:
-    """A length byte and that many bytes."""
+    """Return a pattern for a length byte and that many bytes."""
     return b"(?:" + b"|".join(rb"\x%02x.{%d}" % (length, length) for length in range(longest + 1)) + b")"
 
 
@@ -59,7 +59,7 @@ _PLAIN_OPCODES = re.compile(
 
 
 class _NoNames(pickle.Unpickler):
-    """Python's unpickler with every way to a name closed."""
+    """Python's unpickler with all name lookups disabled."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise VramwiseError(f"refused: the pickle names {module}.{name}")
@@ -69,14 +69,14 @@ class _NoNames(pickle.Unpickler):
 
 
 def load_plain(data: bytes) -> Any:
-    """The value of a pickle; VramwiseError if it is broken, not a pickle, or more than plain data."""
+    """Return the value of a pickle. Raises VramwiseError if it is broken, not a pickle, or more than plain data."""
     _check(data)
     try:
         return _NoNames(io.BytesIO(data)).load()
     except VramwiseError:
         raise
     except Exception as error:
-        # The unpickler has many ways to say that a stream makes no sense; none of them concerns the user.
+        # The unpickler raises many kinds of errors for a malformed stream; the details do not help the user.
         raise VramwiseError(f"not a readable pickle: it is damaged ({type(error).__name__})") from None
 
 
@@ -89,7 +89,7 @@ def _check(data: bytes) -> None:
         start = at
         match = _PLAIN_OPCODES.match(data, at)
         at = match.end() if match else at
-        # Each opcode has a byte at least.
+        # Each opcode has at least one byte.
         needed += (min(at - start, _OPCODES_AT_ONCE) + 1) * _STEP_BYTES
         if needed > limits.MEMORY_BYTES:
             raise VramwiseError(
@@ -105,7 +105,7 @@ def _check(data: bytes) -> None:
         elif opcode == _LONG_PUT and int.from_bytes(data[at + 1 : at + 5], "little") <= end:
             at += 5
         elif at > start:
-            continue  # there may be more of them than the pattern takes at once
+            continue  # there may be more opcodes than one match covers
         elif opcode in _CODE:
             raise VramwiseError(
                 f"refused: at byte {at} the pickle asks to import or call code, which a torch snapshot never does; "

@@ -1,1 +1,1 @@
-"""Output: one file a format. Results go to stdout; nothing here decides anything."""
+"""Output formats, one file each. Renderers format results and decide nothing."""

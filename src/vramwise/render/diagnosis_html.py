@@ -1,4 +1,4 @@
-"""The page of `diagnose --html`: what happened, what to change, and the snapshot's timeline drawn as a prediction's."""
+"""The page of `diagnose --html`: what happened, what to change, and the snapshot's memory timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.units import readable
 
 
 def diagnosis_page(diagnosis: Diagnosis, drawing: Drawing) -> str:
-    """The page, as one file that needs no network."""
+    """Return the page as one HTML file that needs no network."""
     shot = drawing.snapshot
     moment = "at the failure" if shot.failed else "at the most allocated"
     notes = [f"figures are those {moment}; categories come from the recorded stacks"]
@@ -35,7 +35,7 @@ def diagnosis_page(diagnosis: Diagnosis, drawing: Drawing) -> str:
 
 
 def advice(diagnosis: Diagnosis) -> Markup | None:
-    """What to change, and why."""
+    """Return what to change and why, or None without a cause."""
     if not diagnosis.causes:
         return None
     first, *others = diagnosis.causes

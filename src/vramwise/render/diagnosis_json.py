@@ -1,4 +1,4 @@
-"""The JSON contract of `diagnose`, version 1, guarded by a golden file."""
+"""The JSON format of `diagnose`, version 1, checked against a golden file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _FIGURES = (
 
 
 def render_json(diagnosis: Diagnosis) -> str:
-    """The document as text."""
+    """Return the diagnosis as JSON text."""
     return json_text(diagnosis_json(diagnosis), indent=2)
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """One diagnosis. Lines count from 1; confidences lie between 0 and 1; what is not known is null."""
+    """Return one diagnosis as plain values.
+
+    Lines count from 1, confidences are between 0 and 1, and unknown values are null.
+    """
     log = diagnosis.log
     return {
         "version": VERSION,

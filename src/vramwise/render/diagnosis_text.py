@@ -1,4 +1,4 @@
-"""A diagnosis for people: one sentence first, then the evidence by line, what to change, and other causes."""
+"""A diagnosis as text: the conclusion first, then the evidence by line, what to change, and other causes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vramwise.units import MIB, gib, readable
 
 _LONGEST = 240
 _HOLDERS = 6
-# What the first cause offers: beyond the first few remedies a reader is lost.
+# How many remedies of the first cause are shown.
 _REMEDIES = 6
 
 
 def render_diagnosis(diagnosis: Diagnosis) -> list[str]:
-    """All of it, line by line."""
+    """Return all lines of a diagnosis."""
     colour = {"diagnosed": "red", "unexplained": "yellow"}.get(diagnosis.verdict, "green")
     lines = [style(diagnosis.sentence, fg=colour, bold=True)]
     for block in (
@@ -26,7 +26,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> list[str]:
         [] if diagnosis.snapshot is None else _snapshot(diagnosis.snapshot),
         _list("Ghost run", (f"  {line}" for line in diagnosis.ghost)),
         _list("Notes", (f"  {line}" for line in diagnosis.notes)),
-        # Advice in words of our own, some of it with lines to copy.
+        # Advice, some of it with lines to copy.
         _list("To learn more", (f"  {line}" for step in diagnosis.next_steps for line in step.split("\n"))),
     ):
         lines += ["", *block] if block else []
@@ -51,7 +51,7 @@ def _changes(diagnosis: Diagnosis) -> list[str]:
     offered = diagnosis.causes[0].remedies if diagnosis.causes else ()
     remedies = offered[:_REMEDIES]
     if offered[_REMEDIES:] and offered[-1].command and offered[-1].survives:
-        remedies = (*remedies, offered[-1])  # the best of all that fits, with the command that writes it
+        remedies = (*remedies, offered[-1])  # the best change that fits, with the command that writes it
     return _list("What to change", (line for remedy in remedies for line in _remedy(remedy)))
 
 
@@ -120,5 +120,5 @@ def _shortened(text: str) -> str:
 
 
 def _untabbed(text: str) -> str:
-    """A log's tabs as blanks: they only set its words apart."""
+    """Return a log's text with tabs replaced by spaces."""
     return text.replace("\t", " ")

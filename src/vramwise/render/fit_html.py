@@ -1,4 +1,4 @@
-"""A fit as one self-contained page: the answer, the frontier drawn, the diff, the variants as a table."""
+"""A fit as one self-contained page: the answer, the frontier as a chart, the diff, and a table of variants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
 
 
 def fit_page(report: FitReport) -> str:
-    """The whole page; it needs no script and no network."""
+    """Return the whole page, which needs no script and no network."""
     fit = report.fit
     name = PurePath(report.document.path).name
     target = words.card_of(fit)
@@ -30,7 +30,7 @@ def fit_page(report: FitReport) -> str:
 
 
 def fit_body(report: FitReport) -> Markup:
-    """All but the answer: the frontier, the diff, the variants, what else would do."""
+    """Return everything except the answer: the frontier, the diff, the variants, and what else would fit."""
     fit = report.fit
     drawn = frontier(fit, variants(fit))
     return together(

@@ -1,4 +1,4 @@
-"""The JSON contract of `fit`, version 1."""
+"""The JSON format of `fit`, version 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 def fit_json(report: FitReport) -> dict[str, Any]:
-    """One answer. Sizes are in bytes; a variant's `faster` is against the file as it is."""
+    """Return one answer as plain values. Sizes are in bytes; `faster` of a variant is relative to the original file."""
     fit = report.fit
 
     def variant(one: Candidate | None) -> dict[str, Any] | None:
@@ -77,7 +77,7 @@ def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
 
 
 def _strategy(one: Strategy) -> dict[str, Any]:
-    """One way to use several GPUs, all else as the file has it."""
+    """Return one way to use several GPUs, with all other settings unchanged."""
     prediction = one.attempt.prediction
     return {
         "name": one.name,

@@ -1,4 +1,4 @@
-"""`fit` for people: the answer, the diff, what else would do and at what price, why others fell, what to run next."""
+"""`fit` as text: the answer, the diff, alternatives and their cost, rejected variants, and what to run next."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.over_cards import Strategy
 from vramwise.verbs.fitting.report import FitReport
 
-# A column of words is never narrower, whatever the terminal.
+# The minimum width of the text column.
 _NARROWEST = 24
 _HEAD = ("", "reserved", "spare", "a step", "speed")
 
 
 def headline(report: FitReport) -> str:
-    """The first line: the answer."""
+    """Return the first line: the answer."""
     sign, colour = SIGNS[words.kind(report.fit)]
     said, colon, rest = words.answer(report.fit, report.asked).partition(":")
     return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
 
 
 def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
-    """Every line, none wider than `width` but those of the diff and commands, which are copied."""
+    """Return every line, folded to `width`, except the diff and commands, which are meant to be copied."""
     fit = report.fit
     prose = [headline(report), *(f"  {reason}" for reason in words.reasons(report))]
     parts = [
@@ -43,7 +43,7 @@ def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
 
 
 def _effects(fit: Fit) -> list[str]:
-    """What the changes do to the training; why, where they change it."""
+    """Return what the changes do to the training, with the reason if they change it."""
     changes = fit.best.attempt.changes if fit.best is not None else ()
     lines = []
     for effect, said in EFFECTS.items():
@@ -56,7 +56,7 @@ def _effects(fit: Fit) -> list[str]:
 
 
 def diff_lines(report: FitReport) -> Iterator[str]:
-    """The answer as a diff of the user's own file."""
+    """Yield the answer as a diff of the user's file."""
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for line in report.diff(report.fit.best).splitlines():
         heading = line.startswith(("---", "+++"))
@@ -65,7 +65,7 @@ def diff_lines(report: FitReport) -> Iterator[str]:
 
 
 def _table(fit: Fit, width: int | None) -> list[str]:
-    """The answer and what else fits, each with what it costs and gains; the file as it is, for comparison."""
+    """Return the table of the answer, the alternatives and the original file."""
     rows = variants(fit)
     if len(rows) < 2:
         return []
@@ -84,7 +84,7 @@ def _table(fit: Fit, width: int | None) -> list[str]:
 
 
 def over_cards(report: FitReport) -> list[str]:
-    """Ways to use several GPUs, all else as the file has it, the fastest that fits marked; and how to start that."""
+    """Return the ways to use several GPUs with the fastest that fits marked, and how to launch it."""
     found = [one for one in report.strategies if one.attempt.prediction is not None]
     if len(found) < 2:
         return []
@@ -107,7 +107,7 @@ def over_cards(report: FitReport) -> list[str]:
 
 
 def _chosen(one: Strategy) -> str:
-    """`Fastest that fits: ZeRO 3 with offload (--allow zero writes ZeRO 3; set offload_optimizer … yourself)`."""
+    """Describe a strategy: `Fastest that fits: ZeRO 3 with offload (--allow zero writes ZeRO 3; set … yourself)`."""
     steps = []
     if one.allow:
         written = "it into the file" if not one.by_hand else "the sharding into the file"
@@ -119,7 +119,7 @@ def _chosen(one: Strategy) -> str:
 
 
 def variants(fit: Fit) -> list[Candidate]:
-    """The answer, the alternatives and the file as it is, each once, the fastest first."""
+    """Return the answer, the alternatives and the original file, each once."""
     found = [one for one in (fit.best or fit.closest, *fit.alternatives, fit.original) if one is not None]
     seen: dict[tuple[str, ...], Candidate] = {}
     for one in found:
@@ -128,7 +128,7 @@ def variants(fit: Fit) -> list[Candidate]:
 
 
 def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
-    """What a variant reserves and spares, how long a step takes, and how many times as fast it is."""
+    """Return what a variant reserves and leaves free, the time of a step, and its relative speed."""
     faster = words.ratio(fit.original, one)
     spare = (one.spare_bytes or 0) + one.margin_bytes
     return (
@@ -140,7 +140,7 @@ def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
 
 
 def price(one: Candidate) -> str:
-    """What speaks against a variant: it does not fit, is tight, or changes the training."""
+    """Return the drawbacks of a variant: it does not fit, is tight, or changes the training."""
     said = []
     if why := words.against(one):
         said.append(why)
@@ -169,7 +169,7 @@ def _others(fit: Fit) -> list[str]:
 
 
 def rests_on(fit: Fit) -> list[str]:
-    """How far the figures can be trusted, and what was assumed for them."""
+    """Return the expected error of the figures, and their assumptions."""
     one = fit.best or fit.closest or fit.original
     if one.prediction is None:
         return []
@@ -183,7 +183,7 @@ def rests_on(fit: Fit) -> list[str]:
 
 
 def next_lines(report: FitReport) -> list[str]:
-    """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
+    """Return what to run next: shell commands, then the command that writes the file."""
     best = report.fit.best
     if best is None:
         opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1] if report.command]

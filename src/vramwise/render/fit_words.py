@@ -1,4 +1,4 @@
-"""The sentences of `fit`: its answer, a variant's figures, why others are none; the same in text and on the page."""
+"""The sentences of `fit`, shared by text and page: the answer, a variant's figures, why others were rejected."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.fitting.report import FitReport
 
-# Less than this is no difference in speed that anybody would notice, or that the figures could tell.
+# Smaller differences in speed are neither noticeable nor significant.
 _SAME_SPEED = 0.015
-# A margin is worth a word where no more than so many times as much stays free.
+# The margin is mentioned if less than this multiple of it stays free.
 _MUCH = 4
 _WHAT_A_STEP_SEES = ("sequence_len", "sample_packing", "effective_batch_size")
 
 
 def kind(fit: Fit) -> str:
-    """`fits`, `tight`, `may_fit`, `does_not_fit` or `stops`: as the verdict of a prediction, with the margin kept."""
+    """Return `fits`, `tight`, `may_fit`, `does_not_fit` or `stops`: the verdict of a prediction, with the margin."""
     if fit.stops:
         return "stops"
     if fit.best is None:
@@ -31,13 +31,13 @@ def kind(fit: Fit) -> str:
 
 
 def left_open(fit: Fit) -> bool:
-    """Whether nothing is known to fit only because the run cannot be fully predicted."""
+    """Return whether nothing is known to fit only because the run cannot be fully predicted."""
     prediction = fit.original.prediction
     return fit.best is None and prediction is not None and prediction.memory_fits is None
 
 
 def answer(fit: Fit, asked: str | None = None) -> str:
-    """The first line. `asked`: the key whose largest value was asked for."""
+    """Return the first line. `asked`: the key whose largest value is wanted."""
     best = fit.best
     if fit.stops:
         return f"{stopped(fit.stops)}: {fit.stops[0].message}; fix this first, then fit again"
@@ -56,12 +56,12 @@ def answer(fit: Fit, asked: str | None = None) -> str:
 
 
 def _repairs(fit: Fit) -> list[str]:
-    """What was fixed before the search, in the words of the fixes."""
+    """Return the titles of the fixes made before the search."""
     return [found.fix.title for found in fit.repairs if found.fix is not None]
 
 
 def _against(fit: Fit) -> str:
-    """How the answer compares with the file, where the file could run at all."""
+    """Compare the answer with the original file, if that can run at all."""
     faster = None if fit.best is None else ratio(fit.original, fit.best)
     if fit.repairs:
         return f"; your file {STOPPED[fit.repairs[0].still_runs].lower()}"
@@ -92,12 +92,12 @@ def _nothing_fits(fit: Fit) -> str:
 
 
 def allowing(words: str) -> str:
-    """The options that open what one of `Fit.opened` is about: a word, or several that are needed together."""
+    """Return the --allow options for an entry of `Fit.opened`: one word, or several that are needed together."""
     return action("allow several").join(action("allow").format(word) for word in words.split())
 
 
 def reasons(report: FitReport) -> Iterator[str]:
-    """What is printed below the answer: the figures of the answer, and of the file as it is."""
+    """Yield the lines below the answer: its figures, and those of the original file."""
     fit = report.fit
     document = report.document
     yield from (f"{at_line(document, found)}{found.message}" for found in fit.stops[1:])
@@ -129,7 +129,7 @@ def reasons(report: FitReport) -> Iterator[str]:
 
 
 def _roomier(fit: Fit) -> Iterator[str]:
-    """A tight answer is not for everybody: the fastest that leaves more room, and how to ask for it."""
+    """Yield, for a tight answer, the fastest variant with more room and how to get it."""
     roomy = next((one for one in fit.alternatives if one.fits and not one.tight), None)
     if fit.best is None or not fit.best.tight or roomy is None or roomy.prediction is None:
         return
@@ -141,7 +141,7 @@ def _roomier(fit: Fit) -> Iterator[str]:
 
 
 def figures(one: Candidate) -> str:
-    """What a variant reserves and how fast it is."""
+    """Return what a variant reserves and how fast it is."""
     prediction = one.prediction
     if prediction is None:
         return "never simulated"
@@ -155,7 +155,7 @@ def figures(one: Candidate) -> str:
 
 
 def reserved(one: Candidate) -> str:
-    """What a variant reserves; between which figures, where it is not fully predicted and the most is known."""
+    """Return what a variant reserves, as a range if it is not fully predicted and has an upper bound."""
     least, prediction = one.reserved_bytes or 0, one.prediction
     if prediction is None or prediction.most_bytes <= least:
         return gib(least)
@@ -170,7 +170,7 @@ def _why_margin(one: Candidate) -> str:
 
 
 def against(one: Candidate) -> str:
-    """Why a variant is no answer, in few words; "" where it fits."""
+    """Return why a variant is rejected, in a few words; "" if it fits."""
     prediction = one.prediction
     if not one.fell or prediction is None:
         return ""
@@ -184,13 +184,13 @@ def against(one: Candidate) -> str:
 
 
 def fallen(fit: Fit) -> str:
-    """Why the others are no answer, the most frequent first; "" where none fell."""
+    """Return why the other variants were rejected, the most frequent reason first; "" if there are none."""
     ranked = sorted(fit.fallen.items(), key=lambda item: (-item[1], item[0]))
     return "; ".join(f"{count:,} {why}" for why, count in ranked)
 
 
 def smallest_card(fit: Fit) -> str:
-    """The smallest card that takes the file as it is; "" where there is none to name."""
+    """Return a sentence about the smallest card for the original file."""
     card = fit.smallest_card
     if card is None and fit.original.prediction is not None and fit.original.prediction.bounds is not None:
         return "The smallest card for your original file is not known: the run cannot be fully predicted"
@@ -200,7 +200,7 @@ def smallest_card(fit: Fit) -> str:
 
 
 def opened_words(words: str, one: Candidate, original: Candidate) -> str:
-    """What one word of --allow, or several together, would give."""
+    """Describe what one word of --allow, or several together, would give."""
     said = f"{allowing(words)}: {one.attempt.words}"
     if one.prediction is None:
         return said
@@ -210,14 +210,14 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
 
 
 def nothing_opened() -> str:
-    """What is said where no change that may be allowed makes it fit."""
+    """Return the sentence for the case that no permitted change makes it fit."""
     return f"{action('nothing to allow')}: it takes a larger card, or {action('several cards')}"
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:
-    """How many times as fast as the original; None where either is not known.
+    """Return how many times as fast as the original a variant is; None if either speed is unknown.
 
-    By the step, which trains on the same samples; where rows got shorter or hold more of them, by the token.
+    Steps are compared if they train on the same samples, otherwise tokens per second.
     """
     if not (original.speed and one.speed and original.run and one.run):
         return None
@@ -227,18 +227,18 @@ def ratio(original: Candidate, one: Candidate) -> float | None:
 
 
 def step(one: Candidate) -> str:
-    """Seconds of a step, for a table."""
+    """Return the seconds of a step, for a table."""
     return "" if one.speed is None else seconds(one.speed.step_seconds)
 
 
 def card_of(fit: Fit) -> GpuSpec | None:
-    """The card that was asked about."""
+    """Return the target card, or None."""
     run = fit.original.run
     return None if run is None else run.target.gpu
 
 
 def _free(one: Candidate) -> int:
-    """What stays free, as `predict` says it: the margin is a part of it."""
+    """Return what stays free, as `predict` reports it: including the margin."""
     return (one.spare_bytes or 0) + one.margin_bytes
 
 

@@ -1,4 +1,4 @@
-"""What `fix` did: each change in a line, each refusal with its reason."""
+"""The result of `fix`: each change on a line, each refusal with its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.verbs.fix import FixReport
 
 
 def describe_fix(report: FixReport, *, written: bool = True) -> list[str]:
-    """The changes of one file, a line each, made or only proposed, and what was refused."""
+    """Return a line for each change of a file, made or proposed, and for each refusal."""
     lines = []
     done = style("fixed" if written else "would fix", fg="green", bold=True)
     for found in report.applied:
@@ -23,7 +23,7 @@ def describe_fix(report: FixReport, *, written: bool = True) -> list[str]:
 
 
 def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
-    """What --fit made of it, and the lines for the shell that no file can hold."""
+    """Yield the result of --fit, and the shell commands that cannot be written to the file."""
     if report.fit is None:
         return
     fit = report.fit

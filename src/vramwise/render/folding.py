@@ -1,4 +1,4 @@
-"""Long lines for a terminal: broken at spaces, so that no word is cut."""
+"""Folds long lines for a terminal at spaces, so that no word is cut."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _COMMANDS = ("vramwise ", "export ")
 
 
 def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
-    """Each line folded."""
+    """Fold each line."""
     return [part for line in lines for part in fold(line, width)]
 
 
 def fold(line: str, width: int | None, *, deeper: str = _DEEPER) -> list[str]:
-    """Break a line that is too long; further lines are indented deeper. Colour codes do not count.
+    """Fold a line that is too long; further lines are indented more. Colour codes do not count.
 
-    None leaves it whole: for other programs a line is a line. A command stays whole too: it is copied.
+    With `width=None` the line stays whole, for other programs. Commands stay whole too, so that they can be copied.
     """
     if width is None or len(unstyle(line)) <= width or line.lstrip(" ").startswith(_COMMANDS):
         return [line]

@@ -1,6 +1,6 @@
-"""The frontier as a drawing: what each variant reserves against how fast it is, and the card's line. Plain SVG.
+"""The frontier as an SVG chart: reserved memory against speed for each variant, and the card's limit.
 
-Each point is a config: pointing at it, or going to it with the keyboard, shows its edits below the drawing.
+Each point is a config: pointing at it, or focusing it with the keyboard, shows its edits below the chart.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from vramwise.render.verdict_text import setting
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 
-# Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
+# Drawn twice, and the page shows one of them: the text of a wide chart is too small on a phone.
 _WIDE, _NARROW = 1000, 420
 _PLOT = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 30, 26, 50
-# Pixels of a line and of a letter: larger where the drawing is narrow, because it is shrunk.
+# Height of a line and width of a letter in pixels: larger in the narrow chart, because it is shrunk.
 _LETTERS = {_WIDE: (18, 7.6), _NARROW: (21, 8.8)}
 _MOST_LINES = 12
 _TICKS = 8
 
 
 def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
-    """The drawing and its key; nothing where speeds are not known."""
+    """Return the charts and their legend; empty if speeds are unknown."""
     weighed = [*variants, *(one for _, one in fit.opened)]
     drawn = [one for one in weighed if one.reserved_bytes and words.ratio(fit.original, one)]
     if len(drawn) < 2:
@@ -63,7 +63,7 @@ def _dot(kind: str) -> Markup:
 
 
 class _Drawing:
-    """Memory to the right, speed upwards: the best lies at the top, left of the card's line."""
+    """Memory on the x axis, speed on the y axis: the best variant is at the top, left of the card's limit."""
 
     def __init__(self, fit: Fit, variants: Sequence[Candidate], width: int) -> None:
         self._fit, self._variants, self._width = fit, variants, width
@@ -80,7 +80,7 @@ class _Drawing:
         self._height = _TOP + _PLOT + _BOTTOM + self._line_height * max(len(text) for text in self._texts) + 8
 
     def draw(self, name: str) -> Markup:
-        """The SVG, under the class that says where it is shown."""
+        """Return the SVG, with the class that says where it is shown."""
         shown = self._fit.best or self._fit.closest
         points = [
             self._point(one, text, shown=one is shown) for one, text in zip(self._variants, self._texts, strict=True)
@@ -124,7 +124,7 @@ class _Drawing:
         yield element("text", "speed, your file = 1" if self._width == _WIDE else "speed", x=4, y=14)
 
     def _card(self) -> Iterator[Markup]:
-        """The card's line, and the margin that must stay free before it."""
+        """Yield the card's limit, and the margin before it."""
         if not self._room:
             return
         one = self._fit.best or self._fit.closest or self._fit.original
@@ -138,7 +138,7 @@ class _Drawing:
         yield element("text", name, class_="edge-text", x=f"{edge:.1f}", y=_TOP - 9, text_anchor=anchor)
 
     def _line(self) -> Markup | None:
-        """What can be had: more speed for more memory."""
+        """Return the line that connects the variants that fit, or None."""
         fitting = [one for one in self._variants if _kind(self._fit, one) in ("best", "also")]
         ends = sorted((self._at(one) for one in fitting), key=lambda at: at[0])
         if len(ends) < 2:
@@ -169,7 +169,7 @@ class _Drawing:
         )
 
     def _told(self, one: Candidate) -> list[str]:
-        """A config in lines that fit the drawing: what it is, its figures, its edits."""
+        """Describe a config in lines that fit the chart: its changes, figures and edits."""
         letters = int((self._width - _LEFT) / self._letter)
         faster = words.ratio(self._fit.original, one)
         spare = (one.spare_bytes or 0) + one.margin_bytes
@@ -183,7 +183,7 @@ class _Drawing:
 
 
 def _round_step(least: float) -> float:
-    """The next of 1, 2, 5, 10, … in any power of ten."""
+    """Return the smallest of 1, 2, 5, 10, … times a power of ten that is at least `least`."""
     power = 1.0
     while power > least:
         power /= 10

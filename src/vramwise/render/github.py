@@ -1,4 +1,4 @@
-"""GitHub Actions annotations: one workflow command a finding."""
+"""GitHub Actions annotations: one workflow command per finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def render_github(reports: Iterable[FileReport]) -> list[str]:
-    """All findings and unreadable files as annotations, a line each."""
+    """Return all findings and unreadable files as annotations, one line each."""
     return [line for report in reports for line in _lines(report)]
 
 

@@ -1,4 +1,4 @@
-"""A card as plain values: for `gpus --format json`, and for agents."""
+"""A card as plain values, for `gpus --format json` and for agents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.types import GpuSpec
 
 
 def gpu_json(card: GpuSpec, usable_bytes: int) -> dict[str, Any]:
-    """One card. `usable_bytes`: what a run may reserve on it."""
+    """Return one card as plain values. `usable_bytes`: what a run may reserve on it."""
     return {
         "name": card.name,
         "vendor": card.vendor,

@@ -1,6 +1,6 @@
-"""JSON that every parser takes and that can do nothing on its way: ASCII, no NaN, no half characters.
+"""JSON text that every parser accepts: ASCII, no NaN, no lone surrogates.
 
-Strings keep their control characters, as JSON's own escapes: a program reads the value that was written.
+Strings keep their control characters as JSON escapes, so that programs read the original value.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from vramwise.render.outward import visible
 
 _SURROGATES = re.compile("[\ud800-\udfff]+")
-# What a CI service would take for a command (see outward) stands in strings only, where a sign may be written so.
+# CI commands (see outward) can only occur in strings, where the character can be escaped.
 _COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    """The document as text. Numbers that JSON lacks become the texts "NaN", "Infinity" and "-Infinity"."""
+    """Return the document as JSON text. NaN and infinities become the texts "NaN", "Infinity" and "-Infinity"."""
     text = json.dumps(_plain(document), indent=indent, allow_nan=False)
     return _COMMAND.sub(r"\\u0023", text.replace("\x7f", "\\u007f"))
 
@@ -42,7 +42,7 @@ def _named(number: float) -> str:
 
 
 def _key(key: Any) -> str:
-    """A mapping's key as JSON writes it."""
+    """Return a mapping's key as JSON writes it."""
     if key is None or isinstance(key, bool):
         return json.dumps(key)
     return str(key)

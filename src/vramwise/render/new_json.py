@@ -1,4 +1,4 @@
-"""A new config as JSON."""
+"""The result of `new` as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def new_json(new: New) -> dict[str, Any]:
-    """The config's text and everything that the terminal shows."""
+    """Return the config's text and everything that the terminal shows."""
     return {
         "version": VERSION,
         "verdict": {"fits": new.fits, "text": verdict(new)},

@@ -1,4 +1,4 @@
-"""A new config for people: the verdict first, then what was decided and what the next better method would need."""
+"""The result of `new` as text: the verdict, what was decided, and what the next better method would need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vramwise.verbs.starting.result import New
 
 
 def render_new(new: New) -> list[str]:
-    """The verdict, and below it what a reader should know besides."""
+    """Return the verdict and the lines below it."""
     sign, colour = SIGNS["fits" if new.fits and not new.subject.stops else "does_not_fit"]
     return [style(f"{sign} {verdict(new)}", fg=colour, bold=True), *(f"  {line}" for line in further(new))]
 
 
 def verdict(new: New) -> str:
-    """One sentence: what it trains, how, what it needs of the card, how long a step and the whole run take."""
+    """Return one sentence: what is trained and how, its memory, and the time of a step and of the run."""
     trained = f"{new.plan.described(new.method)} ({new.subject.trainer.title})"
     if not new.fits:
         if new.only_stops:
@@ -33,7 +33,7 @@ def verdict(new: New) -> str:
 
 
 def further(new: New) -> Iterator[str]:
-    """What was read, what the next better method needs, what comes next; where nothing fits, what would."""
+    """Yield what was read, what the next better method needs and what comes next; or what would fit instead."""
     if not new.fits:
         yield from _instead(new)
         return
@@ -74,7 +74,7 @@ def _time(new: New) -> str:
 
 
 def _instead(new: New) -> Iterator[str]:
-    """What would fit, or start."""
+    """Yield what would fit or start."""
     if new.only_stops:
         yield from (f"check says: {found.message}" for found in new.subject.stops)
         yield "Choose another --trainer or --method"

@@ -1,4 +1,4 @@
-"""Pages without a timeline: findings, fixes, a diagnosis. No script at all; the same styles as the report's."""
+"""Pages without a timeline: findings, fixes, a diagnosis. They need no script and share the report's styles."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vramwise.verbs.fix import FixReport
 
 
 def reports_page(reports: Sequence[FileReport]) -> str:
-    """What `check` found, file by file."""
+    """Return the findings of `check`, file by file."""
     return _page("vramwise check", unstyle(summary(reports)), _state(reports), *map(_report, reports))
 
 
 def fixes_page(fixes: Sequence[tuple[FixReport, str]]) -> str:
-    """What `fix` did, each file with its diff, and what remains."""
+    """Return the result of `fix`: each file with its diff, and what remains."""
     remaining = [report.remaining for report, _ in fixes]
     parts = [part for report, difference in fixes for part in (_fix(report, difference), _report(report.remaining))]
     return _page("vramwise fix", f"remains: {unstyle(summary(remaining, fixing=True))}", _state(remaining), *parts)
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> str:
-    """What ended a run, and what to change."""
+    """Return what ended a run, and what to change."""
     rest = [*diagnosis.notes, *diagnosis.next_steps]
     notes = card("notes", "Notes", element("ul", *(element("li", said) for said in rest))) if rest else None
     state = "bad" if diagnosis.failed else "good"

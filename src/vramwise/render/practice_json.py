@@ -1,4 +1,4 @@
-"""What a search found, and a key that was looked up, as plain values: for `--format json` and for agents."""
+"""Search results and keys as plain values, for `--format json` and for agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.practice.search import Found
 
 
 def found_json(found: Found) -> dict[str, Any]:
-    """One thing that was found."""
+    """Return one search result as plain values."""
     entry = found.entry
     return {
         "kind": entry.kind,
@@ -23,7 +23,7 @@ def found_json(found: Found) -> dict[str, Any]:
 
 
 def key_json(page: KeyPage) -> dict[str, Any]:
-    """All that is known about a key; what is not known is null."""
+    """Return all that is known about a key; unknown values are null."""
     return {
         "trainer": page.trainer,
         "key": page.key,

@@ -1,4 +1,4 @@
-"""A prediction as one self-contained page: the profile of its timeline, with the config's findings beside it."""
+"""A prediction as one self-contained page: the profile of its timeline and the config's findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def prediction_page(
     findings: Sequence[Finding],
     answer: Answer | None = None,
 ) -> str:
-    """The prediction as one self-contained page: `profile` is its run, with the config's findings beside it."""
+    """Return the prediction as one self-contained page.
+
+    `profile` is the profile of its run; `findings` are those of the config.
+    """
     verdict = answer.verdict if answer else prediction.verdict()
     state = state_of(verdict.kind)
     head = [sentence(prediction, verdict), *reasons(prediction, verdict)]

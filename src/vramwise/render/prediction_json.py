@@ -1,4 +1,4 @@
-"""The JSON contract of `predict`, version 1, guarded by a golden file."""
+"""The JSON format of `predict`, version 1, checked against a golden file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ VERSION = 1
 
 
 def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dict[str, Any]:
-    """One prediction. Peaks are of the run with memory to spare; `out_of_memory`, `retries` of the run on the card."""
+    """Return one prediction as plain values.
+
+    Peaks are those with unlimited memory; `out_of_memory` and `retries` are those on the card.
+    """
     report, needs = prediction.report, prediction.needs
     verdict = answer.verdict if answer else prediction.verdict()
     failure = report.out_of_memory
@@ -76,7 +79,7 @@ def _remedies(answer: Answer) -> list[dict[str, Any]]:
 
 
 def what_if_json(changed: WhatIf) -> dict[str, Any]:
-    """A prediction with changes, and the findings that come and go with them."""
+    """Return a prediction with changes, and the findings that appear and disappear with them."""
     return {
         **prediction_json(changed.prediction),
         "speed": speed_json(changed.speed),
@@ -87,7 +90,7 @@ def what_if_json(changed: WhatIf) -> dict[str, Any]:
 
 
 def _phases(report: MemoryReport) -> dict[str, dict[str, int]]:
-    """Peaks by phase name, the highest over all steps, and each step's own under `steps`."""
+    """Return the highest peaks by phase name over all steps, with the first step of each."""
     phases: dict[str, dict[str, int]] = {}
     for peak in report.phases:
         seen = phases.setdefault(

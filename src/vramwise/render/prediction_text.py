@@ -1,4 +1,4 @@
-"""A prediction for people: the verdict first, then what takes the memory, the phases, assumptions, expected error."""
+"""A prediction as text: the verdict, what takes the memory, the phases, assumptions and the expected error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vramwise.verbs.predict import Answer
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
-# Parts below this share of the whole are shown together.
+# Parts below this share of the total are shown as "other".
 _SMALL = 0.02
-# The first groups of steps (before the first is what comes before any) show what changes.
+# How many groups of steps are shown first; the first group is what precedes all steps.
 _GROUPS_SHOWN = 4
 
 
 def render_prediction(prediction: Prediction, answer: Answer | None = None, *, verbose: bool = False) -> list[str]:
-    """Line by line: the verdict, why, what would make it fit, what fills the peak, what was assumed that matters.
+    """Return all lines: the verdict, why, what would make it fit, the peak, and the important assumptions.
 
-    `verbose`: every phase, every assumption, versions, and the measured runs that the expected error is from.
+    `verbose`: every phase, every assumption, versions, and the measured runs behind the expected error.
     """
     verdict = answer.verdict if answer else prediction.verdict()
     out = ways_out(answer) if answer else []
@@ -61,13 +61,13 @@ def _detail(prediction: Prediction, answer: Answer | None) -> list[str]:
 
 
 def speed_notes(answer: Answer | None) -> list[str]:
-    """What its speed rests on, and how far speeds were off."""
+    """Return the assumptions behind the speed, and how far measured speeds were off."""
     speed = answer.speed if answer is not None else None
     return [] if speed is None else [*speed.assumptions, measured_on(speed)]
 
 
 def _speed(answer: Answer | None) -> Iterator[str]:
-    """How fast it is, or why that is not said."""
+    """Yield the speed, or why there is none."""
     if answer is not None and answer.speed is not None:
         said = speed_line(answer.speed, answer.duration)
         yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.memory_fits is False else said
@@ -76,7 +76,7 @@ def _speed(answer: Answer | None) -> Iterator[str]:
 
 
 def describe(prediction: Prediction) -> str:
-    """One line: what is trained, how, and under which allocator settings."""
+    """Return one line: what is trained, how, and with which allocator settings."""
     run, model = prediction.run, prediction.model
     method = run.adapter.kind or "full fine-tune"
     if run.loading.quantization:
@@ -90,7 +90,7 @@ def describe(prediction: Prediction) -> str:
 
 
 def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
-    report = prediction.needs  # the same moment in text, JSON and HTML, whether it fits or not
+    report = prediction.needs  # the same moment in text, JSON and HTML
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
     title = f"{style('At the peak', bold=True)} ({where})"
     together = report.peak_reserved_bytes + report.outside_bytes
@@ -105,7 +105,7 @@ def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
 
 
 def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
-    """Category and bytes at the peak: tensors, then what no tensor holds, then what lies outside the allocator."""
+    """Yield category and bytes at the peak: tensors, then unused reserved memory, then memory outside the allocator."""
     held = report.breakdown_bytes
     for name in (*_ORDER, *sorted(set(held) - set(_ORDER))):
         if held.get(name):
@@ -115,7 +115,7 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
 
 
 def _phases(report: MemoryReport) -> list[str]:
-    """A line a phase; of steps that are alike, the first stands for all."""
+    """Return a line per phase; equal steps are shown once."""
     lines = [style("Phase by phase", bold=True), f"  {'':<24}{'allocated':>11}{'reserved':>11}   peak GiB"]
     for first, last, peaks in _folded(report):
         steps = f"step {first} " if first == last else f"steps {first}–{last} "
@@ -129,9 +129,9 @@ _Rows = list[tuple[str, str, str]]
 
 
 def _folded(report: MemoryReport) -> Iterator[tuple[int, int, _Rows]]:
-    """(first step, last step, its phases with their peaks): neighbours that read the same are one.
+    """Yield (first step, last step, its phases with their peaks); equal neighbours are merged.
 
-    Of more groups than a screen holds the first ones are shown, the one with the peak, and the last.
+    If there are many groups, the first ones, the one with the peak and the last one are shown.
     """
     by_step: dict[int, _Rows] = {}
     for peak in report.phases:
@@ -142,7 +142,7 @@ def _folded(report: MemoryReport) -> Iterator[tuple[int, int, _Rows]]:
         first, _, alike = groups[-1] if groups else (0, 0, [])
         if step and first and rows[: len(alike)] == alike:
             groups[-1] = (first, step, alike)
-            if rows[len(alike) :]:  # what comes on top of a step now and then, an evaluation for instance
+            if rows[len(alike) :]:  # additional phases of some steps, such as an evaluation
                 groups.append((step, step, rows[len(alike) :]))
         else:
             groups.append((step, step, rows))
@@ -155,7 +155,7 @@ def _folded(report: MemoryReport) -> Iterator[tuple[int, int, _Rows]]:
 
 
 def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
-    """Which cards it would fit: one line each."""
+    """Return which cards the run fits, one line each."""
     width = max(len(name) for name, _ in rows)
     lines = [style("Cards", bold=True)]
     for name, prediction in rows:
@@ -164,7 +164,7 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
 
 
 def judgement(prediction: Prediction) -> str:
-    """The verdict in two words and a figure, for a table."""
+    """Return the verdict in two words and a figure, for a table."""
     verdict = prediction.verdict()
     if verdict.kind == "stops":
         return style("will not start", fg="red", bold=True)

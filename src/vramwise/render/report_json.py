@@ -1,4 +1,7 @@
-"""The JSON contract, version 1. A golden file in the tests guards it: fields are added, never changed or removed."""
+"""The JSON format of `check`, version 1.
+
+A golden file in the tests checks it: fields are added, never changed or removed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ VERSION = 1
 
 
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
-    """All reports as one JSON document. Indenting is for people: it takes Python's slow encoder."""
+    """Return all reports as one JSON document. `indent` is for people: it uses Python's slow encoder."""
     document = {"version": VERSION, "files": [file_json(report) for report in reports]}
     return json_text(document, indent=indent)
 
 
 def file_json(report: FileReport) -> dict[str, Any]:
-    """One file."""
+    """Return the report of one file as plain values."""
     error = report.error
     return {
         "path": report.path,
@@ -39,20 +42,20 @@ def file_json(report: FileReport) -> dict[str, Any]:
 
 
 def _trainer(report: FileReport) -> str | None:
-    """Whose file it is; one that cannot be read is taken for the first trainer's, as it always was."""
+    """Return the trainer's name; unreadable files get the default trainer, None means another tool's file."""
     if report.foreign is not None:
         return None
     return DEFAULT if report.run is None else report.run.trainer
 
 
 def _cell(report: FileReport, found: Finding) -> dict[str, int]:
-    """Where in a notebook it is: the cell's number, and the line in the cell."""
+    """Return the position in a notebook: the cell's number, and the line in it; empty outside notebooks."""
     cell = None if report.document is None else report.document.cell(found.place.line)
     return {} if cell is None else {"cell": cell[0], "cell_line": cell[1]}
 
 
 def finding_json(found: Finding) -> dict[str, Any]:
-    """One finding."""
+    """Return one finding as plain values."""
     place = found.place
     return {
         "rule": found.rule,
@@ -68,7 +71,7 @@ def finding_json(found: Finding) -> dict[str, Any]:
 
 
 def fix_json(fix: Fix) -> dict[str, Any]:
-    """One fix."""
+    """Return one fix as plain values."""
     change = fix.change
     return {
         "title": fix.title,
@@ -84,7 +87,7 @@ def _edit(edit: Edit) -> dict[str, Any]:
 
 
 def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
-    """The versions, each with how it is known."""
+    """Return the versions, each with its origin."""
     return {
         name: {"version": release.version, "origin": release.origin.kind, "why": release.origin.why}
         for name, release in stack.releases.items()
@@ -92,7 +95,7 @@ def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
 
 
 def resolved_json(run: RunSpec) -> dict[str, Any]:
-    """The RunSpec as plain values, and the target it was resolved for."""
+    """Return the RunSpec as plain values, with the target it was resolved for."""
     values = dict(run.settings())
     gpu = run.target.gpu
     for name in ("zero", "trained_blocks"):

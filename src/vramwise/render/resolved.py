@@ -1,4 +1,4 @@
-"""`check --show-resolved`: what will really happen, field by field, and why."""
+"""`check --show-resolved`: every effective setting and where its value comes from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.types import Origin, RunSpec, TrainedBlocks, Unfollowed, ZeroSetti
 
 
 def render_resolved(run: RunSpec, path: str) -> list[str]:
-    """One aligned line a field: name, value, origin."""
+    """Return one aligned line per setting: name, value, origin."""
     rows = [("gpu", *_gpu(run)), *_stack(run)]
     rows += [(name, _shown(value), _why(run.origins[name], path)) for name, value in run.settings()]
     names = max(len(name) for name, _, _ in rows)

@@ -1,4 +1,4 @@
-"""One rule as plain values and as its page: for `rules --format json`, and for agents."""
+"""A rule as plain values and as its page, for `rules --format json` and for agents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.rules.base import Rule
 
 
 def rule_json(rule: Rule) -> dict[str, Any]:
-    """A rule in the list of rules."""
+    """Return a rule as plain values."""
     return {
         "id": rule.id,
         "severity": rule.severity.value,
@@ -17,12 +17,12 @@ def rule_json(rule: Rule) -> dict[str, Any]:
         "title": rule.title,
         "needs": sorted(rule.needs),
         "beyond_trainer": rule.beyond_trainer or None,
-        "beyond_axolotl": rule.beyond_trainer or None,  # its first name, for those who read it
+        "beyond_axolotl": rule.beyond_trainer or None,  # the former name, kept for existing readers
     }
 
 
 def rule_page(rule: Rule) -> str:
-    """One rule's page, as Markdown."""
+    """Return the page of a rule as Markdown."""
     parts = [
         f"# {rule.id}",
         f"**{rule.severity.value}**{_other_cases(rule)} · {rule.topic}{_needs(rule)}",

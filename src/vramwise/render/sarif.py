@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, for code scanning: every rule that reported, every finding, unreadable files as notifications."""
+"""SARIF 2.1.0 for code scanning: the rules that reported, all findings, and unreadable files as notifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def render_sarif(reports: Iterable[FileReport], known: Sequence[Rule]) -> str:
-    """All reports as one SARIF run; `known`: all rules, of which those that reported are described."""
+    """Return all reports as one SARIF run. `known`: all rules; only those that reported are described."""
     reports = list(reports)
     used = {found.rule for report in reports for found in report.findings}
     rules = [rule for rule in known if rule.id in used]
@@ -57,7 +57,7 @@ def _result(path: str, found: Finding, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def _rule_index(found: Finding, rules: Sequence[Rule]) -> dict[str, int]:
-    """Where the rule is described; nothing for a notice, which is no rule (internal-error)."""
+    """Return the index of the rule's description; empty for a notice that is not a rule (internal-error)."""
     ids = [rule.id for rule in rules]
     return {"ruleIndex": ids.index(found.rule)} if found.rule in ids else {}
 
@@ -70,7 +70,7 @@ def _location(path: str, line: int, column: int, end_line: int, end_column: int)
 def _uri(path: str) -> str:
     if path == "-":
         return "stdin"
-    # A name need not be UTF-8: then its bytes are named. What is no name of this system is shown.
+    # A file name need not be UTF-8: then its bytes are quoted. Other text is made visible.
     name = PurePath(path).as_posix()
     return quote(name.encode("utf-8", "surrogateescape") if _is_a_name(name) else visible(name))
 

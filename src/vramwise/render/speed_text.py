@@ -1,4 +1,4 @@
-"""How fast a run trains, in words: the same in every verb and format."""
+"""The training speed in words, the same in all verbs and formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.variants.speed import Speed
 
 
 def speed_line(speed: Speed, duration: Duration | None = None, *, error: bool = True) -> str:
-    """`About 0.83 s a step, 9,900 tokens a second`, with its error; then how long all of it takes."""
+    """Return `About 0.83 s a step, 9,900 tokens a second`, with its error and the duration of the training."""
     rate = f"{two_digits(speed.tokens_per_second)} tokens a second"
     said = f"About {seconds(speed.step_seconds)} a step, {rate}{_about(speed) if error else ''}"
     return said if duration is None else f"{said}; {duration_words(duration)}"
@@ -22,14 +22,14 @@ def _about(speed: Speed) -> str:
 
 
 def error_line(speed: Speed) -> str:
-    """How far speeds were off where they were measured."""
+    """Return how far predicted speeds were off where they were measured."""
     error = speed.error
     off = "" if error is None else f"steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %, "
     return f"{off}{measured_on(speed)}"
 
 
 def measured_on(speed: Speed) -> str:
-    """The runs that the error of a speed is from."""
+    """Return the runs behind the error of a speed."""
     error = speed.error
     if error is None:
         return "not measured for runs like this one"
@@ -38,14 +38,14 @@ def measured_on(speed: Speed) -> str:
 
 
 def duration_words(duration: Duration) -> str:
-    """`3 epochs of 2,000 samples take 1.2 hours`."""
+    """Return `3 epochs of 2,000 samples (375 steps): 1.2 hours`."""
     least = "at least " if duration.at_least else ""
     counted = "" if duration.basis.endswith(" steps") else f" ({duration.steps:,} step{'s' * (duration.steps != 1)})"
     return f"{duration.basis}{counted}: {least}{hours(duration.hours)}"
 
 
 def speed_figures(speed: Speed, duration: Duration | None = None) -> list[tuple[str, str, str]]:
-    """The same as named figures, each with a note."""
+    """Return the speed as named figures, each with a note."""
     rate = f"{two_digits(speed.tokens_per_second)} tokens a second{_about(speed)}"
     figures = [("A step", f"about {seconds(speed.step_seconds)}", rate)]
     if duration is not None:
@@ -55,7 +55,7 @@ def speed_figures(speed: Speed, duration: Duration | None = None) -> list[tuple[
 
 
 def speed_json(speed: Speed | None, duration: Duration | None = None) -> dict[str, Any] | None:
-    """The fields of a speed; `steps` and `hours` where it is known how long the training is."""
+    """Return the speed as plain values; with `steps` and `hours` if the duration is known."""
     if speed is None:
         return None
     fields: dict[str, Any] = {
@@ -72,19 +72,19 @@ def speed_json(speed: Speed | None, duration: Duration | None = None) -> dict[st
 
 
 def seconds(value: float) -> str:
-    """`0.83 s`, `12.4 s`, `210 s`; short ones in milliseconds."""
+    """Format seconds: `0.83 s`, `12.4 s`, `210 s`; short times in milliseconds."""
     if value < 0.0995:
         return f"{1000 * value:.0f} ms" if value >= 0.00095 else f"{1000 * value:.1g} ms"
     return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s" if value < 99.95 else f"{value:,.0f} s"
 
 
 def steps_of(duration: Duration) -> str:
-    """`1,200 steps`."""
+    """Format the number of steps: `1,200 steps`."""
     return f"{duration.steps:,} step{'s' * (duration.steps != 1)}"
 
 
 def hours(value: float) -> str:
-    """`40 seconds`, `35 minutes`, `1.2 hours`, `3.4 days`: as one would say it."""
+    """Format hours as `40 seconds`, `35 minutes`, `1.2 hours` or `3.4 days`."""
     if value < 1.5 / 3600:
         return "about a second"
     if value < 1.5 / 60:
@@ -95,10 +95,10 @@ def hours(value: float) -> str:
 
 
 def two_digits(value: float) -> str:
-    """`9,900`: no more digits than are known."""
+    """Format a number with two significant digits: `9,900`."""
     return f"{float(f'{value:.2g}'):,.0f}"
 
 
 def times(ratio: float) -> str:
-    """`1.4 ×`: how many times as fast."""
+    """Format a ratio: `1.4 ×`."""
     return f"{ratio:.2f} ×" if ratio < 0.995 or 1.005 < ratio < 1.095 else f"{ratio:.1f} ×"

@@ -1,4 +1,4 @@
-"""For people: the gravest finding first, each with its place, the source line with a caret, the fix; a summary last."""
+"""Findings as text: the most severe first, each with its place, the source line with a caret, and the fix."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_SOURCE = 100
 
 
 def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
-    """The lines of one file: everything that was found in it, each with an empty line behind it.
+    """Return the lines of one file: each finding, followed by an empty line.
 
-    None where there is nothing to say. `width` folds long lines.
+    Empty if there is nothing to report. `width` folds long lines.
     """
     lines = []
     if report.foreign is not None:
@@ -32,7 +32,7 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
 
 
 def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
-    """The last line: how many of what, what can be fixed, what could not be judged."""
+    """Return the last line: the number of findings, what can be fixed, what was not checked."""
     foreign = [report for report in reports if report.foreign is not None]
     reports = [report for report in reports if report.foreign is None]
     findings = [found for report in reports for found in report.findings]
@@ -52,7 +52,7 @@ def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
 
 
 def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
-    """What was predicted of a file that was checked alone, and what was not though a card is named."""
+    """Yield what was predicted for a single file, and what was not although a card is given."""
     report = reports[0] if len(reports) == 1 else None
     if report is None or report.run is None or report.run.target.gpu is None:
         return
@@ -118,7 +118,7 @@ def _error(report: FileReport) -> str:
 def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]:
     line = found.line if found.line is None or report.document is None else report.document.label(found.line)
     at = "" if line is None else f":{line}:{found.place.column}"
-    # A path alone needs the colon that ends a place.
+    # A path without a line needs its own colon.
     place = style(f"{report.path}{at or ':'}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
@@ -131,7 +131,7 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
 
 
 def _source(report: FileReport, found: Finding) -> Iterator[str]:
-    """The line in question and carets under the part that is meant; nothing where the finding is about no line."""
+    """Yield the source line and carets under the relevant part; nothing if the finding has no line."""
     if found.line is None or found.key is None or report.document is None:
         return
     lines = report.document.text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -1,4 +1,4 @@
-"""The chart of a training report: measured memory over the steps, with prediction and card as lines. Plain SVG."""
+"""The chart of a training report as SVG: measured memory over the steps, with prediction and card as lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.render.html.markup import Markup, element
 from vramwise.training.parent.measured import StepPeak, TrainReport
 from vramwise.units import GIB, gib, mib
 
-# Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
+# Drawn twice, and the page shows one of them: the text of a wide chart is too small on a phone.
 _WIDE, _NARROW = 1000, 420
 _HEIGHT = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 16, 34
@@ -19,7 +19,7 @@ _TICKS = 5
 
 
 def chart_parts(report: TrainReport) -> Iterator[Markup]:
-    """The chart and its key."""
+    """Yield the chart and its legend."""
     steps = report.step_peaks
     if not steps:
         yield element("p", "No samples.")
@@ -37,7 +37,7 @@ def _key(name: str, label: str) -> Markup:
 
 
 class _Chart:
-    """Steps to the right, bytes upwards; attempts one after the other, because a restart goes back in steps."""
+    """Steps on the x axis, bytes on the y axis; attempts follow each other, because a restart goes back in steps."""
 
     def __init__(self, report: TrainReport, steps: Sequence[StepPeak], width: int) -> None:
         self._report = report
@@ -45,10 +45,10 @@ class _Chart:
         self._steps = steps
         self._predicted = report.predicted_reserved_bytes
         highest = max(step.reserved for step in steps)
-        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # never a chart of height 0
+        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # the height is never 0
 
     def draw(self, name: str) -> Markup:
-        """The SVG, under the class that says where it is shown."""
+        """Return the SVG, with the class that says where it is shown."""
         reserved = [step.reserved for step in self._steps]
         allocated = [step.allocated for step in self._steps]
         label = f"Peak reserved up to {gib(max(reserved))}, peak allocated up to {gib(max(allocated))}"
@@ -96,11 +96,11 @@ class _Chart:
         return element("line", class_=name, x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
 
     def _line(self, values: Sequence[int], name: str) -> Markup:
-        """Of a long run many steps share a point; the highest of them is drawn, so that no peak is lost."""
+        """Return a line. In long runs many steps share a point; the highest is drawn, so that no peak is lost."""
         stride = ceil(len(values) / _MOST_POINTS)
         points = [(start, max(values[start : start + stride])) for start in range(0, len(values), stride)]
         drawn = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in points)
-        return Markup(f'<polyline class="{name}" points="{drawn}"/>')  # `element` would cut it off as an endless text
+        return Markup(f'<polyline class="{name}" points="{drawn}"/>')  # `element` would truncate such a long text
 
     def _evals(self) -> Iterator[Markup]:
         evals = [(at, step) for at, step in enumerate(self._steps) if step.evaluated]

@@ -1,6 +1,6 @@
-"""A training report as one HTML file: measured memory over the steps, the prediction and the card as lines in it.
+"""A training report as one HTML file: measured memory over the steps, with the prediction and the card as lines.
 
-The chart is plain SVG made here; the page needs no script. Everything in the chart is in the tables too.
+The chart is plain SVG; the page needs no script. Everything in the chart is also in the tables.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vramwise.training.parent.measured import Compared, TrainReport
 
 
 def render_train_html(report: TrainReport) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return plain_page(f"Memory of {report.output_dir}", _body(report), "train.css")
 
 
 def _body(report: TrainReport) -> Markup:
     rows = report.compared
     top = header(f"Memory of {report.output_dir}", _verdict(report, rows), headline(report), "", _state(report))
-    if report.device is None:  # nothing was measured, so there is nothing to draw or to compare
+    if report.device is None:  # nothing was measured, so there is nothing to draw or compare
         return together(top, _history(report))
     return together(
         top,

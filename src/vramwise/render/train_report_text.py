@@ -1,4 +1,4 @@
-"""A training report for the terminal: what happened, predicted against measured, what the guard said."""
+"""A training report as text: what happened, predicted against measured memory, the guard's warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.units import gib, readable
 
 
 def render_train_report(report: TrainReport) -> list[str]:
-    """The whole report, line by line."""
+    """Return all lines of the report."""
     return list(_lines(report))
 
 
@@ -33,7 +33,7 @@ def _lines(report: TrainReport) -> Iterator[str]:
 
 
 def _ranks(report: TrainReport) -> Iterator[str]:
-    """Of several ranks: which is the fullest, whose figures follow, and what the others reserved."""
+    """Yield, for several ranks, which one reserved most and what the others reserved."""
     if len(report.ranks) < 2:
         return
     by_size = sorted(report.ranks, key=lambda one: (one.peak.reserved_bytes, one.peak.allocated_bytes, -one.rank))
@@ -44,7 +44,7 @@ def _ranks(report: TrainReport) -> Iterator[str]:
 
 
 def headline(report: TrainReport) -> str:
-    """One line: which card, how many attempts, how far."""
+    """Return one line: the card, the number of attempts, and how far the run got."""
     last = report.last
     words = [report.output_dir]
     if report.device is not None:
@@ -57,7 +57,7 @@ def headline(report: TrainReport) -> str:
 
 
 def decision_lines(decisions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Every decision in words; attempts are counted through, also over a resume, which begins with its first again."""
+    """Yield every decision in words; attempts are numbered consecutively, also across a resume."""
     number = 0
     for decision in decisions:
         number += decision.get("what") == "attempt"
@@ -67,7 +67,7 @@ def decision_lines(decisions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _decision_line(decision: Mapping[str, Any]) -> str | None:
-    """A decision in words; None for those that say nothing new."""
+    """Return a decision in words; None if it says nothing new."""
     if decision.get("what") == "attempt":
         batch = f"micro {decision.get('micro_batch_size')} × accumulation {decision.get('gradient_accumulation_steps')}"
         since = decision.get("resume_from") or "the start"
@@ -96,13 +96,13 @@ def _cells(row: Compared, which: Which) -> tuple[str, str, str]:
 
 
 def size_of(peak: Peak | None, which: Which) -> str:
-    """A size, or a dash where there is none."""
+    """Return a size, or a dash if there is none."""
     if peak is None:
         return "–"
     return readable(int(getattr(peak, which)))
 
 
 def difference(row: Compared, which: Which) -> str:
-    """How far the prediction was off, in per cent of the measured figure."""
+    """Return the error of the prediction as a percentage of the measured value."""
     error = row.error(which)
     return "" if error is None else f"{100 * error:+.1f} %"

@@ -1,4 +1,4 @@
-"""The first lines of a prediction: does it fit, why, what was assumed for it, what was not measured."""
+"""The first lines of a prediction: whether it fits, why, its assumptions, and what was not measured."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SIGNS = {
     "does_not_fit": ("✗", "red"),
     "stops": ("✗", "red"),
 }
-# How a page colours the kinds of verdict; all that is not certain is open.
+# How a page colours the kinds of verdict; uncertain ones are open.
 _STATES = {"fits": "good", "does_not_fit": "bad", "stops": "bad"}
-# By whether the run starts all the same.
+# Keyed by whether the run starts anyway.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
 
 
 def state_of(kind: str) -> str:
-    """`good`, `open` or `bad`: how a page shows a kind of verdict."""
+    """Return how a page shows a kind of verdict: `good`, `open` or `bad`."""
     return _STATES.get(kind, "open")
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
-    """One short line for a terminal: the verdict with its sign, and its figures."""
+    """Return one short line for a terminal: the verdict with its sign, and its figures."""
     verdict = verdict or prediction.verdict()
     said, figures = _said(prediction, verdict)
     sign, colour = SIGNS.get(verdict.kind, ("", None))
@@ -44,14 +44,14 @@ def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
 
 
 def sentence(prediction: Prediction, verdict: Verdict | None = None, *, signed: bool = False) -> str:
-    """The same line as plain text; `signed`: with its sign in front."""
+    """Return the headline as plain text; `signed`: with its sign in front."""
     verdict = verdict or prediction.verdict()
     sign = SIGNS.get(verdict.kind, ("", None))[0] if signed else ""
     return " ".join(filter(None, (sign, "".join(_said(prediction, verdict)))))
 
 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
-    """The verdict, and what is behind the colon."""
+    """Return the verdict, and the figures after it."""
     if verdict.kind == "stops":
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
@@ -74,24 +74,24 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
 
 
 def stops_loading(prediction: Prediction) -> bool:
-    """Whether loading is what does not fit: it fails there, and needs more than training does."""
+    """Return whether loading is what does not fit: it fails there and needs more than training."""
     failure, needs = prediction.report.out_of_memory, prediction.needs
     higher = needs.highest_allocated_bytes > needs.peak_allocated_bytes
     return failure is not None and failure.phase == "load" and higher
 
 
 def stopped(stops: Sequence[Finding]) -> str:
-    """What errors do to a run, in a few words."""
+    """Return what the errors do to a run, in a few words."""
     return STOPPED[stops[0].still_runs]
 
 
 def at_line(document: Document, found: Finding) -> str:
-    """`Line 3: `; nothing where a finding is about the file as a whole."""
+    """Return `Line 3: `, or "" if a finding concerns the whole file."""
     return "" if found.line is None else f"Line {document.label(found.line)}: "
 
 
 def would_need(prediction: Prediction, verdict: Verdict) -> str:
-    """What memory says of a run that does not start."""
+    """Return the memory needs of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
         return f"it {_range(prediction)}".replace("it needs", "it would need", 1)
     needed = gib(prediction.needs.highest_reserved_bytes)
@@ -105,7 +105,7 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
 
 
 def where(prediction: Prediction) -> str:
-    """` on RTX 4090`, ` on each of 8 × H100`, ` under the limit`."""
+    """Return ` on RTX 4090`, ` on each of 8 × H100` or ` under the limit`."""
     if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
         return " under the limit"
     each = f" each of {prediction.run.batch.gpus} ×" if prediction.run.batch.gpus > 1 else ""
@@ -128,7 +128,7 @@ def _range(prediction: Prediction) -> str:
 
 
 def _bare(size_bytes: int) -> str:
-    """Beside a figure in GiB, another one."""
+    """Return GiB without the unit, for use beside another figure in GiB."""
     return gib(size_bytes).removesuffix(" GiB")
 
 
@@ -142,7 +142,7 @@ def _needs(prediction: Prediction) -> str:
 
 
 def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
-    """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
+    """Yield the lines below the headline: the peak and what fills it, assumptions, what was not measured."""
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
     yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
@@ -170,12 +170,12 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Not modelled: {prediction.bounds.why}"
 
 
-# What a script may leave open as a whole, under these names: no key stands for it.
+# Names for whole groups of settings that a script may leave open; they are not keys.
 _GROUPS = frozenset({"training arguments", "adapter", "quantization", "model"})
 
 
 def _unsaid(prediction: Prediction) -> Iterator[str]:
-    """What a script leaves open, of what decides the run: its default is taken."""
+    """Yield the settings that affect the run and that a script leaves open, for which defaults are assumed."""
     run = prediction.run
     script = run.config.document.script
     asked = run.config.asked | _GROUPS
@@ -202,7 +202,7 @@ def _moment(prediction: Prediction) -> str:
 
 
 def ways_out(answer: Answer) -> list[str]:
-    """What would make it fit, its figure, and the command that writes it."""
+    """Return what would make the run fit, its memory, and the command that writes it."""
     if answer.prediction.stops:
         return list(_repairs(answer))
     if answer.prediction.fits is not False:
@@ -228,7 +228,7 @@ def ways_out(answer: Answer) -> list[str]:
 
 
 def _repairs(answer: Answer) -> Iterator[str]:
-    """What would make it start, and the command that shows it as a diff."""
+    """Yield what would make the run start, and the command that shows it as a diff."""
     fixable = [found for found in answer.prediction.stops if found.fix is not None]
     if not fixable:
         return
@@ -245,25 +245,25 @@ def _repairs(answer: Answer) -> Iterator[str]:
 
 
 def fit_command(answer: Answer, out: WayOut) -> str:
-    """The line that shows it as a diff, for the machine that was asked about."""
+    """Return the command that shows the change as a diff, for the same machine."""
     if not answer.command.startswith("vramwise fit "):
         return out.command
     return " ".join([answer.command, *(f"--allow {word}" for word in out.allow)])
 
 
 def effect(tried: Attempt) -> str:
-    """What all of it together does to the training: the gravest of the changes."""
+    """Return the combined effect of the changes on training: the strongest of them."""
     order = ("same", "rounding", "changes")
     return max((change.effect for change in tried.changes), key=order.index)
 
 
 def setting(edit: Edit) -> str:
-    """An edit as the line that it leaves."""
+    """Return an edit as the resulting line."""
     return f"without {edit.key}" if edit.op == "delete" else f"{edit.key}: {_value(edit.value)}"
 
 
 def as_options(tried: Attempt) -> str:
-    """The changes as options of `predict`; none where a person must make some of them."""
+    """Return the changes as options of `predict`; empty if the user must make some of them by hand."""
     if tried.by_hand:
         return ""
     words = [shlex.quote(f"{edit.key}={'' if edit.op == 'delete' else _value(edit.value)}") for edit in tried.edits]
@@ -277,7 +277,7 @@ def as_options(tried: Attempt) -> str:
 
 
 def _value(value: object) -> str:
-    """A value on one line, as YAML reads it."""
+    """Return a value on one line of YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -288,7 +288,7 @@ def _value(value: object) -> str:
 
 
 def error_lines(prediction: Prediction) -> Sequence[str]:
-    """What the figures can be trusted with, in plain words."""
+    """Return the expected error, the measured runs behind it, and how they differ."""
     error = prediction.expected_error
     lines = [f"{style('Expected error', bold=True)}: {error}"]
     shown = ", ".join(error.names[:3])

@@ -1,4 +1,4 @@
-"""`predict --what-if` for people: a change beside what it changes, or several side by side."""
+"""`predict --what-if` as text: one change compared with the original, or several side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramwise.verbs.predict import Answer, WhatIf
 
 
 def render_change(before: Answer, changed: WhatIf) -> list[str]:
-    """The change beside what it changes, and the findings that come and go."""
+    """Return the change compared with the original, and the findings that appear and disappear."""
     now, after = before.prediction, changed.prediction
     rows = (
         ("reserved", now.needs.highest_reserved_bytes, after.needs.highest_reserved_bytes),
@@ -35,7 +35,7 @@ def render_change(before: Answer, changed: WhatIf) -> list[str]:
 
 
 def render_scenarios(before: Answer, scenarios: Sequence[WhatIf]) -> list[str]:
-    """Several what-ifs side by side: a line each, the run as it is first; then what common changes they share."""
+    """Return several what-ifs side by side, one line each, the original first."""
     shared = set.intersection(*(set(one.changes) for one in scenarios))
     own = [", ".join(words for words in one.changes if words not in shared) for one in scenarios]
     rows = [("as it is", before.prediction, before.speed)]
@@ -55,7 +55,7 @@ def render_scenarios(before: Answer, scenarios: Sequence[WhatIf]) -> list[str]:
 
 
 def _pace(before: Speed | None, speed: Speed | None) -> str:
-    """How many times the tokens a second of the run as it is."""
+    """Return the ratio of tokens per second to the original."""
     if before is None or speed is None:
         return f"  {'':>6}"
     return f"  {times(speed.tokens_per_second / before.tokens_per_second):>6}"

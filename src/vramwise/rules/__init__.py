@@ -1,7 +1,7 @@
-"""The rules that hold for every trainer, one a file in a folder a topic: a new rule is one file.
+"""The rules for every trainer, one file per rule and one folder per topic: a new rule is one file.
 
-They read RunSpec and MemoryReport alone; a trainer's own rules are in its folder. `vramwise.rules` is this room and,
-called, the verb: `vramwise.rules()` gives all rules, the trainers' own among them.
+They read only RunSpec and MemoryReport; a trainer's own rules are in its folder. `vramwise.rules` is this package and,
+called, the verb: `vramwise.rules()` returns all rules, including the trainers' own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class _RulesVerb(ModuleType):
-    """A package that can be called, because its name is also the name of a verb."""
+    """A callable package, because its name is also the name of a verb."""
 
     def __call__(self) -> tuple[Rule, ...]:
-        """All rules."""
-        from vramwise.api import rules  # late: the API asks the trainers, which import this room
+        """Return all rules."""
+        from vramwise.api import rules  # late: the API imports the trainers, which import this package
 
         return rules()
 

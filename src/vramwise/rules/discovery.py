@@ -1,7 +1,7 @@
-"""Which rules there are, and which run.
+"""Which rules exist, and which run.
 
-Rules are found by being there: every rule of every module below a package, a folder a topic. `--select`, `--ignore`
-and the project's lists choose among them by id; an unknown id is an error with a suggestion.
+Rules are discovered: every rule in every module below a package, one folder per topic. `--select`, `--ignore` and the
+project's lists choose among them by id; an unknown id is an error with a suggestion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.rules.base import TOPICS, Rule
 
 @cache
 def rules_below(package: str) -> tuple[Rule, ...]:
-    """The rules of a package such as `vramwise.rules`, topic by topic, in each by id."""
+    """Return the rules of a package such as `vramwise.rules`, topic by topic, within each by id."""
     return tuple(rule for topic in _topics(package) for rule in _rules(f"{package}.{topic}"))
 
 
@@ -27,19 +27,22 @@ def _topics(package: str) -> list[str]:
 
 
 def _rules(folder: str) -> list[Rule]:
-    """A module holds one rule, several as rows, or none if it only helps others."""
+    """Return the rules of a folder. A module holds one rule, several as rows, or none if it has only helpers."""
     modules = [import_module(f"{folder}.{found.name}") for found in iter_modules(import_module(folder).__path__)]
     rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
     return sorted(rules, key=lambda rule: rule.id)
 
 
 def common_rules() -> tuple[Rule, ...]:
-    """The rules that hold for every trainer."""
+    """Return the rules that apply to every trainer."""
     return rules_below("vramwise.rules")
 
 
 def select_rules(rules: Sequence[Rule], *, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> list[Rule]:
-    """The rules that are selected (all, where none is named) and not ignored. Ids may be comma-separated."""
+    """Return the selected rules (all, if none is named) that are not ignored. Ids may be comma-separated.
+
+    Raises VramwiseError for an unknown id.
+    """
     known = {rule.id for rule in rules}
     wanted = _ids(select, known)
     unwanted = _ids(ignore, known)
@@ -47,7 +50,7 @@ def select_rules(rules: Sequence[Rule], *, select: Iterable[str] = (), ignore: I
 
 
 def find_rule(rules: Sequence[Rule], rule_id: str) -> Rule:
-    """One rule by id. Raises a VramwiseError where there is none, or where several are named."""
+    """Return one rule by id. Raises VramwiseError if there is none, or if several are named."""
     found = _ids([rule_id], {rule.id for rule in rules})
     if len(found) != 1:
         raise VramwiseError(f"'{rule_id}' is not a rule: `vramwise rules` lists them")

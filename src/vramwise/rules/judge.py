@@ -1,4 +1,4 @@
-"""Run rules over a RunSpec: findings in file order, and which rules could not judge for lack of a card or model."""
+"""Run rules over a RunSpec: findings in file order, and which rules were skipped for lack of a card or model."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from vramwise.rules.base import Hit, Rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import START, Change, Edit, Finding, Fix, Place, RunSpec, Severity, Skipped
 
-# A config holds a few dozen settings. What finds the same fault a hundred times has the wrong file before it, and
+# A config has a few dozen settings. A rule that finds the same fault a hundred times has the wrong kind of file, and
 # looking up names, places and remedies for thousands would take minutes.
 MAX_HITS = 100
 
 
 class Spelt(Protocol):
-    """What of a spelling matters here."""
+    """The parts of a trainer's spelling that are needed here."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """Edits of the file."""
+        """The edits of the file."""
         ...
 
     @property
     def title(self) -> str:
-        """What they write, where the change's own title would say something else."""
+        """What they write, if the change's own title would say something else."""
         ...
 
 
@@ -43,10 +43,10 @@ def judge(
     lacking: str = "memory",
     pedantic: Collection[str] = (),
 ) -> tuple[list[Finding], list[Skipped]]:
-    """Every finding, sorted by place; every rule that was skipped, with what it needs.
+    """Return every finding, sorted by place, and every skipped rule with what it needs.
 
-    `spell` puts a change into the words of the run's trainer. `lacking`: what is to blame where there is no prediction:
-    "memory", nobody asked for it, or "model", not known. `pedantic`: the rules that also report harmless issues.
+    `spell` translates a change into the keys of the run's trainer. `lacking`: why there is no prediction: "memory" if
+    it was not requested, "model" if the model is unknown. `pedantic`: the rules that also report harmless issues.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -62,7 +62,7 @@ def judge(
 
 
 def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
-    """What this run can offer to the rules: "gpu" means a card whose capability is known."""
+    """Return what this run offers to rules: "gpu" means a card with known capability."""
     have = set()
     if run.target.gpu is not None and run.target.gpu.known:
         have.add("gpu")
@@ -72,7 +72,7 @@ def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
 
 
 def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell, *, pedantic: bool) -> list[Finding]:
-    """What one rule found. A rule that fails is a finding itself: the others' must not be lost with it."""
+    """Return what one rule found. A rule that raises becomes a finding itself, so that the others are not lost."""
     found: list[Finding] = []
     try:
         hits = (hit for hit in rule.run(run, memory) if (pedantic or not hit.pedantic) and not _of_open(run, hit))
@@ -87,7 +87,7 @@ def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spel
 
 
 def internal_error(where: str, error: Exception) -> Finding:
-    """A fault of our own, as a finding about the whole file."""
+    """Return an internal error as a finding about the whole file."""
     message = describe_internal_error(where, error)
     return Finding(rule=INTERNAL_ERROR, severity=Severity.ERROR, message=message, key=None, place=START)
 
@@ -105,7 +105,7 @@ def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
 
 
 def _key(run: RunSpec, hit: Hit) -> str | None:
-    """The key that decided the field, where one is written; else the trainer's own key for it."""
+    """Return the key that decided the field, if one is written; otherwise the trainer's own key for it."""
     if hit.field is None:
         return hit.key
     origin = run.origins.get(hit.field)
@@ -115,13 +115,13 @@ def _key(run: RunSpec, hit: Hit) -> str | None:
 
 
 def _of_open(run: RunSpec, hit: Hit) -> bool:
-    """Whether a hit is about a value that the source leaves open: the default that was assumed says nothing."""
+    """Whether a hit is about a value that the script leaves open: the assumed default says nothing."""
     script, key = run.config.document.script, _key(run, hit)
     return script is not None and key is not None and script.leaves_open(key)
 
 
 def _spelt(run: RunSpec, hit: Hit, change: Change, spell: Spell) -> Fix | None:
-    """The change as the trainer writes it; None where its file has no word for it."""
+    """Return the change as the trainer writes it; None if its file cannot express it."""
     spelling = spell(run, change)
     if spelling is None or not spelling.edits:
         return None
@@ -133,7 +133,7 @@ def _place(run: RunSpec, hit: Hit) -> Place:
     if hit.place is not None:
         return hit.place
     if hit.field is None and hit.key is not None:
-        # as the file has it: another trainer's key may be called what a field is
+        # as the file has it: another trainer's key may have the name of a field
         written = run.config.place(hit.key)
         if written is not None:
             return written
@@ -143,14 +143,14 @@ def _place(run: RunSpec, hit: Hit) -> Place:
 
 
 def _blocks(key: str) -> Iterator[str]:
-    """The blocks that a dotted key belongs to, the innermost first: what is missing in one is missing there."""
+    """Yield the blocks that contain a dotted key, innermost first: a missing key is reported there."""
     while "." in key:
         key = key.rpartition(".")[0]
         yield key
 
 
 def _where(run: RunSpec, name: str) -> Place | None:
-    """Where a field or key stands: a field's origin knows, a key is looked up."""
+    """Return the place of a field or key: from the field's origin, or by looking up the key."""
     origin = run.origins.get(name)
     if origin is not None and origin.place is not None:
         return origin.place

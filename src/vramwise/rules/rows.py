@@ -1,4 +1,4 @@
-"""Rules of one condition and one sentence, or of a few such cases: a row each, many to a module."""
+"""Rules with one condition and one sentence, or a few such cases: one row each, many per module."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import Change, Fix, RunSpec, Severity
 
 T = TypeVar("T")
-Said: TypeAlias = T | Callable[[RunSpec], T]  # the same for every run, or made for this one
-When: TypeAlias = str | Callable[[RunSpec], object]  # a key of the file that is set and not off, or a condition
+Said: TypeAlias = T | Callable[[RunSpec], T]  # the same for every run, or computed for this one
+When: TypeAlias = str | Callable[[RunSpec], object]  # a key that is set and not off, or a condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Report `message` where `when` holds. What is left out is the row's; without `when` it always holds."""
+    """Report `message` if `when` holds. Omitted fields are the row's; without `when` it always holds."""
 
     message: Said[str]
     when: When | None = None
@@ -42,11 +42,10 @@ def row(
     severity: Severity = Severity.ERROR,
     **about: Any,
 ) -> Rule:
-    """Return a rule that reports `message`, or each of `cases` that holds (`first_case`: only the first), where `when`
-    holds.
+    """Return a rule that reports `message`, or each of `cases` that holds, if `when` holds.
 
-    `text` is its title and documentation. `message`, `field`, `key`, `fix` and `change` are those of Hit,
-    `about` holds the other arguments of `rule`.
+    `first_case`: only the first such case. `text` is its title and documentation. `message`, `field`, `key`, `fix` and
+    `change` are those of Hit, `about` holds the other arguments of `rule`.
     """
     shared: dict[str, Any] = {"field": field, "key": key, "fix": fix, "change": change}
     listed = cases or (Case(message=message),)
@@ -78,10 +77,10 @@ def _hit(case: Case, shared: dict[str, Any], run: RunSpec) -> Hit:
     return Hit(**{name: value(run) if callable(value) else value for name, value in said.items()})
 
 
-# What a trainer refuses, as data: the key to blame, and a sentence.
+# What a trainer refuses, as data: the key at fault, and a sentence.
 Refusal: TypeAlias = tuple[str, str]
 
 
 def refused_where(*cases: tuple[object, str, str]) -> Iterator[Refusal]:
-    """The key and the sentence of every case whose condition holds."""
+    """Yield the key and the sentence of every case whose condition holds."""
     return ((key, sentence) for applies, key, sentence in cases if applies)

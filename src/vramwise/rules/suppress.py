@@ -1,6 +1,6 @@
 """Suppression in the file itself: `# vramwise: ignore[rule-id] reason` on the line of the finding.
 
-A finding about the file as a whole, such as a missing key, is silenced by such a comment on any line.
+A finding about the file as a whole, such as a missing key, is suppressed by such a comment on any line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _COMMENT = re.compile(r"#\s*vramwise:\s*ignore\[([^\]]*)\]")
 
 
 def drop_suppressed(findings: Iterable[Finding], text: str) -> list[Finding]:
-    """The findings that no comment silences: on their line, or anywhere if they are about the file as a whole."""
+    """Return the findings that no comment suppresses: on their line, or anywhere if about the file as a whole."""
     ignored = ignored_by_line(text)
     anywhere = frozenset[str]().union(*ignored.values())
 
@@ -25,7 +25,7 @@ def drop_suppressed(findings: Iterable[Finding], text: str) -> list[Finding]:
 
 
 def ignored_by_line(text: str) -> dict[int, frozenset[str]]:
-    """Line number → the rule ids that a comment on it names."""
+    """Return line number → the rule ids that a comment on it names."""
     if "vramwise:" not in text:
         return {}
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

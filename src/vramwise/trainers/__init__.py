@@ -1,1 +1,1 @@
-"""Trainers as rooms: how each one's files are recognised, what its keys mean, and how a change is spelt in them."""
+"""The trainers: how each one's files are recognised, what their keys mean, and how changes become edits of them."""

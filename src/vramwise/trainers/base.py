@@ -1,7 +1,8 @@
-"""What a trainer is: how its files are recognised, what its keys mean, and how a change is spelt in them.
+"""The protocol of a trainer: how its files are recognised, what its keys mean, and how a change becomes edits.
 
-Everything that differs between two trainers, or two versions of one, ends in the RunSpec that `resolve` makes: nobody
-behind it asks which trainer it was. Pure: files beside the config are read by whoever opens it and handed in.
+Every difference between two trainers, or between two versions of one, ends up in the RunSpec that `resolve` returns:
+code after that does not ask which trainer it was. This room is pure: the caller reads the files beside the config and
+passes them in.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from typing import Any, Protocol
 from vramwise.rules.base import Rule
 from vramwise.types import Change, Document, Edit, RunSpec, Schedule, Stack, Target
 
-# What `side_files` names, read: name as the config has it → its content, None where it could not be read.
+# The files that `side_files` names: name as in the config → its content, or None if it could not be read.
 SideFiles = Mapping[str, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """A change in a trainer's own words: edits of its file, or a shell line where the file has no word for it."""
+    """A change as edits of a trainer's file, or as a shell line if the file has no key for it."""
 
     edits: tuple[Edit, ...] = ()
     command: str = ""
-    title: str = ""  # what is written, where the change's own title would say something else
+    title: str = ""  # what is written, if it differs from the change's own title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBlock:
-    """One dataset as a config names it: a path or a format, files, and the columns that hold its texts."""
+    """One dataset of a config: a path or a format, its files, and the columns that hold its texts."""
 
     path: str
     files: tuple[str, ...] = ()
@@ -38,11 +39,11 @@ class DatasetBlock:
 
 
 class Trainer(Protocol):
-    """One room of `trainers/`."""
+    """What every trainer implements."""
 
     @property
     def name(self) -> str:
-        """The word for it on the command line and in JSON."""
+        """Its name on the command line and in JSON."""
         ...
 
     @property
@@ -52,53 +53,56 @@ class Trainer(Protocol):
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Its name for display."""
         ...
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """Whether a file with these values is one of its training configs."""
+        """Return whether a file with these values is one of its training configs."""
         ...
 
     def might_be(self, keys: frozenset[str]) -> bool:
-        """Whether a text that cannot be read, with these top-level keys, may be meant as one of its configs."""
+        """Return whether an unreadable text with these top-level keys may be meant as one of its configs."""
         ...
 
     def side_files(self, document: Document) -> tuple[str, ...]:
-        """Names of JSON files that decide memory too, as the config writes them."""
+        """Return the names of files that affect memory too, as the config writes them."""
         ...
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """The datasets that the config names, in their order."""
+        """Return the datasets that the config names, in order."""
         ...
 
     def schedule(self, document: Document) -> Schedule:
-        """How long it trains: no memory depends on that, and no step's speed."""
+        """Return how long the config trains; this affects neither memory nor the speed of a step."""
         ...
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """What this config will really do on this target, with these versions."""
+        """Return what this config really does on this target, with these versions."""
         ...
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The change in this trainer's words; None where it has none, or where its file stands against it."""
+        """Return the change as edits of this trainer's file.
+
+        None if the trainer has no key for it, or the file conflicts with it.
+        """
         ...
 
     def words(self, change_id: str) -> tuple[str, ...]:
-        """The lines to set for a change where no config is at hand."""
+        """Return the lines to set for a change if there is no config."""
         ...
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """Keys whose value has a wrong type, each with a sentence."""
+        """Return the keys whose value has a wrong type, each with a sentence."""
         ...
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
-        """Why a key, by its first part, is none of this trainer's ("did you mean …"); None where it is."""
+        """Return why the first part of a key is unknown to this trainer ("did you mean …"); None if it is known."""
         ...
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Known versions, the oldest first, each with the versions of other packages that it installs with."""
+        """Return the known versions, oldest first, each with the package versions that it installs with."""
         ...
 
     def rules(self) -> Sequence[Rule]:
-        """The rules that speak of its own keys."""
+        """Return the rules about its own keys."""
         ...

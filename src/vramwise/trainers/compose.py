@@ -1,4 +1,4 @@
-"""A run that is said in a few words, as the config of a trainer: one answer for every door."""
+"""Builds a trainer's config from a few options that describe a run; shared by all interfaces."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ METHODS = ("none", "lora", "qlora")
 
 
 def composing_trainers() -> tuple[str, ...]:
-    """The names of the trainers for which a config is made in keys of their own; the first is the default."""
+    """Return the names of the trainers that can write such a config in their own keys; the first is the default."""
     some = Wishes(model="some/model", adapter="lora")
     found = [one for one in all_trainers() if isinstance(one, Composes) and one.recognises(one.compose(some))]
     return tuple(one.name for one in found)
 
 
 def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The trainer's name and the values of a config for `wished`: fields of Wishes but the model, None or absent.
+    """Return the trainer's name and the config values for `wished`: fields of Wishes except the model.
 
-    A VramwiseError where they do not go together. An adapter of "none" or "" means that every weight is trained.
+    Raises VramwiseError if they do not fit together. An adapter of "none" or "" means that every weight is trained.
     """
     if not model:
         raise VramwiseError("name a model, such as Qwen/Qwen3-8B")

@@ -1,7 +1,7 @@
-"""What a DeepSpeed config means for memory: the ZeRO stage, what is offloaded, and the sizes that ZeRO works in.
+"""What a DeepSpeed config means for memory: the ZeRO stage, offloading, and the sizes that ZeRO uses.
 
-Knows the contents of the files that trainers ship (`deepspeed_configs/zero*.json`), for configs that name one which is
-not here to read. A size that says `auto` is left open (None): it follows the model's width.
+Knows the contents of the files that trainers ship (`deepspeed_configs/zero*.json`), for configs that name one of them
+without the file being here. A size of `auto` is None: it depends on the model's width.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHIPPED_ZERO: dict[int, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeed:
-    """ZeRO stage (None: not known), what lives in host memory, and ZeRO's own settings."""
+    """The ZeRO stage (None: unknown), what is in host memory, and ZeRO's own settings."""
 
     stage: int | None
     offload_params: bool
@@ -44,7 +44,10 @@ class DeepSpeed:
 
 
 def read_deepspeed(value: Any, content: Mapping[str, Any] | None) -> DeepSpeed:
-    """`value` is the config's `deepspeed:` entry; `content` the parsed file it names, where that exists."""
+    """Read a DeepSpeed config.
+
+    `value` is the config's `deepspeed:` entry, `content` the parsed file that it names, if that exists.
+    """
     if isinstance(value, Mapping):
         return _from_mapping(value, "inline deepspeed block")
     if content is not None:
@@ -68,7 +71,7 @@ def _from_mapping(content: Mapping[str, Any], why: str) -> DeepSpeed:
     zero = zero if isinstance(zero, Mapping) else {}
     stage = zero.get("stage", 0)
     return DeepSpeed(
-        stage=stage if type(stage) is int else None,  # true is an int to Python, and no stage
+        stage=stage if type(stage) is int else None,  # True is an int in Python, but not a stage
         offload_params=_offloads(zero.get("offload_param")),
         offload_optimizer=_offloads(zero.get("offload_optimizer")) or zero.get("cpu_offload") is True,
         settings=zero_settings(zero, optimizer=content.get("optimizer"), types=content.get("data_types")),
@@ -77,7 +80,7 @@ def _from_mapping(content: Mapping[str, Any], why: str) -> DeepSpeed:
 
 
 def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any = None) -> ZeroSettings:
-    """`zero_optimization` with DeepSpeed's defaults for what is not written; stage 3 overlaps where nothing is said."""
+    """Return `zero_optimization` with DeepSpeed's defaults for missing values; stage 3 overlaps by default."""
     named = optimizer.get("type") if isinstance(optimizer, Mapping) else None
     overlaps = zero.get("overlap_comm")
     unset = ZeroSettings()
@@ -95,12 +98,12 @@ def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any 
     )
 
 
-# the release taken where none is known
+# the release assumed if none is known
 _LATEST = (0, 19, 8)
 
 
 def as_released(settings: ZeroSettings, release: tuple[int, ...]) -> ZeroSettings:
-    """What this release of DeepSpeed does with them; empty: the newest that is known."""
+    """Return the settings with the behaviour of this DeepSpeed release; empty: the newest known."""
     known = release or _LATEST
     return replace(
         settings,
@@ -113,13 +116,13 @@ def as_released(settings: ZeroSettings, release: tuple[int, ...]) -> ZeroSetting
 
 
 def _size(zero: Mapping[str, Any], name: str, unset: int | None) -> int | None:
-    """A number of elements under its name or with the stage's in front; None for `auto`."""
+    """Return a number of elements, written with or without the `stage3_` prefix; None for `auto`."""
     value = zero.get(f"stage3_{name}", zero.get(name))
     if value == "auto":
         return None
     if isinstance(value, str):
         try:
-            value = float(value)  # YAML reads 1e9 as a word
+            value = float(value)  # YAML reads 1e9 as text
         except ValueError:
             return unset
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
@@ -132,7 +135,7 @@ def _offloads(block: Any) -> bool:
 
 
 class Filled(Protocol):
-    """A run while its settings are filled in: Fields, or the arguments of a trainer."""
+    """A run whose settings are being filled in: Fields, or the arguments of a trainer."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -140,16 +143,16 @@ class Filled(Protocol):
         ...
 
     def derive(self, name: str, value: Any, why: str, /, *, key: str | None = None) -> Any:
-        """Fill a setting that follows from others."""
+        """Set a value that follows from others."""
         ...
 
     def assume(self, name: str, value: Any, why: str, /) -> Any:
-        """Fill a setting that is left open."""
+        """Set a value that is left open."""
         ...
 
 
 def resolve_zero(args: Filled, zero: DeepSpeed, release: tuple[int, ...], key: str) -> None:
-    """Fills sharding, zero and offload_* by a DeepSpeed config, for a release of DeepSpeed."""
+    """Fill sharding, zero and offload_* from a DeepSpeed config, for a release of DeepSpeed."""
     if zero.stage is None:
         args.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
     else:
@@ -161,6 +164,6 @@ def resolve_zero(args: Filled, zero: DeepSpeed, release: tuple[int, ...], key: s
 
 
 def resolve_offload(args: Filled, *, params: bool, optimizer: bool, why: str, key: str | None) -> None:
-    """Fills offload_params and offload_optimizer."""
+    """Fill offload_params and offload_optimizer."""
     args.derive("offload_params", params, why, key=key)
     args.derive("offload_optimizer", optimizer, why, key=key)

@@ -1,4 +1,4 @@
-"""Resolved values while a RunSpec is being built: each with its origin."""
+"""Collects resolved values, each with its origin, while a RunSpec is being built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.types import PLACES, Config, Origin, RunSpec, Target, in_sections,
 
 
 class Fields:
-    """Collects the fields of a RunSpec. Every field says where its value came from."""
+    """Collects the fields of a RunSpec, each with the origin of its value."""
 
     def __init__(self, config: Config, trainer: str) -> None:
         self.config = config
@@ -21,46 +21,46 @@ class Fields:
         self.keys: dict[str, str] = {}
 
     def take(self, name: str, default: Any, *, key: str | None = None, why: str | None = None) -> Any:
-        """The value written in the file under `key` (the field's own name unless said), else the trainer's default."""
+        """Take the value that the file sets under `key` (default: the field's name), else the trainer's default."""
         key = key or name
         self.keys[name] = key
         value = self.config.get(key)
-        if value is None:  # absent, or written and left empty: then it has a place all the same
+        if value is None:  # absent, or written but empty: then it still has a place
             place = self.config.place(key)
             origin = Origin(kind="default", why=why or self._default, key=key if place else None, place=place)
             return self.put(name, default, origin)
         return self.put(name, value, self.written(key))
 
     def at_least_one(self, name: str, default: int, *, key: str | None = None, why: str | None = None) -> int:
-        """A count: nonsense below 1 (the rule `not-positive` reports it) counts as 1, so that arithmetic goes on."""
+        """Take a count. Values below 1 count as 1, so that calculations go on; the rule `not-positive` reports them."""
         value = max(1, self.take(name, default, key=key, why=why))
         self.values[name] = value
         return int(value)
 
     def derive(self, name: str, value: Any, why: str, *, key: str | None = None) -> Any:
-        """A value that follows from others; `key` names the written key that decided it, if one did."""
+        """Set a value that follows from others; `key` names the written key that decided it, if any."""
         place = self.config.place(key) if key else None
         self.keys.setdefault(name, key or name)
         return self.put(name, value, Origin(kind="derived", why=why, key=key if place else None, place=place))
 
     def assume(self, name: str, value: Any, why: str) -> Any:
-        """A value that the file and the target leave open."""
+        """Set a value that the file and the target leave open."""
         return self.put(name, value, Origin(kind="assumed", why=why))
 
     def neutral(self, *names: str, why: str = "") -> None:
-        """Settings of which this trainer does nothing: their sections' neutral values, for the sections' reasons."""
+        """Set settings that this trainer does not use to the neutral values of their sections."""
         for name in names:
             value, reason = neutral(name)
             self.derive(name, value, why or reason)
 
     def neutral_section(self, *sections: str) -> None:
-        """Every setting of these sections that is not filled yet."""
+        """Set every setting of these sections that is not filled yet to its neutral value."""
         self.neutral(
             *(name for name, (section, _) in PLACES.items() if section in sections and name not in self.values)
         )
 
     def run(self, target: Target, *, trainer: str, title: str, added: Mapping[str, str]) -> RunSpec:
-        """The run; a TypeError names the section and the setting that were not filled. `added`: variables it sets."""
+        """Return the run; raises TypeError if a setting was not filled. `added`: variables that the trainer sets."""
         return RunSpec(
             trainer=trainer,
             trainer_title=title,
@@ -75,11 +75,11 @@ class Fields:
         )
 
     def written(self, key: str) -> Origin:
-        """The origin of a value that the file sets."""
+        """Return the origin of a value that the file sets."""
         return Origin(kind="file", why="set in the file", key=key, place=self.config.place(key))
 
     def put(self, name: str, value: Any, origin: Origin) -> Any:
-        """Record a value with its origin and give it back."""
+        """Record a value with its origin and return it."""
         self.keys.setdefault(name, origin.key or name)
         self.values[name] = value
         self.origins[name] = origin
@@ -96,9 +96,9 @@ def resolved(
     whose: str,
     block: str | None = None,
 ) -> RunSpec:
-    """The run. `added`: allocator variables that the trainer sets by itself, and `whose` word that is.
+    """Return the run. `added`: allocator variables that the trainer sets itself; `whose` describes who sets them.
 
-    `block`: the key of the file under which they are written; then they win over the user's own environment.
+    `block`: the key of the file under which they are written; then they override the user's environment.
     """
     if block is not None:
         own = {name: value for name, value in target.alloc_env.items() if name not in added}

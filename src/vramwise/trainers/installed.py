@@ -1,4 +1,4 @@
-"""Fields that the installed versions decide, whichever trainer runs on them."""
+"""Settings that the installed versions decide, independent of the trainer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from vramwise.facts.attention import flash_needs_sinks
 from vramwise.trainers.fields import Fields
 from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack
 
-# The version of liger-kernel that trainers ask for.
+# The version of liger-kernel that trainers require.
 _LIGER = (0, 8, 1)
 _MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
 
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:
-    """Fills expert_masks, rotary_by_product, liger_chunks_in_place, mixer_kernels, samples_told and flash_*."""
+    """Fill expert_masks, rotary_by_product, liger_chunks_in_place, mixer_kernels, samples_told and flash_*."""
     for name, value, why in _decided(stack):
         fields.derive(name, value, why)
     transformers = stack.releases.get("transformers")
@@ -50,7 +50,10 @@ def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
 
 
 def _expert_masks(transformers: tuple[int, ...]) -> tuple[ExpertMasks, str]:
-    """Where rows without an expert are zeroed, and why. Read in transformers 5.16.1, 5.17.0, 5.20.1 and 5.22.2."""
+    """Return when rows without an expert are zeroed, and why.
+
+    Read in transformers 5.16.1, 5.17.0, 5.20.1 and 5.22.2.
+    """
     if not transformers:
         return "products", "as in transformers 5.17"
     if transformers < (5, 17):
@@ -61,7 +64,10 @@ def _expert_masks(transformers: tuple[int, ...]) -> tuple[ExpertMasks, str]:
 
 
 def _in_place(liger: tuple[int, ...]) -> ChunksInPlace:
-    """Seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1."""
+    """Return when Liger's loss works in place.
+
+    Observed in 0.8.4 if no operand needs a cast, in 0.8.5 always, and not in 0.8.1.
+    """
     if liger < (0, 8, 4):
         return "never"
     return "uncast" if liger < (0, 8, 5) else "always"

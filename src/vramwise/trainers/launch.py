@@ -1,6 +1,6 @@
-"""Launch lines: the options of `accelerate launch`, `torchrun`, `deepspeed`, `trl`, `llamafactory-cli` and `axolotl`.
+"""Parses launch lines of `accelerate launch`, `torchrun`, `deepspeed`, `trl`, `llamafactory-cli` and `axolotl`.
 
-Reads one command, or the first that trains of a shell script, by its words alone. Nothing is run.
+Reads one command, or the first command of a shell script that trains. Nothing is run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vramwise.errors import ConfigError
 
 _ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-# Words before a command that say nothing about it.
+# Words before a command that are skipped.
 _PREFIXES = frozenset({"sudo", "nohup", "time", "exec", "srun", "env", "command", "then", "do", "&&"})
 _RUNNERS = {"uv": "run", "poetry": "run", "pdm": "run", "conda": "run"}
 # Options of launchers that take no value.
@@ -32,12 +32,12 @@ _MOST_CHARACTERS = 1_000_000
 class Launch:
     """What a launch line starts. `program`: trl, llamafactory, axolotl, or a script; `kind`: sft, dpo… of TRL.
 
-    `config`: the YAML file that it names; `script`: the Python file; `arguments`: the words behind it.
-    `accelerate`: the options of `accelerate launch`. `gpus`: None where nothing says how many.
+    `config`: the YAML file that it names. `script`: the Python file. `arguments`: the words after it. `accelerate`: the
+    options of `accelerate launch`. `gpus`: None if the number is not given.
     """
 
     program: str
-    trainer: str = ""  # and its kind, where the options alone can be a config
+    trainer: str = ""  # with its kind, if the options alone can be a config
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -49,7 +49,7 @@ class Launch:
 
     @property
     def options(self) -> dict[str, str | bool]:
-        """`--key value`, `--key=value` and `key=value` words of its arguments, keys with underscores."""
+        """The `--key value`, `--key=value` and `key=value` words of its arguments; keys have underscores."""
         found: dict[str, str | bool] = {}
         words = list(self.arguments)
         while words:
@@ -69,13 +69,13 @@ class Launch:
 
 
 def is_launch(words: Sequence[str]) -> bool:
-    """Whether words are a launch line: they begin with a program that starts trainings."""
+    """Return whether the words are a launch line: they begin with a program that starts trainings."""
     program = words[0].rpartition("/")[2] if words else ""
     return program in _STARTERS or program in ("python", "python3")
 
 
 def read_launch(words: Sequence[str]) -> Launch:
-    """A command's words as a Launch; a ConfigError where they start nothing that is known."""
+    """Parse the words of a command; raises ConfigError if they start no known training."""
     found = _launch(list(words), {}, 1)
     if found is None:
         raise ConfigError(
@@ -86,7 +86,7 @@ def read_launch(words: Sequence[str]) -> Launch:
 
 
 def read_shell(text: str) -> Launch:
-    """The first command of a shell script that starts a training; a ConfigError where none does."""
+    """Return the first command of a shell script that starts a training; raises ConfigError if there is none."""
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this shell script has more than {_MOST_CHARACTERS:,} characters")
     variables: dict[str, str] = {}
@@ -106,7 +106,7 @@ def read_shell(text: str) -> Launch:
 
 
 def _commands(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, continued ones joined."""
+    """Yield commands with their line numbers; continued lines are joined."""
     number, held = 1, ""
     first = 1
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -126,7 +126,7 @@ def _unquoted(text: str) -> str:
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """Variables of the script in place; others as they are, or their default."""
+    """Substitute the script's variables; others keep their form, or their default."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[3]
@@ -195,7 +195,7 @@ def _of_python(words: list[str]) -> Launch | None:
             return _of_trl([module.rpartition(".")[2], *rest])
         return None
     if words and words[0].endswith("train.py") and words[1:2] and words[1].endswith(_CONFIGS):
-        return _of_llamafactory(["train", *words[1:]])  # src/train.py of its repository, with a config
+        return _of_llamafactory(["train", *words[1:]])  # src/train.py of LLaMA-Factory's repository, with a config
     if words and words[0].endswith(".py"):
         return Launch(program="script", script=words[0], arguments=tuple(words[1:]))
     return None
@@ -243,7 +243,7 @@ def _of_deepspeed(words: list[str]) -> Launch | None:
 
 
 def _before_script(words: list[str], *, module: str) -> tuple[dict[str, str], list[str]]:
-    """A launcher's own options, and the words from its script on."""
+    """Return a launcher's own options, and the words from its script on."""
     options: dict[str, str] = {}
     at = 0
     while at < len(words):

@@ -1,4 +1,4 @@
-"""The name that a misspelt word may mean."""
+"""Suggests names for a misspelt word."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _LONGEST_MISSPELT = 120
 
 
 def suggest(word: str, among: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
-    """The names a misspelt word may mean, closest first; case, dashes and swapped letters are forgiven."""
-    if len(word) > _LONGEST_MISSPELT:  # nothing resembles it, and comparing takes time with its length
+    """Return the names that a misspelt word may mean, closest first; case and dashes are ignored."""
+    if len(word) > _LONGEST_MISSPELT:  # nothing resembles it, and comparing long words takes time
         return ()
     return _suggest(word, frozenset(among), limit)
 
 
-@lru_cache(maxsize=128)  # each may hold a set of all keys
+@lru_cache(maxsize=128)  # each entry may hold a set of all keys
 def _suggest(word: str, among: frozenset[str], limit: int) -> tuple[str, ...]:
     from difflib import get_close_matches
 

@@ -1,6 +1,6 @@
-"""Whose file is this? A training config of a trainer we know, somebody else's file, or nobody's we have heard of.
+"""Recognises whose file this is: a training config of a known trainer, another tool's file, or an unknown one.
 
-Recognised by keys alone. What is not ours is left alone: no findings, no edit.
+Recognition uses only the keys. Other files are left alone: no findings, no edits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vramwise.trainers.signs import HasOtherFiles, Sign, words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """A file that is not a training config we read. `kind` is a short word for programs, `what` for people."""
+    """A file that is not a training config. `kind` is a short word for programs, `what` a phrase for people."""
 
     kind: str
     what: str
 
 
-# The most telling first: what one tool alone writes. Trainers add those of their own tools.
+# The most specific first: keys that only one tool writes. Trainers add those of their own tools.
 _SIGNS = (
     Sign(kind="kubernetes", what="a Kubernetes manifest", any_of=words("apiVersion"), all_of=words("kind")),
     Sign(kind="workflow", what="a CI workflow", any_of=words("jobs"), all_of=words("on jobs")),
@@ -51,16 +51,16 @@ _KEY = re.compile(r"""^["']?([A-Za-z_][\w.\-]{0,80})["']?[ \t]*:(?=\s|$)""", re.
 
 
 def unreadable_as(text: str) -> Foreign | None:
-    """Whose file a text is that cannot be read as a config; None where it may be meant as one of ours.
+    """Return whose file an unreadable text is; None if it may be meant as a training config.
 
-    Other tools' YAML has tags, several documents or keys that no config has: that is their business, not a mistake.
+    Other tools' YAML has tags, several documents or unusual keys, which is not a mistake there.
     """
     keys = frozenset(_KEY.findall(text))
     return None if any(trainer.might_be(keys) for trainer in all_trainers()) else _sign_of(set(keys))
 
 
 def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
-    """The trainer a file belongs to, or whose else it is."""
+    """Return the trainer that a file belongs to, or what else the file is."""
     keys = {key for key in values if isinstance(key, str)}
     # YAML 1.1 reads the key `on` of a workflow as true
     keys |= {"on"} if True in values else set()

@@ -1,4 +1,4 @@
-"""The one list of trainers. A new trainer is one folder beside this file and one line here."""
+"""The list of trainers. A new trainer is one folder beside this file and one line here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from importlib import import_module
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import Trainer
 
-# Name → its class, in the order in which they are asked whether a file is theirs. A trainer is imported when it is
-# asked: most files are recognised by the first.
+# Name → class, in the order in which they are asked whether a file is theirs. A trainer is imported when it is asked:
+# most files are recognised by the first.
 _CLASSES = {
     "axolotl": "axolotl.trainer:Axolotl",
     "llamafactory": "llamafactory.trainer:LlamaFactory",
@@ -20,13 +20,13 @@ _CLASSES = {
     "hf-trainer": "huggingface.trainer:HfTrainer",
 }
 TRAINER_NAMES = tuple(_CLASSES)
-# Whose keys a file is taken to have where nothing tells; and the engine that runs other trainers' files.
+# The trainer that is assumed if nothing decides, and the engine that runs other trainers' files.
 DEFAULT = TRAINER_NAMES[0]
 EMBEDDED = "transformers"
 
 
 def all_trainers() -> Iterator[Trainer]:
-    """Every trainer, in the order in which they are asked."""
+    """Return every trainer, in the order in which they are asked."""
     return map(_trainer, TRAINER_NAMES)
 
 
@@ -39,7 +39,10 @@ def _trainer(name: str) -> Trainer:
 
 @cache
 def trainer_named(name: str) -> Trainer:
-    """The trainer of that name; one whose files do not say what they are for may be given the kind: `trl:dpo`."""
+    """Return the trainer with this name, optionally with a kind: `trl:dpo`.
+
+    Raises VramwiseError for an unknown name, or for a kind if the trainer has none.
+    """
     first, _, kind = name.partition(":")
     if first not in _CLASSES:
         raise VramwiseError(f"unknown trainer '{name}': choose one of {', '.join(TRAINER_NAMES)}")
@@ -54,7 +57,7 @@ def trainer_named(name: str) -> Trainer:
 
 
 def running(owner: Trainer, engine: str) -> Trainer:
-    """A trainer that runs another one's files in its place: the embedded engine reads them by their own keys."""
+    """Return a trainer that runs another one's files; the embedded engine reads them by their own keys."""
     found = trainer_named(engine)
     if found.name != EMBEDDED or owner.name in (DEFAULT, EMBEDDED):
         return found

@@ -1,4 +1,4 @@
-"""All rules of the house: those that hold for every trainer, and each trainer's own, by topic."""
+"""All rules by topic: those for every trainer, and each trainer's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramwise.trainers.registry import all_trainers
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule in reading order: topic by topic, the common ones first. Loads the rules of all trainers."""
+    """Return every rule by topic, the common ones first. Loads the rules of all trainers."""
     listed = {rule.id: rule for rule in common_rules()}
     for trainer in all_trainers():
         listed |= {rule.id: rule for rule in trainer.rules()}
@@ -20,6 +20,6 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rules_for(trainer: Trainer) -> tuple[Rule, ...]:
-    """The rules that judge a trainer's file, in the same order."""
+    """Return the rules that apply to a trainer's file, in the same order."""
     listed = {rule.id: rule for rule in (*common_rules(), *trainer.rules())}
     return tuple(by_topic(listed.values()))

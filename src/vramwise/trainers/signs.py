@@ -1,4 +1,4 @@
-"""How files are recognised by their keys: words of one tool, and signs of files that no trainer trains with."""
+"""Recognises files by their keys: words of one tool, and signs of files that are not training configs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol, runtime_checkable
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, which may run over several lines."""
+    """Return the words of a text, which may span several lines."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A file of this `kind` has one of `any_of` and all of `all_of`; `what` is its kind for people."""
+    """A file of this `kind` has one of `any_of` and all of `all_of`; `what` describes it for people."""
 
     kind: str
     what: str
@@ -27,5 +27,5 @@ class HasOtherFiles(Protocol):
     """A trainer whose tools also read files that are not training configs."""
 
     def other_files(self) -> Sequence[Sign]:
-        """Their signs, the most telling first."""
+        """Return their signs, the most specific first."""
         ...

@@ -1,4 +1,4 @@
-"""Changes as edits of a file: what every trainer's `spell` is made of."""
+"""Turns changes into edits of a file; shared by the `spell` of all trainers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from vramwise.rules.base import insert_key, set_key
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec, join_key
 
-# A field's new value as edits: none where the file says so already, None where the trainer has no word for it.
+# Returns a field's new value as edits: empty if the file already has it, None if the trainer has no key for it.
 Speller = Callable[[RunSpec, Any], tuple[Edit, ...] | None]
 KWARGS = "gradient_checkpointing_kwargs"
 
 
 def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one has no word here. The allocator's is a shell line unless said."""
+    """Return the edits for all fields of a change; None if the trainer has no key for one of them.
+
+    The allocator becomes a shell line, unless there is a speller for it.
+    """
     edits: list[Edit] = []
     command = ""
     for field, value in change.fields.items():
@@ -39,7 +42,7 @@ def placed(run: RunSpec, key: str, value: object, related: Iterable[str], otherw
 
 
 def speller_by_key(put: Callable[[RunSpec, str, object], Edit], name: str) -> Speller:
-    """The speller of a field that has a key of its own, which `put` writes."""
+    """Return the speller of a field that has its own key, which `put` writes."""
 
     def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
         return (put(run, name, value),)
@@ -58,5 +61,5 @@ def reentrant(run: RunSpec, value: bool, block: Edit) -> Edit:
 
 
 def tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Only where it is on: no trainer turns it on by itself."""
+    """Edit tf32 only if it is on: no trainer turns it on by default."""
     return (set_key("tf32", value),) if run.config.get("tf32") else ()

@@ -1,4 +1,4 @@
-"""A new config: what is known of a run before it has a file, and what a trainer adds to write one that can be run."""
+"""New configs: what is known about a run before it has a file, and what a trainer needs to write one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.types import RunSpec
 
 Format = Literal["alpaca", "chat", "prompt", "pairs", "text"]
 Precision = Literal["bf16", "fp16", "fp32"]
-# What each format is, as a user knows it.
+# A description of each format for users.
 FORMATS: Mapping[Format, str] = {
     "alpaca": "alpaca (instruction, input, output)",
     "chat": "chat messages (messages or conversations)",
@@ -19,16 +19,17 @@ FORMATS: Mapping[Format, str] = {
     "pairs": "preference pairs (prompt, chosen, rejected)",
     "text": "plain text (text)",
 }
-# Stands where the data is not known yet; the rule about placeholders names it.
+# Used until the data is known; the rule about placeholders reports it.
 PLACEHOLDER = "your/dataset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Data as its rows show it. `columns`: what is in a row → the column's name.
+    """Data, described by its rows. `columns`: content of a row → name of the column.
 
     `kind`: json, csv or parquet. `turns`: prompts and answers are lists of messages. `shared_turns`: both answers
-    repeat the whole conversation. `role`, `content`: the keys of a message; `speakers`: the roles user and assistant.
+    repeat the whole conversation. `role`, `content`: the keys of a message. `speakers`: the roles of user and
+    assistant.
     """
 
     path: str
@@ -43,12 +44,12 @@ class Source:
     speakers: tuple[str, str] = ("user", "assistant")
 
     def column(self, name: str) -> str:
-        """The column's name in the data."""
+        """Return the name of a column in the data."""
         return self.columns.get(name, name)
 
     @property
     def conversational(self) -> bool:
-        """Whether samples are messages, which a chat template makes text of."""
+        """Whether samples are messages, which a chat template turns into text."""
         return self.format == "chat" or self.turns
 
     @property
@@ -67,13 +68,13 @@ _USUAL_COLUMNS: Mapping[Format, tuple[str, ...]] = {
 
 
 def unnamed(format: Format) -> Source:  # noqa: A002 - the word for it
-    """A placeholder for data of a format, with its usual columns."""
+    """Return a placeholder for data of a format, with its usual columns."""
     return Source(path=PLACEHOLDER, format=format, columns={name: name for name in _USUAL_COLUMNS[format]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A run that is to be written down. `held_out`: the share of the data that is evaluated on, 0 for none."""
+    """A run that is to be written. `held_out`: the share of the data for evaluation, 0 for none."""
 
     wishes: Wishes
     source: Source
@@ -83,36 +84,39 @@ class Start:
     precision: Precision = "bf16"
     gpus: int = 1
     output_dir: str = "outputs"
-    script: bool = False  # to be written as a script, which can map columns that no key maps
+    script: bool = False  # written as a script, which can map columns that no key maps
 
     @property
     def preference(self) -> bool:
-        """Whether chosen answers are preferred to rejected ones: DPO."""
+        """Whether chosen answers are preferred to rejected ones (DPO)."""
         return self.source.format == "pairs"
 
 
 class Starter(Protocol):
-    """How new configs of a trainer are written: its module `start`.
+    """Writes new configs of a trainer: its module `start`.
 
-    `GROUPS`: its keys in the order in which a person reads them, in groups; other keys go to the last group but one.
+    `GROUPS`: its keys in reading order, in groups; other keys go to the last group but one.
     """
 
     GROUPS: tuple[tuple[str, ...], ...]
 
     def start(self, start: Start) -> Mapping[str, Any]:
-        """The values of a config that can be run; a VramwiseError where the trainer does not read such data."""
+        """Return the values of a runnable config; raises VramwiseError if the trainer cannot read such data."""
         ...
 
     def launch(self, run: RunSpec, path: str) -> str:
-        """The command that trains the config at `path`."""
+        """Return the command that trains the config at `path`."""
         ...
 
     def companions(self, start: Start) -> Mapping[str, str]:
-        """Files that the config needs beside it, by their paths, with their text."""
+        """Return further files that the config needs, as path → text."""
         ...
 
     def requirements(self, start: Start) -> Sequence[str]:
-        """What else must be true for it to start, and is not known here: a sentence each, without its end."""
+        """Return what else must be true for it to start and is not known here.
+
+        One sentence each, without a full stop.
+        """
         ...
 
 
@@ -126,23 +130,23 @@ class Starts(Protocol):
         ...
 
     def starter(self) -> Starter:
-        """What writes them."""
+        """Return the object that writes them."""
         ...
 
 
 @runtime_checkable
 class WritesScripts(Protocol):
-    """A trainer that is also used from Python. `script_first`: it is rather used so than with a config."""
+    """A trainer that is also used from Python. `script_first`: it is used that way more than with a config."""
 
     script_first: bool
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
-        """A Python script that trains what the values of a config say.
+        """Return a Python script that trains what the config values say.
 
-        `comments`: key → why it has its value; `head`: the lines of its first comment.
+        `comments`: key → the reason for its value. `head`: the lines of its first comment.
         """
         ...
 
     def launch_script(self, run: RunSpec, path: str) -> str:
-        """The command that trains the script at `path`."""
+        """Return the command that trains the script at `path`."""
         ...

@@ -20,7 +20,7 @@ from typing import Any
 
 _PART = re.compile(r"(\w+)(?:\[(.*)\])?(?:\((.*)\))?$", re.DOTALL)
 _WHOLE_TEXT = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*(\.0+)?\s*")
-# Longer than any number that somebody means; pydantic reads up to 4300 digits, which no later arithmetic survives.
+# Longer than any real number; pydantic reads up to 4300 digits, which later arithmetic cannot handle.
 LONGEST_NUMBER_TEXT = 64
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "ge": (lambda value, bound: value >= bound, "at least"),
@@ -35,7 +35,7 @@ _MAPPINGS = ("dict", "block", "open")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueType:
-    """One alternative of a type: its kind, what it holds, and its limits (or its choices, or its block's name)."""
+    """One alternative of a type: its kind, its item types, and its limits (or choices, or the name of its block)."""
 
     kind: str
     holds: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ValueType:
 
 
 def accepts(written: str, value: Any) -> bool:
-    """Whether a value is accepted under a type."""
+    """Return whether a type accepts a value."""
     alternatives, optional = parse_type(written)
     if value is None and optional:
         return True
@@ -52,7 +52,7 @@ def accepts(written: str, value: Any) -> bool:
 
 @cache
 def parse_type(written: str) -> tuple[tuple[ValueType, ...], bool]:
-    """The alternatives of a type, and whether null is accepted too."""
+    """Return the alternatives of a type, and whether null is accepted too; raises ValueError for an invalid type."""
     optional = written.endswith("?")
     return tuple(_parse_one(part) for part in _split(written.removesuffix("?"), "|")), optional
 
@@ -61,14 +61,14 @@ def _parse_one(part: str) -> ValueType:
     match = _PART.match(part)
     if match is None or match[1] not in _ACCEPTS:
         raise ValueError(f"'{part}' is not a type of the grammar")
-    # Choices and names stay whole: block(datasets[]) holds nothing.
+    # Choices and names are not split: block(datasets[]) has no item types.
     holds = tuple(_split(match[2], ",")) if match[2] else ("any",) if match[1] == "list" else ()
     limits = tuple(match[3].split(",")) if match[3] else ()
     return ValueType(kind=match[1], holds=holds, limits=limits)
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split at the separators that are outside all brackets."""
+    """Split at separators outside all brackets."""
     parts, depth, start = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
@@ -79,7 +79,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def decoded(value: Any) -> Any:
-    """YAML's !!binary counts as the text it spells; as itself, which nothing accepts, where it spells none."""
+    """Return YAML's !!binary as the text that it encodes; unchanged if it is not text."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def _accepts_int(one: ValueType, value: Any) -> bool:
             return False
         value = int(value.partition(".")[0])
     if isinstance(value, float):
-        # Beyond 64 bits pydantic refuses floats, infinities included.
+        # pydantic refuses floats beyond 64 bits, including infinities.
         return value.is_integer() and abs(value) < 2**63 and _within(one, value)
     return isinstance(value, int) and _within(one, value)
 
@@ -131,7 +131,7 @@ def _within(one: ValueType, value: float) -> bool:
 
 
 def bounds(one: ValueType) -> list[tuple[str, float]]:
-    """The limits of a number: [("ge", 1.0)]"""
+    """Return the limits of a number: [("ge", 1.0)]"""
     pairs = (limit.split("=", 1) for limit in one.limits)
     return [(name, float(bound)) for name, bound in pairs]
 
@@ -171,7 +171,7 @@ _ACCEPTS: dict[str, Callable[[ValueType, Any], bool]] = {
     "float": _accepts_float,
     "str": _accepts_str,
     "number_text": lambda _, value: isinstance(value, str) and (not value or _is_number_text(value)),
-    # of one_of(False) a switch is accepted
+    # one_of(False) accepts a switch
     "one_of": lambda one, value: isinstance(value, str | bool) and str(value) in one.limits,
     "caseless_one_of": lambda one, value: isinstance(value, str) and value.lower() in one.limits,
     "list": _accepts_list,
@@ -181,7 +181,7 @@ _ACCEPTS: dict[str, Callable[[ValueType, Any], bool]] = {
 
 
 def describe(written: str) -> str:
-    """A type in words: `auto, true or false`."""
+    """Describe a type in words: `auto, true or false`."""
     alternatives, _ = parse_type(written)
     words = [word for one in alternatives for word in _words(one)]
     unique = list(dict.fromkeys(words))
@@ -219,7 +219,7 @@ def _plural(written: str) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """What was found, in words and short: `the number 0.1`, `the text 'maybe'`, `null`."""
+    """Describe a value in a few words: `the number 0.1`, `the text 'maybe'`, `null`."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A run that nobody has written down yet: the few things one says of it, and a trainer that makes a config of them."""
+"""A run without a file: the few options that describe it, and trainers that turn them into a config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What is said of a run; None: nothing, then the trainer's default holds."""
+    """The description of a run; None: the trainer's default."""
 
     model: str
     adapter: str | None = None  # "lora", "qlora"; None: every weight is trained
@@ -27,8 +27,8 @@ class Wishes:
 
 @runtime_checkable
 class Composes(Protocol):
-    """A trainer that writes a config from wishes."""
+    """A trainer that writes a config from such a description."""
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
-        """The values of a config that asks for this, in the trainer's keys."""
+        """Return the values of a matching config, in the trainer's keys."""
         ...

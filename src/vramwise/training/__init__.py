@@ -1,4 +1,4 @@
-"""Training: run a config with the rules applied, guarded, and recovering.
+"""Training: runs a config with checks, a memory guard and recovery.
 
-`parent` imports no torch: it prepares and watches over; `worker` is the training process; `guard` watches memory in it.
+`parent` imports no torch: it prepares and supervises. `worker` is the training process. `guard` watches memory in it.
 """

@@ -1,4 +1,4 @@
-"""A disk that fills while something is saved: said in one sentence, whatever error the library below has for it."""
+"""Reports a full disk while saving in one sentence, whatever error the library raises."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 
 from vramwise.errors import VramwiseError
 
-_PROBE_BYTES = 256 * 1024  # a file that was cut short may leave a little room
+_PROBE_BYTES = 256 * 1024  # a truncated file may leave a little space
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_WORDS = ("no space left", "os error 28", "disk quota exceeded")  # how libraries that are not Python's say it
+_WORDS = ("no space left", "os error 28", "disk quota exceeded")  # the messages of non-Python libraries
 
 
 @contextmanager
 def saving(output_dir: str | Path, what: str, *, probe: bool = True) -> Iterator[None]:
-    """Say so where something cannot be saved because the disk is full; `probe`: also where the error does not say."""
+    """Raise VramwiseError if something cannot be saved because the disk is full.
+
+    `probe`: also if the error itself does not say so.
+    """
     try:
         yield
     except VramwiseError:

@@ -1,7 +1,7 @@
-"""The marker of a checkpoint, written last: what belongs to it (sizes and hashes), to which run, with which settings.
+"""The marker of a checkpoint, written last: its files (sizes and hashes), its run and its settings.
 
-`seal` brings every file to the disk before the marker; `faults` tells whether what the marker lists is still there as
-it was. Knows files only: no torch.
+`seal` syncs every file to disk before the marker; `faults` checks whether the listed files are unchanged. Knows only
+files: no torch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vramwise.errors import VramwiseError
 from vramwise.files import put_whole, sync_folder
 
 MARKER = "vramwise-complete.json"
-_FORMAT = 2  # 1 listed no files
+_FORMAT = 2  # format 1 listed no files
 _CHUNK_BYTES = 1024**2
-_READERS = 4  # hashing lets go of the interpreter: several files at a time
+_READERS = 4  # hashing releases the GIL, so several files are read at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What a marker says. `files` is None where it was written by a version that listed none."""
+    """The content of a marker. `files` is None if it was written by a version that listed none."""
 
     step: int
     saved_at_ns: int = 0
@@ -38,7 +38,7 @@ class Marker:
 
 
 def read_marker(folder: str | Path) -> Marker | None:
-    """The marker of a checkpoint; None where there is none that can be read."""
+    """Return the marker of a checkpoint, or None if there is no readable one."""
     try:
         return _marker(parse_json(read_file(Path(folder) / MARKER, limits.RUN_FILE_BYTES, "a marker")))
     except (VramwiseError, ValueError, TypeError, KeyError, AttributeError):
@@ -60,7 +60,10 @@ def _marker(values: Any) -> Marker:
 
 
 def seal(folder: str | Path, *, step: int, run: str = "", settings: Mapping[str, str] | None = None) -> None:
-    """Everything in the folder to the disk, then the marker that lists it: from here on the checkpoint counts."""
+    """Sync everything in the folder to disk, then write the marker that lists it.
+
+    From then on the checkpoint counts.
+    """
     path = Path(folder)
     names = _names(path)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -75,7 +78,7 @@ def seal(folder: str | Path, *, step: int, run: str = "", settings: Mapping[str,
 
 
 def _names(path: Path) -> list[str]:
-    ours = (MARKER, f".{MARKER}")  # also what a kill left of writing one
+    ours = (MARKER, f".{MARKER}")  # also leftovers of an interrupted write
     files = (one for one in path.rglob("*") if one.is_file() and not one.name.startswith(ours))
     return sorted(one.relative_to(path).as_posix() for one in files)
 
@@ -92,7 +95,10 @@ def _digest(path: Path, *, sync: bool = False) -> tuple[int, str]:
 
 
 def faults(folder: str | Path, *, contents: bool = True) -> list[str]:
-    """What is not as the marker says, file by file; empty: whole. `contents=False` compares names and sizes alone."""
+    """Return what differs from the marker, file by file; empty if nothing does.
+
+    `contents=False` compares only names and sizes.
+    """
     path = Path(folder)
     marker = read_marker(path)
     if marker is None:
@@ -127,6 +133,6 @@ def _content_fault(path: Path, digest: str) -> str | None:
 
 
 def sentence(folder: str | Path, found: Sequence[str]) -> str:
-    """`checkpoint-9 is not whole: optimizer.pt has 100 of 5371 bytes`"""
+    """Return `checkpoint-9 is not whole: optimizer.pt has 100 of 5371 bytes`."""
     shown = [*found[:3], *([f"{len(found) - 3} more"] if len(found) > 3 else [])]
     return f"{Path(folder).name} is not whole: {', '.join(shown)}"

@@ -2,8 +2,8 @@
 
 The parent (`vramwise train`) decides and writes it; the worker reads it before torch is imported and decides nothing
 more. A restart after an out-of-memory is the same plan with another attempt number, checkpoint and micro-batch. The
-config's text is part of it, so that editing the file during a run changes nothing about a restart.
-Data only: no torch, and no files except `read_plan` and `write_plan`.
+plan contains the config's text, so editing the file during a run does not affect a restart. Data only: no torch, and no
+files except `read_plan` and `write_plan`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vramwise.types import GpuSpec, Target
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"
-# How a name that is no UTF-8 is written: Python's escape of a lone surrogate is JSON's too, so that it is read back.
+# For names that are not UTF-8: Python's escape of a lone surrogate is also valid JSON, so it can be read back.
 ESCAPED = "backslashreplace"
 
 # Exit codes of the worker, for whoever started it.
@@ -33,7 +33,7 @@ EXIT_TERMINATED = 143
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPhase:
-    """The predicted high marks of one phase of one step. Phase names are those of `timeline.Phase`."""
+    """The predicted peaks of one phase of one step. Phase names are those of `timeline.Phase`."""
 
     step: int
     phase: str
@@ -43,7 +43,7 @@ class PredictedPhase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedMemory:
-    """What was predicted for the run on one card; `expected_error` is a share (0.03 = ±3 %), None where unknown."""
+    """The prediction for the run on one card; `expected_error` is a share (0.03 = ±3 %), None if unknown."""
 
     peak_allocated_bytes: int
     peak_reserved_bytes: int
@@ -56,7 +56,7 @@ class PredictedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardThresholds:
-    """From where on the memory guard warns."""
+    """The thresholds from which the memory guard warns."""
 
     enabled: bool = True
     # measured reserved above predicted by more than this share
@@ -71,7 +71,7 @@ class GuardThresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One thing decided before the first step: what, its value, and why."""
+    """One decision before the first step: its name, value and reason."""
 
     name: str
     value: str
@@ -86,18 +86,18 @@ class TrainPlan:
     config_text: str
     output_dir: str  # absolute
     engine: Literal["transformers", "axolotl", "trl", "llamafactory", "script"] = "transformers"
-    kind: str = ""  # of training, where the trainer's command must be told
-    trainer: str = ""  # the trainer that the file is for, under the embedded engine; "" = its own
-    command: tuple[str, ...] = ()  # of a script: the words before it, as the user starts it
-    arguments: tuple[str, ...] = ()  # and those behind it
+    kind: str = ""  # the kind of training, if the trainer's command needs it
+    trainer: str = ""  # the file's trainer, under the embedded engine; "" = its own
+    command: tuple[str, ...] = ()  # for a script: the words before it, as the user starts it
+    arguments: tuple[str, ...] = ()  # for a script: the words after it
     # recovery
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start
     recover: bool = True
-    resumable: bool = True  # the engine can go on from a checkpoint of this training
-    run: str = ""  # which run's checkpoints it writes and may delete; a resumed run goes on as the same
-    settings: Mapping[str, str] = field(default_factory=dict)  # what a checkpoint must have been trained with
-    force: bool = False  # go on from a checkpoint of other data
+    resumable: bool = True  # the engine can resume from a checkpoint of this training
+    run: str = ""  # the run whose checkpoints it writes and may delete; a resumed run keeps it
+    settings: Mapping[str, str] = field(default_factory=dict)  # the settings that a checkpoint must have
+    force: bool = False  # also resume a checkpoint of other data
     # batch: micro × accumulation × data_parallel = effective, at every attempt
     micro_batch_size: int
     gradient_accumulation_steps: int
@@ -109,17 +109,17 @@ class TrainPlan:
     sequence_len: int
     pad_multiple: int
     constant_shapes: bool
-    packs_anew: bool = False  # another micro-batch fills other bins: a step holds other samples then
+    packs_anew: bool = False  # another micro-batch packs differently, so a step holds other samples
     # dtypes, decided by the card's compute capability
-    precision: Literal["bf16", "fp16", "fp32", "fp8"]  # fp8: Axolotl's engine alone
+    precision: Literal["bf16", "fp16", "fp32", "fp8"]  # fp8: only Axolotl's engine
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     autocast: bool = False
     # the process
     environment: Mapping[str, str] = field(default_factory=dict)  # to set before torch is imported
     seed: int = 42
     random_weights: bool = False
-    trust_remote_code: bool = False  # the config asks for it, and the user said so too
-    memory_limit_bytes: int | None = None  # the allocator may reserve no more (--memory-limit)
+    trust_remote_code: bool = False  # requested by the config and permitted by the user
+    memory_limit_bytes: int | None = None  # the most that the allocator may reserve (--memory-limit)
     # what the config is resolved for in the worker: see `target_of`
     target: Mapping[str, Any] = field(default_factory=dict)
     # what memory is predicted for: the card (`GpuSpec` as a mapping; None: the CPU) and the allocator settings in force
@@ -138,7 +138,7 @@ class TrainPlan:
         gradient_accumulation_steps: int | None = None,
         eval_batch_size: int | None = None,
     ) -> TrainPlan:
-        """The next attempt. The effective batch must stay; a change of it is refused."""
+        """Return the next attempt; raises VramwiseError if the effective batch would change."""
         micro = micro_batch_size or self.micro_batch_size
         accumulation = gradient_accumulation_steps or self.gradient_accumulation_steps
         if micro * accumulation != self.micro_batch_size * self.gradient_accumulation_steps:
@@ -156,7 +156,7 @@ class TrainPlan:
         )
 
     def gpu_spec(self) -> GpuSpec | None:
-        """The card this is planned for."""
+        """Return the card this is planned for, or None; raises VramwiseError if it is unreadable."""
         if self.card is None:
             return None
         try:
@@ -167,12 +167,12 @@ class TrainPlan:
             raise VramwiseError(f"not a readable plan: its card: {error}") from error
 
     def to_json(self) -> str:
-        """The plan as text; `from_json` gives it back, equal."""
+        """Return the plan as text; `from_json` returns an equal plan."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> TrainPlan:
-        """The plan in a text that `to_json` wrote."""
+        """Return the plan of a text that `to_json` wrote; raises VramwiseError if it is not one."""
         try:
             values = parse_json(text)
             if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
@@ -183,13 +183,13 @@ class TrainPlan:
 
 
 def target_of(target: Target) -> dict[str, Any]:
-    """What a config is resolved for, as a plan keeps it: cards, versions, launcher."""
+    """Return what a config is resolved for, as a plan stores it: cards, versions, launcher."""
     versions = [f"{name}=={release.version}" for name, release in target.stack.releases.items()]
     return {"gpus": target.gpus, "versions": versions, "launcher": target.launcher}
 
 
 def card_of(gpu: GpuSpec | None) -> dict[str, Any] | None:
-    """A card as a plan keeps it: plain containers, the same after a trip through JSON."""
+    """Return a card as a plan stores it: plain containers that survive JSON."""
     if gpu is None:
         return None
     return {**asdict(gpu), "capability": None if gpu.capability is None else list(gpu.capability)}
@@ -223,7 +223,7 @@ def _rows(values: Any) -> Sequence[dict[str, Any]]:
 
 
 def read_plan(path: str | Path) -> TrainPlan:
-    """The plan in a file."""
+    """Read a plan from a file; raises VramwiseError if it is not one."""
     try:
         return TrainPlan.from_json(read_file(path, limits.RUN_FILE_BYTES, "a plan").decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -231,7 +231,7 @@ def read_plan(path: str | Path) -> TrainPlan:
 
 
 def write_plan(plan: TrainPlan, path: str | Path | None = None) -> Path:
-    """Write the plan (default: `vramwise.json` in its output_dir), whole or not at all."""
+    """Write the plan (default: `vramwise.json` in its output_dir), completely or not at all."""
     target = Path(path) if path else Path(plan.output_dir) / PLAN_FILE
     write_new(target, plan.to_json().encode("utf-8", ESCAPED), make_folder=True)
     return target

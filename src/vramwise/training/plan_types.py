@@ -1,4 +1,4 @@
-"""Values from a plan's JSON against the dataclass they are for: a file that was changed by others is refused whole."""
+"""Checks values of a plan's JSON against their dataclass: a modified file is refused completely."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-# How an annotation begins → what JSON may hold for it. Dataclasses within are looked at on their own.
+# Beginning of an annotation → allowed JSON types. Nested dataclasses are checked separately.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "int": int,
     "float": (int, float),
@@ -20,7 +20,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def typed(cls: type[Any], values: Any) -> dict[str, Any]:
-    """The values whose names `cls` knows; a TypeError where one cannot be of its field's type."""
+    """Return the values whose names `cls` has; raises TypeError if one does not match its field's type."""
     if not isinstance(values, dict):
         raise TypeError(f"{cls.__name__} is no mapping")
     known = {one.name: str(one.type) for one in fields(cls) if one.name in values}

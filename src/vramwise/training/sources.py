@@ -1,8 +1,8 @@
-"""Which datasets are read: data formats that hold nothing but data, by their name and by who would read them.
+"""Which datasets may be read: only formats that contain nothing but data, by name and by reader.
 
-`datasets` has readers that unpickle (which runs whatever the file says) and, before version 4, ran the Python script of
-a dataset. A config is only a file, so neither is ever used, wherever the data lies. Names alone are judged here;
-`rows.py` also asks the package which reader it chose.
+`datasets` has readers that unpickle (which can run code) and, before version 4, ran the Python script of a dataset. A
+config is only a file, so neither is ever used, wherever the data is. Only names are checked here; `rows.py` also asks
+the package which reader it chose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.types import Config
 
 BUILDERS = ("json", "csv", "parquet", "arrow", "text")
 SUFFIXES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
-# Data too, but not taken for it unasked: a folder may hold a README.txt.
+# Also data, but only if named: a folder may contain a README.txt.
 _MORE_SUFFIXES = frozenset({".arrow", ".txt", ".ndjson", ".tsv"})
 _CODE = frozenset({".py", ".pkl", ".pickle", ".pt", ".pth", ".bin"})
 _COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip"})
@@ -26,7 +26,7 @@ FORMATS = "json, jsonl, csv, parquet, arrow and txt files"
 
 
 def local_path(name: str, base_dir: Path) -> Path | None:
-    """A file or folder from the working folder, then from the config's; None: it is not here, or no name of a file."""
+    """Return a file or folder relative to the working folder, else to the config's; None if it does not exist."""
     try:
         return next((path for path in (Path(name), base_dir / name) if name and path.exists()), None)
     except (OSError, ValueError):  # too long, or with a NUL
@@ -34,7 +34,7 @@ def local_path(name: str, base_dir: Path) -> Path | None:
 
 
 def dataset_blocks(config: Config) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Every entry that is one: the key of its list, its number, and itself."""
+    """Yield every valid entry: the key of its list, its number, and the entry."""
     for name in ("datasets", "test_datasets", "pretraining_dataset"):
         written = config.get(name, ())
         for index, block in enumerate(written if isinstance(written, list) else ()):
@@ -43,7 +43,7 @@ def dataset_blocks(config: Config) -> Iterator[tuple[str, int, Mapping[str, Any]
 
 
 def refuse_sources(config: Config) -> None:
-    """For an engine that reads the data by itself: the first entry that we would not read stops the run."""
+    """Raise ConfigError for the first unreadable entry, for an engine that reads the data itself."""
     base_dir = Path(config.document.path).parent
     for name, index, block in dataset_blocks(config):
         for key, message in source_problems(block, base_dir):
@@ -53,7 +53,7 @@ def refuse_sources(config: Config) -> None:
 
 
 def source_problems(block: Mapping[str, Any], base_dir: Path) -> Iterator[tuple[str, str]]:
-    """Each key of a `datasets:` entry that names something we do not read, and why."""
+    """Yield each key of a `datasets:` entry that names something we do not read, and why."""
     kind = block.get("ds_type")
     if kind is not None and kind not in BUILDERS:
         yield "ds_type", f"ds_type {kind} is not read: one of {', '.join(BUILDERS)}"
@@ -89,7 +89,7 @@ def _path_problem(path: str, local: Path | None, *, typed: bool) -> str | None:
 
 
 def file_names(written: Any) -> list[str]:
-    """The names in `data_files`: one, a list, or a mapping of splits to either."""
+    """Return the names in `data_files`: one, a list, or a mapping of splits to either."""
     if not written:
         return []
     if isinstance(written, Mapping):
@@ -100,7 +100,7 @@ def file_names(written: Any) -> list[str]:
 
 
 def readable_name(name: str) -> bool:
-    """Whether a name ends like one of our formats, or like none (a pattern, say): then the reader decides."""
+    """Return whether a name has the suffix of one of our formats, or none (then the reader decides)."""
     plain = name.partition("?")[0] if "://" in name else name
     suffixes = [suffix.lower() for suffix in PurePosixPath(plain.replace("\\", "/")).suffixes]
     while suffixes and suffixes[-1] in _COMPRESSED:

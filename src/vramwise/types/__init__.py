@@ -1,8 +1,8 @@
-"""The nouns of vramwise: what flows from a config file to a verdict.
+"""The data types of vramwise, from the config file to the findings.
 
 Reading order: document → machine → model → run (its sections in `sections/`) → finding; then timeline.py. Everything
-here is data. Nothing here reads files, knows a trainer or does arithmetic beyond its own fields.
-Bytes are `int` and end in `_bytes`; MiB and GiB are 1024-based.
+here is data. Nothing here reads files, knows a trainer or does arithmetic beyond its own fields. Bytes are `int` and
+end in `_bytes`; MiB and GiB are 1024-based.
 """
 
 from vramwise.types.document import START as START

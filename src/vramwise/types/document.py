@@ -1,4 +1,4 @@
-"""What the user wrote: the text, its values, where each stands, and reading by dotted key."""
+"""The config as the user wrote it: its text, its values, the place of each value, and lookup by dotted key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Span:
     key_end: int
     value_start: int
     value_end: int
-    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. What others share stays.
+    # True if the value is written elsewhere: an alias (`*x`) or a `<<` merge. Edits must not change a shared value.
     shared: bool = False
 
 
@@ -47,7 +47,11 @@ class DuplicateKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsaid:
-    """What a script leaves open: the setting, the name that would supply it (`--set NAME=…`), where, and why."""
+    """A setting that a script leaves open.
+
+    `key` is the setting, `name` the name that would supply it (`--set NAME=…`), `why` the reason, `either` the values
+    that the script chooses between, if they are known.
+    """
 
     key: str
     name: str
@@ -58,22 +62,22 @@ class Unsaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """A call that takes keyword arguments: where it stands, and where in it each one is written."""
+    """A call that takes keyword arguments: its position, and the span of each argument inside it."""
 
     name: str
     line: int
-    open_end: int  # behind the opening bracket
-    close_start: int  # the closing bracket
+    open_end: int  # the offset after the opening bracket
+    close_start: int  # the offset of the closing bracket
     arguments: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How a document was read from Python source. `trainer`, `kind`: by the calls that train.
+    """How a document was read from Python source. `trainer` and `kind` come from the call that trains.
 
-    `homes`: the calls that hold keys, by role; `home_of`: key → role and argument. `cells`: of a notebook, the first
-    line of each with its number. `raw`: what the file holds, where that is not the text. `reread`: reads other bytes
-    in the same way.
+    `homes`: the calls that hold keys, by role. `home_of`: maps a key to its role and argument. `cells`: the first line
+    and the number of each cell of a notebook. `raw`: the file's content, if it differs from the text (a notebook's
+    JSON). `reread`: reads other bytes in the same way.
     """
 
     trainer: str
@@ -89,18 +93,18 @@ class Script:
     leaves_open: Callable[[str], bool] = lambda _: False
     assumed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    variables: Mapping[str, str] = field(default_factory=dict)  # of the allocator, which the source itself sets
+    variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the source sets itself
     cells: tuple[tuple[int, int], ...] = ()
     raw: str = ""
-    split_seed: int | None = None  # of the one `train_test_split`
-    facts: Mapping[str, int] = field(default_factory=dict)  # what else the source does, by the line that does it
+    split_seed: int | None = None  # the seed of the script's only `train_test_split`
+    facts: Mapping[str, int] = field(default_factory=dict)  # other things that the source does, each with its line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A config's text (BOM and line endings as they were), its values, and the span of every key.
+    """A config's text (with its BOM and line endings), its values, and the span of every key.
 
-    `script`: how it was read, where it is Python source or a notebook; its text is then the code.
+    `script` is set if the document was read from Python source or a notebook; `text` is then the code.
     """
 
     path: str
@@ -112,18 +116,21 @@ class Document:
 
     @property
     def file_text(self) -> str:
-        """What the file holds: the text itself, or a notebook's JSON."""
+        """The content of the file: the text itself, or the JSON of a notebook."""
         return self.script.raw if self.script is not None and self.script.raw else self.text
 
     def cell(self, line: int) -> tuple[int, int] | None:
-        """The number of the notebook's cell that a line is in, and the line in it; None outside of notebooks."""
+        """Return the number of the notebook cell that contains a line, and the line's number in that cell.
+
+        Returns None outside notebooks.
+        """
         if self.script is None or not self.script.cells:
             return None
         first, number = max((one for one in self.script.cells if one[0] <= line), default=self.script.cells[0])
         return number, line - first + 1
 
     def label(self, line: int) -> str:
-        """A line as people find it: its number, in a notebook with the cell's."""
+        """Return a line's number for display; in a notebook, the cell and the line in it."""
         found = self.cell(line)
         return str(line) if found is None else f"cell {found[0]}:{found[1]}"
 
@@ -139,11 +146,11 @@ class Origin:
 
 
 class Config:
-    """What was written in the file, by dotted key: `config.get("fsdp_config.offload_params")`, `config.place("bf16")`.
+    """The values written in the file, by dotted key: `config.get("fsdp_config.offload_params")`.
 
-    `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says
-    under which key of the file a renamed value stands, so that places and edits point at what the user wrote.
-    `asked`: the top-level keys that were looked up until the run was resolved: no other key decides what it is.
+    `values` are the file's values after the trainer's coercions and the renaming of old spellings. `sources` maps a
+    renamed key to the key in the file, so that places and edits point at what the user wrote. `asked` collects the
+    top-level keys that are looked up until the run is resolved; no other key affects the run.
     """
 
     __slots__ = ("_resolved", "_sources", "asked", "document", "values")
@@ -156,7 +163,7 @@ class Config:
         self._resolved = False
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a dotted key, or the default where it is absent or null."""
+        """Return the value of a dotted key, or the default if it is absent or null."""
         found: Any = self.values
         parts = split_key(key)
         self._note(parts)
@@ -168,10 +175,10 @@ class Config:
         return default if found is None else found
 
     def __contains__(self, key: str) -> bool:
-        """Whether the key is written, null included."""
+        """Return whether the key is written, even with a null value."""
         path = self.path(key)
         self._note(path)
-        if self.document.script is not None and len(path) == 1:  # what follows from a call has no place of its own
+        if self.document.script is not None and len(path) == 1:  # a value that a call implies has no span
             return path[0] in self.document.values
         return path in self.document.spans
 
@@ -180,15 +187,15 @@ class Config:
             self.asked.add(parts[0])
 
     def resolved(self) -> None:
-        """From here on keys are looked up by others than who resolves the run."""
+        """Mark the run as resolved: later lookups are not added to `asked`."""
         self._resolved = True
 
     def path(self, key: str) -> KeyPath:
-        """The path in the file of a dotted key: under the spelling that the file uses."""
+        """Return the path of a dotted key in the file, under the spelling that the file uses."""
         return split_key(self._sources.get(key, key))
 
     def place(self, key: str) -> Place | None:
-        """Where the key stands, or None."""
+        """Return where the key is written, or None."""
         span = self.document.spans.get(self.path(key))
         return None if span is None else place_of(self.document.text, span.key_start, span.value_end)
 
@@ -214,7 +221,7 @@ def split_key(key: str) -> KeyPath:
 
 
 def _is_position(part: str) -> bool:
-    # No list is longer than that, and Python refuses to read integers of thousands of digits.
+    # Longer numbers are not list positions, and Python refuses to parse integers of thousands of digits.
     return part.isascii() and part.isdigit() and len(part) < 10
 
 

@@ -1,4 +1,4 @@
-"""What a rule finds, and the changes and edits that fix it."""
+"""Findings of rules, and the changes and edits that fix them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from vramwise.types.document import START, Place
 
 
 class Severity(Enum):
-    """How bad a finding is. ERROR: refused by the trainer, or certain to fail or to do something else than written."""
+    """How bad a finding is.
+
+    ERROR: the trainer refuses the config, or the run is certain to fail or to do something other than the config says.
+    """
 
     INFO = "info"
     WARNING = "warning"
@@ -25,11 +28,11 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that may be altered about a run, in RunSpec's words, and what that does to the training.
+    """One possible change to a run, as settings of RunSpec, and its effect on training.
 
-    `effect`: "same", training gives the same result (same effective batch, same data, same numerics); "rounding", the
-    same mathematics in other kernels; "changes", another training. `why` says so for a person. `fields` holds RunSpec
-    fields with their new values, or words of `variants.changes` for settings that no field stands for.
+    `effect` is "same" (the result stays the same: same effective batch, data and numerics), "rounding" (the same
+    mathematics in other kernels) or "changes" (a different training). `why` explains that to the user. `fields` maps
+    RunSpec fields, or keywords of `variants.changes` for settings without a field, to their new values.
     """
 
     id: str
@@ -40,13 +43,13 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether training gives the same result."""
+        """Whether training gives the same result with this change."""
         return self.effect == "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One change of a config value. `beside`: where to insert a key that is not there yet (after that key)."""
+    """One change of a config value. `beside`: the key after which a new key is inserted."""
 
     op: Literal["set", "insert", "delete"]
     key: str
@@ -63,23 +66,23 @@ _EFFECTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """A remedy. Safe = the training result stays the same: same effective batch, same numerics, same data."""
+    """A remedy for a finding. Safe means that the training result stays the same (batch size, numerics, data)."""
 
     title: str
     safe: bool
     edits: tuple[Edit, ...]
-    # The change that the edits spell, where one stands behind them: what it does to the training, and why.
+    # The change that the edits express, if there is one: its effect on training, and why.
     change: Change | None = None
 
     @property
     def effect_words(self) -> str:
-        """What it does to the training. Empty for a safe fix, which gives the same result at no price."""
+        """Describe the effect on training; empty for a safe fix."""
         return "" if self.safe else _EFFECTS["changes" if self.change is None else self.change.effect]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule found, where, and how to fix it."""
+    """A problem that a rule found: the place, the message and the fix."""
 
     rule: str
     severity: Severity
@@ -87,18 +90,18 @@ class Finding:
     key: str | None
     place: Place
     fix: Fix | None = None
-    # An error with which the run starts all the same: it trains something else than the file says.
+    # An error that does not keep the run from starting: it trains something other than the file says.
     still_runs: bool = False
 
     @property
     def line(self) -> int | None:
-        """The line that it is about; None where it is about the file as a whole, as where a key is missing."""
+        """The line of the finding; None if it concerns the whole file, such as a missing key."""
         return None if self.place == START else self.place.line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A rule that could not judge, and what it would have needed."""
+    """A rule that was not applied, and what it would have needed."""
 
     rule: str
     needs: str

@@ -1,4 +1,4 @@
-"""Where a run happens: the card, the versions installed, allocator variables, how it is launched."""
+"""The machine of a run: card, installed versions, allocator variables and launcher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.types.document import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """A card: what decides memory and dtypes. `capability` is CUDA's (major, minor); None where there is none (AMD)."""
+    """A card, with the properties that decide memory and dtypes. `capability` is CUDA's (major, minor); None on AMD."""
 
     name: str
     vendor: Literal["nvidia", "amd"]
@@ -20,8 +20,8 @@ class GpuSpec:
     bf16: bool
     fp8: bool
     known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
-    multiprocessors: int | None = None  # AMD: compute units; None where they are not known
-    taken_for: str = ""  # what a name that fits several cards was taken for, as a sentence; "" where it fits one
+    multiprocessors: int | None = None  # compute units on AMD; None: not known
+    taken_for: str = ""  # a sentence naming the assumed card if the name fits several; "" otherwise
 
 
 def version_parts(version: str) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def version_parts(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One package's version, as text, and how it is known."""
+    """The version of a package, and where that version comes from."""
 
     version: str
     origin: Origin
@@ -52,32 +52,32 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The versions that run: trainer, torch, transformers, peft… by package name, each with its origin."""
+    """The package versions of a run (trainer, torch, transformers, peft…) by name, each with its origin."""
 
     releases: Mapping[str, Release]
 
     def parts(self, package: str) -> tuple[int, ...]:
-        """A package's version as numbers; empty where it is not known."""
+        """Return a package's version as numbers; empty if it is not known."""
         release = self.releases.get(package)
         return () if release is None else release.parts
 
     @property
     def torch(self) -> tuple[int, int]:
-        """torch's major and minor version, which decide what its allocator does."""
+        """torch's major and minor version, which select the allocator's behaviour."""
         parts = self.parts("torch")
         return (parts[0], parts[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The machine the run is meant for: card, how many, what is installed, allocator variables, how it is launched."""
+    """The machine that the run is meant for: cards, installed versions, allocator variables and launcher."""
 
     gpu: GpuSpec | None
     gpus: int
     stack: Stack
     # The PYTORCH_*ALLOC_CONF variables that the training process inherits (absent = unset; "" = set and empty).
     alloc_env: Mapping[str, str]
-    # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
+    # Settings forced by --alloc-conf, which override the trainer and the environment. None: not forced.
     alloc_conf: str | None = None
     launcher: Literal["cli", "module"] = "cli"
     # The options of `accelerate launch`: `config_file`, `use_fsdp`, `fsdp_version`… Empty: another launcher.

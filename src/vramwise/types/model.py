@@ -1,4 +1,4 @@
-"""The dimensions of a model."""
+"""The dimensions of a model, and the trace of its code if no family describes it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What a model's own code does in one layer of each kind, recorded by `tracing`.
+    """The operations of a model's own code in one layer of each kind, recorded by `tracing`.
 
-    Compared by identity: a process has one object for each.
+    Traces are compared by identity: a process holds one object for each.
 
-    `parameters`: name, shape, kind and layer, in the model's order. `kinds`: for each layer the number of its kind.
+    `parameters`: name, shape, kind and layer, in the model's order. `kinds`: the number of its kind for each layer.
     `modes`: for each precision ("bf16", "bf16, autocast", "fp32, autocast"…), the programs of a pass.
     """
 
@@ -31,10 +31,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """The dimensions of a model, under the names of transformers' config.json; what a family implies is spelled out.
+    """The dimensions of a model, named as in transformers' config.json; values implied by its family are filled in.
 
-    `family` names the block the ghost run builds; `family_assumed` is True where the config's model_type is not known
-    and its llama-like fields were taken at face value.
+    `family` selects the block that the ghost run builds. `family_assumed` is True if the config's model_type is unknown
+    and its llama-like fields were used as they are.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ModelSpec:
     moe_intermediate_size: int = 0
     shared_expert_intermediate_size: int = 0
     dense_layers: tuple[int, ...] = ()  # layers of an MoE model that have an ordinary MLP
-    # what else changes the tensors of a block
+    # other settings that change the tensors of a block
     hidden_dropout: float = 0.0  # on the outputs of attention and MLP
     embedding_dropout: float = 0.0
     nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
@@ -83,21 +83,21 @@ class ModelSpec:
     checkpoint_quantization: str | None = None
     # sizes that only this family's blocks have, by their names in config.json: heads of a delta rule, ranks of latents
     sizes: tuple[tuple[str, int], ...] = ()
-    # a multimodal model: the name its text model has inside it ("" = it is the text model; a dot first: the whole text
-    # model stands under that name), (name, shape, kind) of the parameters before the text model (vision tower,
-    # projector), and what is known to be missing there ("" = nothing)
+    # a multimodal model: `text_part` is the name of its text model ("" = it is the text model; with a leading dot, the
+    # whole text model has that name); `tower` holds (name, shape, kind) of the parameters before the text model (vision
+    # tower, projector); `left_out` describes what is known to be missing ("" = nothing)
     text_part: str = ""
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
-    after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
+    after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same for parameters after the text model
     left_out: str = ""
-    # made up, with weights at their initial scale, as `"random_weights": true` in config.json says; else trained ones
+    # True for a model with untrained weights (`"random_weights": true` in config.json)
     random_weights: bool = False
-    # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
+    # the known model whose shape was inferred from the name, and the matching part of the name ("" = not inferred)
     taken_for: str = ""
-    # what its own code does, where no family describes it; or why that is not known
+    # the trace of its code if no family describes it, or why there is none
     trace: Trace | None = None
     untraced: str = ""
 
     def size(self, name: str) -> int:
-        """One of `sizes`; 0 where it is not set."""
+        """Return one of `sizes`, or 0 if it is not set."""
         return dict(self.sizes).get(name, 0)

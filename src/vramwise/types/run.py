@@ -1,7 +1,7 @@
-"""RunSpec: the run as it will really happen, trainer-neutral and fully resolved, in sections.
+"""RunSpec: a fully resolved run, independent of the trainer, in sections.
 
-A setting has one flat name, which JSON, origins, `keys` and changes use, and one attribute in its section:
-`run.sharding.kind` is `sharding`. `value` and `changed` go by flat names.
+Each setting has a flat name, which JSON, origins, `keys` and changes use, and one attribute in its section:
+`run.sharding.kind` is `sharding`. `value` and `changed` use flat names.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from vramwise.types.sections import (
     sharding,
 )
 
-# What `new` and `predict` write where no data is named.
+# What `new` and `predict` write if no data is given.
 PLACEHOLDERS = ("your/dataset", "your_dataset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number.
+    """How long a config trains: passes over the data, or a number of steps.
 
-    `split_seed`: the seed by which `datasets` draws the samples that are held out; None: every run draws anew. They are
-    the first that are drawn; with `held_out_last` the last, of samples that are not dropped for their length.
+    `held_out`: a share or a number of samples. `split_seed`: the seed with which `datasets` draws the held-out samples;
+    None: every run draws new ones. Held-out samples are the first ones drawn; with `held_out_last`, they are the last
+    of the samples that are not dropped for their length.
     """
 
     epochs: float = 1.0
@@ -47,16 +48,17 @@ class Schedule:
     held_out_last: bool = False
 
     def held_out_of(self, samples: int) -> int:
-        """How many of so many samples are held out: `datasets` rounds a share up."""
+        """Return how many of `samples` samples are held out; `datasets` rounds a share up."""
         return ceil(self.held_out * samples) if self.held_out < 1 else int(self.held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfollowed:
-    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does.
+    """Something that the trainer does and no prediction includes.
 
-    `experts_only`: it happens in models with experts alone. `more_weights`, `more_rest`: the shares of what the weights
-    and everything else are predicted to take that it may take besides, at most; None where that is not known.
+    `less`: the real run needs at most as much memory as predicted. `experts_only`: it happens only in models with
+    experts. `more_weights` and `more_rest`: the largest share by which it may increase the predicted memory of weights
+    and of everything else; None if that is not known.
     """
 
     name: str
@@ -69,9 +71,9 @@ class Unfollowed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a config does on its target; None means "there is none", never "a default".
+    """What a config does on its target. None means "there is none", never "a default".
 
-    `origins` says where each setting came from. `config` is what was written (rules about the file itself use it);
+    `origins` records where each setting came from. `config` holds what was written, for rules about the file itself.
     `target` is the machine.
     """
 
@@ -81,7 +83,7 @@ class RunSpec:
     target: Target
     origins: Mapping[str, Origin]
     keys: Mapping[str, str]  # setting → the trainer's own key for it, written or not
-    model_type: str | None  # transformers' word for the base model's architecture; None where it is not known
+    model_type: str | None  # transformers' name of the base model's architecture; None: not known
     duplicate_keys: tuple[DuplicateKey, ...]  # keys that appear twice in the file
     added_variables: Mapping[str, str]  # allocator variables that the trainer itself sets
     base_model: str | None
@@ -97,17 +99,17 @@ class RunSpec:
     kernels: kernels.Kernels
     sharding: sharding.Sharding
     allocator: allocator.Allocator
-    unfollowed: tuple[Unfollowed, ...]  # what the trainer does besides, and no prediction follows
+    unfollowed: tuple[Unfollowed, ...]  # things that the trainer does and no prediction includes
 
     @property
     def output_dir(self) -> str | None:
-        """The folder that the file names for what the run writes: a key that all trainers spell alike."""
+        """The output folder that the file names, or None; all trainers use the same key for it."""
         written = self.config.get("output_dir")
         return written if isinstance(written, str) and written.strip() else None
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        """The keys of the file, at most two levels deep, that hold a placeholder for data."""
+        """The keys of the file, at most two levels deep, whose value is a placeholder for data."""
         found: list[str] = []
         for key, value in self.config.document.values.items():
             if _is_placeholder(value):
@@ -118,16 +120,16 @@ class RunSpec:
         return tuple(found)
 
     def value(self, name: str) -> Any:
-        """The setting with this flat name; KeyError where there is none."""
+        """Return the setting with this flat name; raises KeyError if there is none."""
         section, attribute = PLACES[name]
         return getattr(getattr(self, section) if section else self, attribute)
 
     def settings(self) -> Iterator[tuple[str, Any]]:
-        """Every setting by its flat name, in reading order."""
+        """Yield every setting with its flat name, in reading order."""
         return ((name, self.value(name)) for name in SETTINGS)
 
     def changed(self, **values: Any) -> RunSpec:
-        """The run with other values for settings (flat names) or for its other fields (origins, target…)."""
+        """Return the run with new values for settings (flat names) or for its other fields (origins, target…)."""
         direct: dict[str, Any] = {}
         in_sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
@@ -144,7 +146,7 @@ def _is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and value in PLACEHOLDERS
 
 
-# Sections by their attribute, in reading order: the module has the type's NEUTRAL value.
+# Section modules by attribute, in reading order. Each module defines NEUTRAL for its type.
 SECTIONS = {
     "batch": batch,
     "shapes": shapes,
@@ -162,7 +164,7 @@ SECTIONS = {
 
 
 def flat_name(field: Field[Any]) -> str:
-    """The name of a section's field outside of its section."""
+    """Return the flat name of a section's field."""
     return str(field.metadata.get("flat", field.name))
 
 
@@ -180,7 +182,7 @@ SETTINGS = tuple(PLACES)
 
 
 def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run by flat name as the arguments of RunSpec; a TypeError where one is missing."""
+    """Return settings, given by flat name, as arguments of RunSpec; raises TypeError for unknown or missing ones."""
     unknown = values.keys() - PLACES.keys()
     if unknown:
         raise TypeError(f"a run has no setting {', '.join(sorted(unknown))}")
@@ -193,7 +195,7 @@ def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def neutral(name: str) -> tuple[Any, str]:
-    """The value of a setting in a run that does nothing of the kind, and the reason for a person."""
+    """Return the value of a setting in a run that does not use its section, and the reason as text for the user."""
     section, attribute = PLACES[name]
     module = SECTIONS[section]
     return getattr(module.NEUTRAL, attribute), module.NEUTRAL_WHY

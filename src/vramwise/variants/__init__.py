@@ -1,1 +1,1 @@
-"""What may be changed about a run, and what it would then be: changes, lengths of data, predictions."""
+"""Variants of a run: changes, the lengths of its data, predictions, and the search among variants."""

@@ -1,4 +1,4 @@
-"""What a prediction assumes: what the settings, the versions, the card and the lengths leave open."""
+"""The assumptions behind a prediction: what the settings, versions, card and lengths leave open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vramwise.variants.lengths import Lengths
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`kind` is what the text is about: the rows of the data, the model, a version, or anything else of the run."""
+    """`kind` is the subject of the text: the rows of the data, the model, a version, or anything else about the run."""
 
     text: str
     kind: Literal["data", "model", "version", "run"] = "run"
@@ -30,7 +30,7 @@ class Assumption:
 def assumptions_of(
     run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None
 ) -> Iterable[Assumption]:
-    """What the settings, the card and the lengths leave open, each once."""
+    """Return the assumptions that the settings, the card and the lengths make necessary, each once."""
     known = [package for package in (run.trainer, "torch") if package in run.target.stack.releases]
     found = [
         Assumption(f"{model.name} ({model.source})", "model"),
@@ -69,7 +69,7 @@ def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
 
 
 def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
-    """How much of the data is trained on, where the loss goes by that and the data was asked."""
+    """Yield how much of the data is trained on, if the loss depends on it and the data was read."""
     counts = lengths.labels(run)
     if lengths.labelled is None and counts is not None and goes_by_labels(run):
         share = sum(counts) / max(1, sum(lengths.tokens))
@@ -77,7 +77,7 @@ def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
 
 
 def _unrecorded(run: RunSpec) -> Iterator[str]:
-    """torch releases whose allocator is taken to be that of the newest that was recorded."""
+    """Yield an assumption for torch releases newer than the newest one that was measured."""
     if run.target.torch > NEWEST_RECORDED:
         newer, known = version_words(run.target.torch), version_words(NEWEST_RECORDED)
         yield f"torch {newer} is treated as {known}: it has not been measured"

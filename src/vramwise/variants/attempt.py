@@ -1,4 +1,4 @@
-"""What a run would be with some changes: their spelling in the trainer's own words, and the prediction."""
+"""A run with some changes: the trainer's edits for them, and the prediction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from vramwise.variants.prediction import Prediction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """Changes together. `document`, `run`: with them. No prediction: `refused` says why, or none was asked for.
+    """Changes applied together. `document` and `run` include them.
 
-    `by_hand`: what a script computes or takes from its command line, which a person must change.
+    Without a prediction, `refused` says why, or none was requested. `by_hand`: values that a script computes or takes
+    from its command line, which the user must change.
     """
 
     changes: tuple[Change, ...]
@@ -27,25 +28,25 @@ class Attempt:
 
     @property
     def writable(self) -> Document | None:
-        """The text with all the changes; None where a person must make some: half of them would be another run."""
+        """The text with all changes; None if the user must make some of them, since a part would be another run."""
         return None if self.by_hand else self.document
 
     @property
     def title(self) -> str:
-        """What is changed."""
+        """The titles of the changes."""
         return " + ".join(change.title for change in self.changes)
 
     @property
     def words(self) -> str:
-        """What is changed, in a few words."""
+        """The changes in a few words."""
         return in_few_words(self.changes)
 
     @property
     def safe(self) -> bool:
-        """Whether training gives the same result with all of it."""
+        """Whether training gives the same result with all changes."""
         return all(change.safe for change in self.changes)
 
     @property
     def fits(self) -> bool:
-        """Whether it is predicted to run."""
+        """Whether it is predicted to fit."""
         return self.prediction is not None and self.prediction.memory_fits is True

@@ -1,11 +1,11 @@
-"""The space of a search: what may be altered about a run, axis by axis, and which words open which axes.
+"""The space of a search: what may change about a run, axis by axis, and which words of --allow open which axes.
 
-An axis offers every alternative to what the run has now. What it offers depends on the run's own settings and on the
-axes before it, never on those after it; and from a run with one of its choices no value can be reached that was not
-there before. So a search that takes the axes in this order, each on the run with the choices before it, sees the same
-space, or a part of it, from each of its answers: searched again, an answer stays.
+An axis offers every alternative to the run's current value. Its choices depend on the run's settings and on the axes
+before it, never on those after it, and no choice makes values reachable that were not reachable before. A search that
+takes the axes in this order therefore sees the same space, or a part of it, from each of its answers: searching again
+from an answer gives the same answer.
 
-Axes of one name are one axis, wider where more is allowed: `opened` joins them.
+Axes with the same name form one axis, which is wider if more is allowed: `opened` joins them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Choices = Callable[[RunSpec], Sequence[Change]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One thing that a search varies. `allow`: the word that opens it, "" for what every search may vary."""
+    """One thing that a search varies. `allow`: the word that opens it; "" if every search may vary it."""
 
     name: str
     allow: str = ""
     choices: Choices
-    kinds: tuple[Kind, ...] = ()  # the sorts of change that it offers, for tables
+    kinds: tuple[Kind, ...] = ()  # the kinds of change that it offers, for tables
 
 
 ALLOW: Mapping[str, str] = {
@@ -92,7 +92,7 @@ AXES: tuple[Axis, ...] = (
 
 
 def opened(allow: Collection[str] = ()) -> tuple[Axis, ...]:
-    """The axes that are open by default and those that the words open, one of each name, in their order."""
+    """Return the default axes and those that the words open, joined by name, in their order."""
     wanted = [axis for axis in AXES if not axis.allow or axis.allow in allow]
     names = dict.fromkeys(axis.name for axis in wanted)
     return tuple(_joined(name, [axis for axis in wanted if axis.name == name]) for name in names)

@@ -1,6 +1,6 @@
-"""The shapes of the batches that samples of some lengths form; and lengths where none are given.
+"""The shapes of the batches that samples form, and default lengths if none are given.
 
-Does not know padding, which is the ghost run's business (`ghost/loops/batches.py`).
+Padding is handled in the ghost run (`ghost/loops/batches.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from vramwise.variants.lengths import Lengths
 from vramwise.variants.packing import joined_batches, joins_rows, packed_batches
 from vramwise.variants.shuffling import permutation
 
-# What collators round widths up to.
+# The multiple that collators usually round widths up to.
 _USUAL_MULTIPLE = 64
 
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
-    """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
+    """Return the micro-batches of training in order; a single one if every batch has the same shape."""
     return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
-    """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
+    """Return the batches of one evaluation, if any.
+
+    Without lengths there are two, because the second one reuses the cache of the first.
+    """
     if run.evaluation.eval_batch_size is None or run.evaluation.eval_sequence_len is None:
         return []
     if lengths is not None:
@@ -34,7 +37,7 @@ def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
 
 
 def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
-    """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
+    """Return the widest batch that the settings allow, with shorter rows in it, which need a mask."""
     shape = largest(run, evaluation=evaluation)
     packed = run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none"
     if packed or run.objective.completion_len is not None:
@@ -43,7 +46,7 @@ def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
 
 
 def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
-    """The first `most` batches, in whole groups, and then the group with the widest batch if that comes later."""
+    """Return the first `most` batches, in whole groups, and the group with the widest batch if it comes later."""
     kept = max(1, most // group) * group
     if len(shapes) <= kept:
         return list(shapes)
@@ -64,7 +67,7 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
     are_widths = lists_widths(lengths.tokens, run.shapes.pad_multiple)
     labelled = lengths.labels(run)
     if lengths.pairs and run.objective.kind == "kto":
-        cut = run.changed(long_rows="cut")  # so that both stay side by side
+        cut = run.changed(long_rows="cut")  # so that both rows of a sample stay together
         own, others = [
             from_lengths(
                 cut,
@@ -86,7 +89,7 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
 
 
 def _shuffled(run: RunSpec, lengths: Lengths) -> Lengths:
-    """The data's samples in the order in which the sampler of the first epoch draws them."""
+    """Return the samples in the order in which the sampler draws them in the first epoch."""
     if not lengths.unshuffled or run.shapes.shuffle_seed is None or run.shapes.sample_packing:
         return lengths
     order = permutation(len(lengths.tokens), run.shapes.shuffle_seed)
@@ -108,7 +111,10 @@ def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchSh
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
-    """The length of every row: of a pair both, alike where one length is given for the pair."""
+    """Return the length of every row; a pair has two rows, of equal length if only one length is given.
+
+    Raises VramwiseError for pairs if the training uses single samples.
+    """
     each = rows_a_sample(run)
     if lengths.pairs and each == 1 and run.objective.kind != "kto":
         kind = run.objective.rl or "text"
@@ -121,20 +127,20 @@ def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
 
 
 def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
-    """Whether these are widths of batches rather than lengths of samples: they vary, yet all are rounded already."""
+    """Return whether these are batch widths rather than sample lengths: they vary, but are all round numbers."""
     step = multiple if multiple > 1 else _USUAL_MULTIPLE
     return len(set(tokens)) > 1 and all(count % step == 0 for count in tokens)
 
 
 def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
-    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given.
+    """Return lengths spread evenly between an eighth and the whole of sequence_len, for runs without data.
 
-    The longest comes last: the widest batch of a real run meets a cache that narrower ones have cut up.
+    The longest comes last: in a real run, the widest batch meets a cache that narrower ones have fragmented.
     """
     longest = run.shapes.sequence_len
     shortest = max(1, longest // 8)
     count = batches * run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
-    golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
+    golden = 0.6180339887498949  # multiples of it, modulo 1, are very evenly distributed
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
     return Lengths(
         tokens=[*tokens, longest],

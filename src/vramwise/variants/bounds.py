@@ -1,9 +1,9 @@
-"""What a prediction can say of a run whose memory it does not follow: between which figures it lies, and why.
+"""Bounds for runs whose memory cannot be fully predicted, and the reason.
 
-torch.compile fuses operations into kernels that keep less, which ones is decided while compiling: what the same run
-takes uncompiled is the most (13,505 MiB on a card where the compiled run took 9,938), what no kernel can do without
-(weights, gradients, optimizer states) the least. What only adds to a prediction leaves it as the least; the most is
-what was seen of it. Where even the most is unknown, it is None.
+torch.compile fuses operations into kernels that keep less; which ones is decided while compiling. The uncompiled run is
+the upper bound (13,505 MiB on a card where the compiled run took 9,938); weights, gradients and optimizer states are
+the lower bound. A feature that only adds memory leaves the prediction as the lower bound; the upper bound is what was
+measured. If even that is unknown, the upper bound is None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STANDING = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Reserved bytes that a run lies between; `upper_bytes` is None where nothing can be said."""
+    """The range of reserved bytes of a run; `upper_bytes` is None if there is no known upper bound."""
 
     lower_bytes: int
     upper_bytes: int | None
@@ -28,7 +28,7 @@ class Bounds:
 
 
 def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
-    """The features of a run that its figures leave out."""
+    """Yield the features of a run that its prediction does not include."""
     if run.kernels.torch_compile:
         why = "what it fuses is decided at compile time; the upper bound is the run without it"
         yield Unfollowed(name="torch.compile", less=True, why=why)
@@ -40,7 +40,7 @@ def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
 
 
 def _parallel(run: RunSpec) -> Iterator[Unfollowed]:
-    """Ranks that share layers or rows: what they gather and exchange meanwhile is not followed."""
+    """Yield parallelism that divides layers or rows: what ranks gather and exchange is not predicted."""
     if run.sharding.tensor_parallel_size > 1:
         why = "its shares of layers are counted, but not what ranks gather of each other's results"
         yield Unfollowed(name="tensor parallelism", less=False, why=why)
@@ -50,7 +50,7 @@ def _parallel(run: RunSpec) -> Iterator[Unfollowed]:
 
 
 def has_no_upper_bound(run: RunSpec) -> bool:
-    """Whether a feature of the run may take any amount more than predicted: no prediction can say that it fits."""
+    """Return whether a feature of the run may add any amount, so that no prediction can say that it fits."""
     return any(map(_adds_unknown, unmodelled(run)))
 
 
@@ -59,7 +59,7 @@ def _adds_unknown(one: Unfollowed) -> bool:
 
 
 def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
-    """The range of a run with such features; None where the prediction follows all of it."""
+    """Return the range of a run with such features; None if the prediction covers all of it."""
     found = list(unmodelled(run))
     if not found:
         return None
@@ -72,15 +72,15 @@ def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
 
 
 def _least(run: RunSpec, needs: MemoryReport, found: Sequence[Unfollowed]) -> int:
-    """What is predicted, if all that its trainer leaves out only adds to it; else what no kernel can do without."""
+    """Return the prediction if the trainer's features only add to it; else weights, gradients and optimizer states."""
     if not any(one.less for one in found) and len(found) == len(run.unfollowed):
         return needs.highest_reserved_bytes
-    # a rank of a tensor-parallel group may hold a share of what is counted whole here: embeddings and head
+    # a tensor-parallel rank may hold only a share of embeddings and head, which are counted whole here
     return sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING) // run.sharding.tensor_parallel_size
 
 
 def _most(needs: MemoryReport, found: Sequence[Unfollowed]) -> int | None:
-    """What is predicted, and the most that each feature adds to it; None where one of them is not known."""
+    """Return the prediction plus the most that each feature adds; None if that is unknown for one of them."""
     reserved, weights = needs.highest_reserved_bytes, needs.breakdown_bytes.get("weights", 0)
     most = float(reserved)
     for one in found:

@@ -1,4 +1,4 @@
-"""How long a training takes: its steps, by its schedule and its data, each at the speed that was worked out."""
+"""The duration of a training: its steps, from schedule and data, at the predicted speed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """Steps and hours of training alone: evaluations, checkpoints and loading come on top.
+    """Steps and hours of training only; evaluations, checkpoints and loading come on top.
 
-    `basis` says what the steps were counted from; `at_least`: of the data only a part was read.
+    `basis` says what the steps were counted from. `at_least`: only part of the data was read.
     """
 
     steps: int
@@ -30,7 +30,7 @@ class Duration:
 
 
 def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: Speed) -> Duration | None:
-    """None where neither the steps nor the data are known, and where steps make their own data."""
+    """Return the duration; None if neither steps nor data are known, or if the steps generate their own data."""
     if schedule.max_steps is not None:
         basis = f"{schedule.max_steps:,} step{'s' * (schedule.max_steps != 1)}"
         return Duration(steps=schedule.max_steps, hours=schedule.max_steps * speed.step_seconds / _HOUR, basis=basis)
@@ -39,10 +39,10 @@ def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: S
     samples = _samples(run, lengths, schedule)
     if not samples:
         return None
-    # "single": the rows of a batch are joined, and each is still one sample
+    # "single": the rows of a batch are joined, but each is still one sample
     fills = run.shapes.packing_rows != "none" and run.shapes.packing_fill != "single"
     rows = sum(samples) / run.shapes.sequence_len if fills else len(samples)
-    # the last step of every epoch takes what is left
+    # the last step of every epoch may be incomplete
     steps = max(1, ceil(schedule.epochs * ceil(rows / run.batch.effective_batch_size)))
     passes = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs:g} epochs"
     packed = ", packed without gaps" if fills else ""
@@ -55,7 +55,7 @@ def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: S
 
 
 def _samples(run: RunSpec, lengths: Lengths, schedule: Schedule) -> Sequence[int]:
-    """The length of every sample that is trained on: none that is dropped for its length, none that is held out."""
+    """Return the length of every trained sample, without those dropped for their length and those held out."""
     each = 2 if lengths.pairs else 1
     longest = [max(lengths.tokens[at : at + each]) for at in range(0, len(lengths.tokens), each)]
     if run.shapes.long_rows == "drop":

@@ -1,7 +1,7 @@
-"""How much a command has worked out, counted alike on every machine, and how far a search may go.
+"""Counts the work of a command in units that are the same on every machine, and limits searches.
 
-Searches end by this count and by no clock: the same config gets the same answer everywhere. A unit is about a
-microsecond on a slow machine, so the limits below are seconds there.
+Searches end by this count and not by a clock, so the same config gets the same answer everywhere. A unit is about a
+microsecond on a slow machine, so the limits below amount to seconds there.
 """
 
 from __future__ import annotations
@@ -10,77 +10,77 @@ from dataclasses import dataclass
 
 from vramwise.timeline import Timeline
 
-# What each kind of work costs, in units: measured over `fit`, `check` and `fix` of the three trainers' example configs.
-GHOST_EVENT = 2  # an event that a ghost run writes; copies of layers that stand for many are one
-EVENTS_READ = 2  # so many events that are read again or written out; simulating them is counted by the allocator
-KERNEL = 9  # a kernel that is listed and timed
-SAMPLE = 1  # a sample that is put into a batch
+# The cost of each kind of work in units, measured with `fit`, `check` and `fix` of the three trainers' example configs.
+GHOST_EVENT = 2  # an event that a ghost run writes; a copy of a layer counts as one
+EVENTS_READ = 2  # this many events read again or expanded cost one unit; the allocator counts their simulation
+KERNEL = 9  # a kernel that is listed and whose time is predicted
+SAMPLE = 1  # a sample that is batched
 WRITTEN = 1_800  # a change that is written and resolved
-CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usual one's
-ASKED = 200  # a question about a variant, also one that was answered before
-JUDGED = 1_500  # a variant that the rules judge
+CHARACTER, USUAL_FILE = 2, 2_000  # each character of its file beyond the usual size
+ASKED = 200  # a question about a variant, even if it was answered before
+JUDGED = 1_500  # a variant that the rules check
 
-# What may be spent beyond the run itself: by `predict` on what it says besides (how short rows would fit, what would
-# make it fit), and on the remedy of a diagnosis.
+# What may be spent beyond the run itself: by `predict` on rows that would fit and on remedies, and by a diagnosis on
+# its remedy.
 REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
-# What `check` may spend beyond what was spent before it: on how short rows would fit, then on the figures of findings.
+# What `check` may spend in addition: on rows that would fit, then on the figures of findings.
 ROWS, FIGURES = 300_000, 700_000
-# Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
+# The limits of `fit`: for the answer, then for alternatives, then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
-# What may be spent on the smallest card that holds the run, beyond what was spent before.
+# What may be spent in addition on finding the smallest card for the run.
 CARDS = 2_000_000
 NO_LIMIT = 2**62
-# Where the run itself has more events than this, each further prediction takes half a second: none is made for a
-# finding or a remedy.
+# If the run has more events than this, each further prediction takes half a second, so none is made for findings or
+# remedies.
 _MOST_EVENTS = 250_000
-# Simulations that one search may take: `fit`'s own, each further word of --allow, a remedy that is only named.
+# The number of simulations of one search: of `fit` itself, of each further word of --allow, and of a remedy.
 MOST_SIMULATIONS, SIMULATIONS_A_WORD, SIMULATIONS_OF_A_REMEDY = 64, 12, 12
 
 
 def ghost_units(timeline: Timeline) -> int:
-    """What a ghost run took, by what it wrote and what that stands for."""
+    """Return the effort of a ghost run, from the events that it wrote and those that they represent."""
     events = timeline.events
     return GHOST_EVENT * int(getattr(events, "written", len(events))) + events_in(timeline) // EVENTS_READ
 
 
 def events_in(timeline: Timeline) -> int:
-    """The events of a run; of steps that repeat, those of two."""
+    """Return the number of events of a run; repeated steps count twice."""
     return len(timeline.events) + sum([repeat.end - repeat.start for repeat in timeline.repeats if repeat.steps])
 
 
 def is_large(timeline: Timeline) -> bool:
-    """Whether further predictions of such a run would take too long."""
+    """Return whether further predictions of such a run would take too long."""
     return events_in(timeline) > _MOST_EVENTS
 
 
 class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)
-    """A search has come to its limit. Searches catch it themselves and say that they ended early."""
+    """Raised when a search reaches its limit. Searches catch it and report that they ended early."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """What was spent so far on one subject and all its variants, in units; `run`: on the first prediction alone."""
+    """The effort spent so far on a subject and all its variants; `run`: the effort of the first prediction."""
 
     spent: int = 0
     run: int = 0
 
     def spend(self, units: int) -> None:
-        """Count work that was done."""
+        """Add the units of completed work."""
         self.spent += units
 
     def predicted(self) -> None:
-        """Count a prediction as made."""
+        """Record the effort of the first prediction."""
         self.run = self.run or self.spent
 
     def leaves(self, beyond: int, since: int | None = None) -> bool:
-        """Whether less than so much was spent beyond the run itself, or since so much was spent."""
+        """Return whether less than `beyond` was spent since `since`, or since the first prediction."""
         return self.spent < (self.run if since is None else since) + beyond
 
     def affords(self, beyond: int, since: int) -> bool:
-        """Whether a figure stays within so much: two predictions, which share half of the work with one another."""
+        """Return whether a figure fits into `beyond`: it takes two predictions, which share half of their work."""
         return self.leaves(beyond - self.run * 3 // 2, since)
 
     def stop_at(self, limit: int) -> None:
-        """Raise OutOfEffort where the limit is reached."""
+        """Raise OutOfEffort if the limit is reached."""
         if self.spent >= limit:
             raise OutOfEffort

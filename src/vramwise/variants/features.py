@@ -1,8 +1,8 @@
-"""What a run is made of, feature by feature: by these it is compared with the runs whose memory was measured.
+"""The features of a run, by which it is compared with runs whose memory was measured.
 
-A feature is a kind and a phrase ("optimizer" → "muon"). Sizes are no features: they are counted, exactly. Every field
-of a RunSpec that is a word or a switch is one unless it is listed here as without a say in memory, so that a field
-that is added later is compared too.
+A feature is a kind and a phrase ("optimizer" → "muon"). Sizes are not features, since they are counted exactly. Every
+RunSpec field that is a word or a switch is a feature unless it is listed here as irrelevant to memory, so that new
+fields are compared too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.types import SECTIONS, ModelSpec, RunSpec, flat_name
 
-# Words and switches that decide no bytes by themselves, or only through fields that are compared.
+# Words and switches that do not affect memory, or only through fields that are compared.
 _NO_SAY = frozenset(
     {
         *("base_model", "can_pad", "samples_apart", "group_by_length", "long_rows", "pad_to_sequence_len"),
@@ -26,7 +26,7 @@ _NO_SAY = frozenset(
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
         *("packing_fill", "labels_on", "shuffle_seed"),
-        # what follows from the trainer, its release and the method
+        # consequences of the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         "adapters_as_base",
@@ -47,9 +47,9 @@ _NO_SAY = frozenset(
         *("generation_rows", "completion_len"),
     }
 )
-# Beginnings of the types whose fields are words, switches, lists of words, and numbers that may be absent.
+# The beginnings of field types that are compared: words, switches, lists of words, and optional numbers.
 _WORDED = ("bool", "str", "Literal", "tuple[str", "int | None", "float | None")
-# How a field reads where it differs from the plain case; others read as their own name.
+# Phrases for fields; other fields use their own name.
 _PHRASES: Mapping[str, str] = {
     "fused_lora": "fused LoRA kernels",
     "unfrozen": "parameters unfrozen by name",
@@ -88,21 +88,21 @@ _PACKING = {"none": "rows not packed", "one": "packed into one row", "micro": "p
 
 
 def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
-    """Every feature of a run, by kind; the phrase is for people."""
+    """Return every feature of a run by kind; the phrases are for display."""
     found = dict(_named(run, model))
     return found | {name: _phrase(name, run.value(name)) for name in _switches()}
 
 
 @cache
 def _switches() -> tuple[str, ...]:
-    """The fields that are compared as they are, less those that are put in words below or have no say."""
+    """Return the fields that are compared directly: not those described below, nor those without an effect."""
     settings = [one for module in SECTIONS.values() for one in fields(module.NEUTRAL)]
     worded = [flat_name(one) for one in settings if str(one.type).startswith(_WORDED)]
     return tuple(name for name in worded if name not in _NO_SAY)
 
 
 def _phrase(name: str, value: object) -> str:
-    """`no X`, `X`, or `X` with its word; of numbers and lists only whether there are any."""
+    """Return `no X`, `X`, or `X` with its value; for numbers and lists only whether there are any."""
     words = _PHRASES.get(name, name.replace("_", " "))
     if value in (None, False, "off", "none", ()):
         return f"no {words}"
@@ -110,7 +110,7 @@ def _phrase(name: str, value: object) -> str:
 
 
 def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
-    """The features that take more than one field to say."""
+    """Yield the features that need more than one field."""
     yield "trainer", run.trainer
     release = run.target.stack.releases.get(run.trainer)
     if release is not None:
@@ -165,7 +165,7 @@ def _checkpointing(run: RunSpec) -> str:
 
 
 def _optimizer(name: str) -> str:
-    """One name for each: libraries know some under several."""
+    """Return one name per optimizer, since libraries use several for some."""
     name = name.replace("_bnb_", "_")
     return {"adamw_hf": "adamw_torch", "adamw": "adamw_torch", "adam": "adamw_torch"}.get(name, name)
 

@@ -1,4 +1,4 @@
-"""The samples that a run trains on and those it evaluates on, where it holds out a part of its data."""
+"""Separates the samples that a run trains on from those it evaluates on, if it holds out part of its data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from vramwise.types import RunSpec, Schedule
 from vramwise.variants.lengths import Data, Lengths
 from vramwise.variants.numpy_shuffling import numpy_permutation
 
-# One draw of many, where every run draws anew.
+# An arbitrary seed, for runs that draw differently each time.
 _ANY_SEED = 42
 
 
 def divided(data: Data, run: RunSpec, schedule: Schedule) -> Data:
-    """The data with its held-out samples apart: as the trainer draws them, else one draw that could be.
+    """Return the data with its held-out samples separated, as the trainer draws them.
 
-    Unchanged where nothing is held out, where the evaluation has data of its own, and where the number of samples is
-    not known. Where every run draws anew, rows that are not packed are evaluated whole: any of them may come.
+    Unchanged if nothing is held out, if the evaluation has its own data, or if the number of samples is unknown. If
+    every run draws differently, one possible draw is used for training, and evaluation without packing uses all
+    samples, because any of them may be drawn.
     """
     train = data.train
     if train is None or data.evaluation is not train or not schedule.held_out or not train.whole or train.packed:
@@ -34,7 +35,7 @@ def divided(data: Data, run: RunSpec, schedule: Schedule) -> Data:
 
 
 def _drawn(train: Lengths, run: RunSpec, schedule: Schedule) -> list[int]:
-    """The numbers of all samples in the order of the draw; those that are dropped before it are left out."""
+    """Return the numbers of all samples in drawing order, without those dropped before the draw."""
     seed = _ANY_SEED if schedule.split_seed is None else schedule.split_seed
     order = numpy_permutation(train.count, seed)
     if not schedule.held_out_last or run.shapes.long_rows != "drop":

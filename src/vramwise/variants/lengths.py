@@ -1,6 +1,6 @@
-"""Lengths of samples, in tokens: read from what the user gives, or estimated from text, which is then said.
+"""Lengths of samples in tokens: read from the user's input, or estimated from text, with a note that says so.
 
-Knows no tokenizers, and no batches: those are made in `batches.py`.
+Knows no tokenizers and no batches (see `batches.py`).
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from vramwise.errors import VramwiseError
 from vramwise.types import RunSpec
 from vramwise.units import gib
 
-# UTF-8 bytes a token in English text; only for samples that come as text.
+# UTF-8 bytes per token of English text, for samples given as text.
 _BYTES_PER_TOKEN = 4
 # A sample longer than this is a mistake.
 _LONGEST = 2**31 - 1
-_LONGEST_DIGITS = 100  # zeros before a number included
-# More samples than anybody simulates: reading one and making batches of it takes 6 µs.
+_LONGEST_DIGITS = 100  # including leading zeros
+# A limit on the number of samples: reading and batching one takes 6 µs.
 _MOST_LINES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Sample lengths in tokens, in training order, and what had to be assumed to get them.
+    """Sample lengths in tokens, in training order, and the assumptions behind them.
 
-    `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
-    row, and the mismatched one of its KL term.
-    `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
-    `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
-    `unshuffled`: they are in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
-    each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
-    `described`: the data they come from, in a sentence.
-    `unread`: the assumptions that say what of the data is past a bound on reading.
+    `pairs`: every sample is a chosen and a rejected row, adjacent in `tokens`; for KTO, a row and the mismatched one of
+    its KL term. `whole`: these are all samples. `labelled`: how many tokens of each row, the last ones, are trained on.
+    `packed`: these are widths of packed batches, with `samples` in each. `unshuffled`: they are in the data's order,
+    which a sampler will shuffle. `labelled_by`: the labelled tokens of each row for each value of `RunSpec.labels_on`;
+    a missing value means all. `described`: a sentence about the data. `unread`: the assumptions about data beyond a
+    reading limit.
     """
 
     tokens: Sequence[int]
@@ -53,7 +51,7 @@ class Lengths:
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.tokens) // self._each
 
     @property
@@ -61,11 +59,11 @@ class Lengths:
         return 2 if self.pairs else 1
 
     def longest(self, number: int) -> int:
-        """The tokens of a sample; of a pair those of its longer row."""
+        """Return the tokens of a sample; for a pair, those of the longer row."""
         return max(self.tokens[number * self._each : (number + 1) * self._each])
 
     def at(self, numbers: Sequence[int]) -> Lengths:
-        """The samples with these numbers, in this order."""
+        """Return the samples with these numbers, in this order."""
         places = [number * self._each + row for number in numbers for row in range(self._each)]
         held = None if self.labelled is None else [self.labelled[place] for place in places]
         by = self.labelled_by
@@ -74,7 +72,7 @@ class Lengths:
         return replace(self, tokens=tokens, labelled=held, labelled_by=each)
 
     def labels(self, run: RunSpec) -> Sequence[int] | None:
-        """How many tokens of each are trained on in this run; None where that is not known, or all are."""
+        """Return how many tokens of each row are trained on in this run; None if unknown or all."""
         if self.labelled is not None or self.labelled_by is None:
             return self.labelled
         return self.labelled_by.get(run.shapes.labels_on)
@@ -82,9 +80,9 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Lengths of training and of evaluation; `notes`: what was not read, and why.
+    """Lengths for training and evaluation; `notes`: what was not read, and why.
 
-    `named`: what the user named, "" for none; None where the config's own files were looked for.
+    `named`: the data that the user named, "" for none; None: the config's own files were used.
     """
 
     train: Lengths | None = None
@@ -94,13 +92,13 @@ class Data:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """What is not known of the data although it is here: unreadable, or past a bound on reading."""
+        """What is unknown about the data although it is here: unreadable, or beyond a reading limit."""
         both = [*self.notes, *(said for one in (self.train, self.evaluation) if one is not None for said in one.unread)]
         return tuple(dict.fromkeys(both))
 
     @property
     def samples(self) -> int:
-        """How many lengths there are."""
+        """The number of lengths."""
         return sum([len(one.tokens) for one in (self.train, self.evaluation) if one is not None])
 
 
@@ -108,9 +106,13 @@ NO_DATA = Data()
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
-    """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
-    text, pairs with `chosen` and `rejected`, all maybe with `labelled`. The first line decides which."""
-    # Editors on Windows begin a file with a byte order mark. By these breaks alone: JSON may hold others in a string.
+    """Parse sample lengths; the first line decides the format.
+
+    The formats: one length per line; `[chosen, rejected]` per line for pairs; or JSON lines of samples with `length`,
+    `input_ids` or text, pairs with `chosen` and `rejected`, all optionally with `labelled`. Raises VramwiseError for
+    invalid lines.
+    """
+    # Editors on Windows may write a byte order mark. Only these line breaks count: JSON strings may contain others.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     count = text.count("\n")
     if count > _MOST_LINES:
@@ -163,7 +165,7 @@ def _sample(line: str, name: str, number: int) -> dict[str, Any]:
 
 
 def _labelled(sample: Mapping[str, Any], lengths: Sequence[int], name: str, number: int) -> list[int]:
-    """How many tokens are trained on, of each row of the sample: `labelled`; nothing where it is not said."""
+    """Return `labelled` for each row of the sample; empty if it is not given."""
     stated = sample.get("labelled")
     if stated is None:
         return []
@@ -186,7 +188,7 @@ def _whole(line: str, name: str, number: int) -> int:
 
 
 def _pair(line: str, name: str, number: int) -> tuple[int, int]:
-    """`[chosen, rejected]`; a number alone stands for both."""
+    """Parse `[chosen, rejected]`; a single number counts for both."""
     if line.isdigit():
         length = _whole(line, name, number)
         return length, length
@@ -207,7 +209,7 @@ def _is_length(value: object) -> bool:
 
 
 def _sample_lengths(sample: Mapping[str, Any], name: str, number: int) -> tuple[Sequence[int], bool]:
-    """The length of a sample, both of a pair; and whether it is estimated."""
+    """Return the length of a sample (two for a pair), and whether it is estimated."""
     stated = sample.get("length")
     if isinstance(stated, list) and len(stated) == 2:
         return [_stated(length, name, number) for length in stated], False
@@ -224,7 +226,7 @@ def _sample_lengths(sample: Mapping[str, Any], name: str, number: int) -> tuple[
 
 
 def _prompt_of(answer: object, rest: dict[str, object]) -> object:
-    """What stands before an answer: nothing where the answer is a whole conversation."""
+    """Return what precedes an answer: nothing if the answer is a whole conversation."""
     return rest if isinstance(answer, str) else ""
 
 
@@ -242,7 +244,7 @@ def _stated(length: object, name: str, number: int) -> int:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text inside, in no order: a stack, because texts may be many and deep."""
+    """Yield every text inside a value, in no particular order; a stack handles deep nesting."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

@@ -1,7 +1,7 @@
-"""The order in which `datasets` shuffles and splits rows: numpy's random permutation, worked out without numpy.
+"""The order in which `datasets` shuffles and splits rows: numpy's random permutation, computed without numpy.
 
-`Dataset.shuffle` and `Dataset.train_test_split` with a seed draw from `numpy.random.default_rng(seed)`, so that which
-samples a run holds out is no matter of chance. A PCG64 generator and a shuffle, as numpy has them (bit_generator.pyx:
+`Dataset.shuffle` and `Dataset.train_test_split` with a seed draw from `numpy.random.default_rng(seed)`, so the held-out
+samples of a run can be predicted. This implements PCG64 and the shuffle as numpy has them (bit_generator.pyx:
 SeedSequence; src/pcg64; _generator.pyx: _shuffle_raw; src/distributions: random_interval).
 """
 
@@ -17,7 +17,7 @@ _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 @lru_cache(maxsize=8)
 def numpy_permutation(count: int, seed: int) -> tuple[int, ...]:
-    """`numpy.random.default_rng(seed).permutation(count)`."""
+    """Return `numpy.random.default_rng(seed).permutation(count)`."""
     order = list(range(count))
     words = _words(seed)
     for place in range(count - 1, 0, -1):
@@ -30,7 +30,7 @@ def numpy_permutation(count: int, seed: int) -> tuple[int, ...]:
 
 
 def _words(seed: int) -> Iterator[int]:
-    """The generator's 32-bit numbers: the lower half of each 64-bit one first."""
+    """Yield the generator's 32-bit numbers: the lower half of each 64-bit number first."""
     high, low, *stream = _seeded(seed)
     step = ((stream[0] << 64 | stream[1]) << 1 | 1) & _STATE
     state = ((step + (high << 64 | low)) * _MULTIPLIER + step) & _STATE
@@ -43,7 +43,7 @@ def _words(seed: int) -> Iterator[int]:
 
 
 def _seeded(seed: int) -> list[int]:
-    """The four 64-bit numbers that numpy's SeedSequence makes of a seed."""
+    """Return the four 64-bit numbers that numpy's SeedSequence derives from a seed."""
     given = [seed >> shift & _WORD for shift in range(0, max(1, seed.bit_length()), 32)]
     mixing = _Hash(0x43B0D7E5, 0x931E8875)
     pool = [mixing(given[place] if place < len(given) else 0) for place in range(_POOL)]
@@ -59,7 +59,7 @@ def _seeded(seed: int) -> list[int]:
 
 
 class _Hash:
-    """A hash whose constant changes with every number that goes through it."""
+    """A hash whose constant changes with every number."""
 
     def __init__(self, constant: int, multiplier: int) -> None:
         self.constant, self.multiplier = constant, multiplier

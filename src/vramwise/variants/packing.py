@@ -1,7 +1,7 @@
-"""Packed rows as trainers' own packing makes them of samples: which widths a run's batches really have.
+"""Packs samples into rows as the trainers do, which gives the real batch widths of a run.
 
 Rows that packing leaves short differ in width, and a cache without expandable segments grows with each new width. Each
-way of packing is followed sample by sample, as its source has it; only lengths are looked at.
+packing method is simulated sample by sample as in its source, using only lengths.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 def packed_batches(
     run: RunSpec, tokens: Sequence[int], labelled: Sequence[int] | None, *, evaluation: bool
 ) -> list[BatchShape]:
-    """The batches of the first epoch, or of an evaluation, which goes through its rows in order."""
+    """Return the batches of the first epoch, or of an evaluation, which takes its rows in order."""
     counts = tokens if labelled is None else labelled
     rows = packed_rows(run, [Piece(*pair) for pair in zip(tokens, counts, strict=True)])
     if not evaluation and run.shapes.shuffle_seed is not None:
@@ -43,7 +43,7 @@ def packed_batches(
 
 
 def joins_rows(run: RunSpec) -> bool:
-    """Whether an evaluation fills one row with as many tokens as its batch has room for, in the order of the data.
+    """Return whether an evaluation fills one row per batch with as many tokens as fit, in the order of the data.
 
     Training does so too, but with enough samples for every row to be full.
     """
@@ -52,7 +52,7 @@ def joins_rows(run: RunSpec) -> bool:
 
 
 def joined_batches(run: RunSpec, tokens: Sequence[int]) -> list[BatchShape]:
-    """The rows of such an evaluation, padded to a multiple of `pad_multiple`.
+    """Return the rows of such an evaluation, padded to a multiple of `pad_multiple`.
 
     Axolotl 0.21: utils/samplers/multipack.py (pack_group), utils/collators/batching.py.
     """
@@ -63,11 +63,12 @@ def joined_batches(run: RunSpec, tokens: Sequence[int]) -> list[BatchShape]:
 
 
 def _first_fit(lengths: Sequence[int], room: int) -> list[int]:
-    """What each row holds where every sample goes into the first row that takes it.
+    """Return what each row holds if every sample goes into the first row with room for it.
 
-    A tree of the most room below each node finds that row: data may have a million samples.
+    A tree with the most room below each node finds that row, because data may have a million samples.
     """
-    most_rows = min(len(lengths), 2 * sum(lengths) // room + 2)  # two neighbours hold more than one row's worth
+    # two adjacent rows together hold more than one row's worth
+    most_rows = min(len(lengths), 2 * sum(lengths) // room + 2)
     leaves = 1 << (most_rows - 1).bit_length()
     most_room = [room] * (2 * leaves)
     for length in lengths:
@@ -82,7 +83,7 @@ def _first_fit(lengths: Sequence[int], room: int) -> list[int]:
 
 
 def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:
-    """Rows in the order in which packing makes them: of so many samples at a time as it looks at together."""
+    """Return rows in the order in which packing creates them, in groups of `packed_together` samples."""
     pack = _WAYS[run.shapes.packing_fill]
     count = _of_a_text if run.shapes.packing_fill == "stream" else _of_samples
     groups = (
@@ -93,13 +94,13 @@ def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:
 
 
 def _of_samples(pieces: Sequence[Piece]) -> Row:
-    """The first token of each sample is foretold by nobody, whatever its label."""
+    """Return a row of samples; the first token of each sample has no prediction, whatever its label."""
     labelled = sum(min(one.labelled, one.tokens - 1) for one in pieces)
     return Row(sum(one.tokens for one in pieces), labelled, len(pieces))
 
 
 def _of_a_text(pieces: Sequence[Piece]) -> Row:
-    """The first token of the row is foretold by nobody."""
+    """Return a row of continuous text; the first token of the row has no prediction."""
     first = pieces[0].labelled == pieces[0].tokens
     return Row(sum(one.tokens for one in pieces), sum(one.labelled for one in pieces) - first, len(pieces))
 
@@ -121,13 +122,13 @@ def _rounded(run: RunSpec, width: int) -> int:
 
 
 def _cut_to(piece: Piece, longest: int) -> Piece:
-    """A sample without what is too long of it; its labels are its last tokens."""
+    """Return a sample cut to the longest allowed length; its labels are its last tokens."""
     over = max(0, piece.tokens - longest)
     return Piece(piece.tokens - over, max(0, piece.labelled - over))
 
 
 def _parts(piece: Piece, longest: int) -> Iterator[Piece]:
-    """A sample in parts of full length and a rest."""
+    """Yield a sample in parts of full length and a remainder."""
     unlabelled = piece.tokens - piece.labelled
     for start in range(0, piece.tokens, longest):
         end = min(start + longest, piece.tokens)
@@ -135,9 +136,9 @@ def _parts(piece: Piece, longest: int) -> Iterator[Piece]:
 
 
 def _best_fit(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
-    """The longest first, each into the row with the least room that takes it; of rows alike the oldest."""
+    """Pack the longest first, each into the row with the least sufficient room; the oldest of equal rows."""
     rows: list[list[Piece]] = []
-    rooms: list[int] = []  # of rows with any room left, the least first, each room once
+    rooms: list[int] = []  # the distinct rooms of rows with room left, ascending
     by_room: dict[int, list[int]] = {}
     for piece in sorted(pieces, key=lambda one: -one.tokens):
         place = bisect(rooms, piece.tokens - 1)
@@ -168,7 +169,7 @@ def _best_fit_of_parts(pieces: Sequence[Piece], longest: int) -> list[list[Piece
 
 
 def _stream(pieces: Sequence[Piece], longest: int) -> Iterator[list[Piece]]:
-    """One text after the other, cut where a row is full: all rows but the last are."""
+    """Concatenate all texts and cut them where a row is full; only the last row may be shorter."""
     row: list[Piece] = []
     room = longest
     for piece in pieces:
@@ -186,7 +187,7 @@ def _stream(pieces: Sequence[Piece], longest: int) -> Iterator[list[Piece]]:
 
 
 def _knapsacks(pieces: Sequence[Piece], longest: int) -> Iterator[list[Piece]]:
-    """One row after the other, each filled with the longest sample that still fits, until none does."""
+    """Fill one row after the other, each with the longest sample that still fits."""
     ordered = sorted(_cut_to(piece, longest) for piece in pieces)
     lengths = [piece.tokens for piece in ordered]
     while ordered:

@@ -1,6 +1,6 @@
-"""Predict a run: model and config → ghost run → allocator → will it fit, what takes the memory, when.
+"""Predicts a run: model and config → ghost run → allocator → whether it fits, and what takes the memory when.
 
-The glue of `vramwise predict`. Reads nothing itself; the caller gives the model and the lengths.
+Reads no files: the caller passes the model and the lengths.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, verdict_of
 
-# Numbers that no run has: torch itself counts rows in 31 bits.
+# No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
     **dict.fromkeys(("micro_batch_size", "gradient_accumulation_steps", "sequence_len"), _LARGEST_NUMBER),
     **dict.fromkeys(("eval_batch_size", "eval_sequence_len", "lora_r"), _LARGEST_NUMBER),
-    "gpus": 2**18,  # more than any cluster has; what is spread over them is divided rank by rank
+    "gpus": 2**18,  # more than any cluster has; sharded tensors are divided rank by rank
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Displayed):
-    """What a run will need. `report`: the run on the card (or under the limit); `needs`: with memory to spare."""
+    """The predicted memory of a run.
+
+    `report`: the run on the card, or under the limit. `needs`: the run with unlimited memory.
+    """
 
     run: RunSpec
     model: ModelSpec
@@ -48,32 +51,32 @@ class Prediction(Displayed):
     report: MemoryReport
     limit_bytes: int | None
     assumed: tuple[Assumption, ...]
-    # Every row was taken to be as long as the settings allow, though rows follow the data.
+    # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
-    # The errors of `check` for which the run does not start, or is not the one that the file describes.
+    # The errors of `check` that keep the run from starting, or make it differ from what the file describes.
     stops: tuple[Finding, ...] = ()
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What it rests on, in sentences."""
+        """The assumptions behind the prediction, as sentences."""
         return tuple(map(str, self.assumed))
 
     def assuming(self, *texts: str) -> Prediction:
-        """The same with more assumptions behind the others."""
+        """Return the prediction with more assumptions."""
         return replace(self, assumed=(*self.assumed, *map(Assumption, texts)))
 
     @property
     def timeline(self) -> Timeline:
-        """Every event of the run, one after the other; what repeats is written out, up to a million events."""
+        """Every event of the run in order; repeats are expanded, up to a million events."""
         return unroll(self.short_timeline, MOST_EVENTS)
 
     def lean(self) -> Prediction:
-        """The same without the run's events, which take megabytes: for lists of many."""
+        """Return the prediction without the run's events, which take megabytes, for lists of many."""
         return replace(self, short_timeline=Timeline(events=[], tags=(), phases=(), repeats=()))
 
     @property
     def shown(self) -> MemoryReport:
-        """What every door shows: the peak of the run with memory to spare, and what becomes of it on the card."""
+        """The report that all interfaces show: the peak with unlimited memory, and the outcome on the card."""
         return replace(
             self.needs,
             out_of_memory=self.report.out_of_memory,
@@ -83,33 +86,33 @@ class Prediction(Displayed):
 
     @property
     def expected_error(self) -> ExpectedError:
-        """What measured runs like this one showed."""
+        """The error that similar measured runs showed."""
         return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run)])
 
     @property
     def bounds(self) -> Bounds | None:
-        """What the run lies between, where it has something that the prediction does not follow."""
+        """The range of the run, if it has features that the prediction does not include."""
         return bounds(self.run, self.needs)
 
     def verdict(self, rows_up_to: int | None = None) -> Verdict:
-        """Whether it fits, in a word and figures."""
+        """Return whether it fits, as a kind and figures."""
         return verdict_of(self, rows_up_to)
 
     @property
     def gpu(self) -> GpuSpec | None:
-        """The card it is meant for."""
+        """The target card."""
         return self.run.target.gpu
 
     @property
     def capacity_bytes(self) -> int | None:
-        """What the allocator may reserve: the card less what lies outside, or the limit if that is lower."""
+        """What the allocator may reserve: the card without memory outside the allocator, or the limit if lower."""
         room = None if self.gpu is None else self.gpu.memory_bytes - self.report.outside_bytes
         bounds = [bound for bound in (room, self.limit_bytes) if bound is not None]
         return min(bounds, default=None)
 
     @property
     def fits_by_emptying(self) -> bool:
-        """Whether it runs only because the allocator gives back what it keeps: it would reserve more than there is."""
+        """Whether it runs only because the allocator releases cached memory: it would reserve more than there is."""
         capacity = self.capacity_bytes
         return (
             self.report.out_of_memory is None and capacity is not None and self.needs.highest_reserved_bytes > capacity
@@ -117,18 +120,18 @@ class Prediction(Displayed):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs: False where it does not start; else whether there is memory enough for it."""
+        """Whether it runs: False if it does not start, else whether memory is sufficient."""
         return False if self.stops else self.memory_fits
 
     @property
     def memory_fits(self) -> bool | None:
-        """Whether memory is enough; None without a card or limit, and where the prediction leaves it open."""
+        """Whether memory is sufficient; None without a card or limit, or if the prediction leaves it open."""
         if self.capacity_bytes is None:
             return None
         asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
         runs = asked and self.report.out_of_memory is None
         between = self.bounds
-        if between is None and not asked:  # whatever caches give back: what tensors hold at once has to be there
+        if between is None and not asked:  # whatever caches release, memory for all live tensors is needed
             return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
         if between is None:
             return runs
@@ -138,13 +141,13 @@ class Prediction(Displayed):
 
     @property
     def most_bytes(self) -> int:
-        """The most that it reserves, as far as that is known."""
+        """The highest reserved memory, as far as it is known."""
         upper = None if self.bounds is None else self.bounds.upper_bytes
         return max(self.needs.highest_reserved_bytes, upper or 0)
 
     @property
     def judged_bytes(self) -> int:
-        """What is compared with the card: the most that it reserves, or the least where even that is too much."""
+        """The memory compared with the card: the upper bound, or the prediction if even that is too much."""
         return self.needs.highest_reserved_bytes if self.memory_fits is False else self.most_bytes
 
 
@@ -159,10 +162,10 @@ def predict_run(
     simulations: Simulations | None = None,
     on_card: bool = True,
 ) -> Prediction:
-    """Ghost run and allocator for one resolved config; what `simulations` of its variants have in common is reused.
+    """Run the ghost run and the allocator for a resolved config; reuses results cached in `simulations`.
 
-    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open
-    unless its tensors alone are too much.
+    With `on_card=False`, it is not simulated what happens to a run that would reserve more than the card has: `fits`
+    stays None unless its tensors alone are too much. Raises VramwiseError for absurd sizes.
     """
     _refuse_absurd(run)
     simulations = simulations or Simulations()
@@ -186,7 +189,7 @@ def predict_run(
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
-    """What experts take that are not quantised."""
+    """Return the memory of experts that are not quantised."""
     if not model.num_experts or run.loading.expert_quantization is not None:
         return 0
     size = 4 if run.precision.weights_dtype == "fp32" else 2
@@ -194,7 +197,7 @@ def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
 
 
 def _refuse_absurd(run: RunSpec) -> None:
-    """Numbers that no run has would only fill this machine's memory."""
+    """Raise VramwiseError for numbers that no run has and that would only fill this machine's memory."""
     for name, most in _COUNTED.items():
         value = run.value(name)
         if value is not None and value > most:
@@ -203,7 +206,7 @@ def _refuse_absurd(run: RunSpec) -> None:
 
 
 def _counted(prediction: Prediction) -> Prediction:
-    """Refuse, or at least say, where even unlimited memory ended: sizes in exbibytes."""
+    """Raise VramwiseError, or add an assumption if there is a capacity, if even unlimited memory was exceeded."""
     ended = prediction.needs.out_of_memory
     if ended is None:
         return prediction
@@ -226,8 +229,7 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
 
 
 def _within_capacity(prediction: Prediction, simulations: Simulations) -> Prediction:
-    """Where it does not fit with all caches kept, or may not by torch's count: see whether released caches and retries
-    carry it through."""
+    """Simulate the run on the card if it might not fit, to see whether released caches and retries help."""
     run, capacity = prediction.run, prediction.capacity_bytes
     settings = parse_settings(run.allocator.settings, run.target.torch)
     if capacity is None:
@@ -248,13 +250,16 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
 
 
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
-    """Whether torch may refuse what there is room for: against a limit of its own it counts a request in full, though
-    an expandable segment needs only what is missing behind its last free block. The card counts what is missing."""
+    """Return whether torch may refuse a request although there is room.
+
+    Against its own limit, torch counts a request in full, although an expandable segment needs only the part beyond its
+    last free block. The card counts only that part.
+    """
     return settings.expandable_segments and (prediction.limit_bytes is not None or settings.memory_fraction < 1)
 
 
 def profile_of(prediction: Prediction) -> Profile:
-    """The run with memory to spare as a picture needs it: the same run that the figures are of."""
+    """Return the profile of the run with unlimited memory, for charts."""
     run = prediction.run
     settings = parse_settings(run.allocator.settings, run.target.torch)
     outside = prediction.needs.outside_bytes
@@ -262,7 +267,7 @@ def profile_of(prediction: Prediction) -> Profile:
 
 
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
-    """The same run on another card: the same requests (card-dependent workspaces aside), another capacity."""
+    """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     moved = replace(prediction, run=run, report=prediction.needs)
     return _within_capacity(moved, Simulations())

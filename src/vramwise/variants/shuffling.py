@@ -1,7 +1,7 @@
-"""The order in which a seeded sampler draws rows: torch's random permutation, worked out without torch.
+"""The order in which a seeded sampler draws rows: torch's random permutation, computed without torch.
 
-transformers hands its seed to accelerate's sampler, which seeds a generator of its own each epoch: the order of a run
-is no matter of chance, and which widths follow which decides how a cache is cut up. A Mersenne twister and a shuffle,
+transformers passes its seed to accelerate's sampler, which seeds its own generator in each epoch. The order of widths
+can therefore be predicted, and it decides how the cache fragments. This implements the Mersenne twister and the shuffle
 as torch has them (ATen: core/MT19937RNGEngine.h, native/TensorFactories.cpp).
 """
 
@@ -16,7 +16,7 @@ _WORD = 0xFFFFFFFF
 
 @lru_cache(maxsize=8)
 def permutation(count: int, seed: int) -> tuple[int, ...]:
-    """`torch.randperm(count)` of a CPU generator with this seed."""
+    """Return `torch.randperm(count)` of a CPU generator with this seed."""
     order = list(range(count))
     numbers = _numbers(seed)
     for place in range(count - 1):
@@ -26,7 +26,7 @@ def permutation(count: int, seed: int) -> tuple[int, ...]:
 
 
 def _numbers(seed: int) -> Iterator[int]:
-    """The twister's 32-bit numbers."""
+    """Yield the 32-bit numbers of the Mersenne twister."""
     state = [seed & _WORD]
     for place in range(1, _SIZE):
         state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + place) & _WORD)

@@ -1,4 +1,4 @@
-"""Ghost runs and allocator runs, each made once: what was made already comes from `Simulations`."""
+"""Runs ghost runs and the allocator, each only once: results are cached in `Simulations`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vramwise.types import SETTINGS, ModelSpec, RunSpec
 from vramwise.variants.effort import EVENTS_READ, ghost_units
 from vramwise.variants.simulations import Simulations
 
-# Loading has its own transients, and its cache is emptied before the first step: its peak is kept apart from the run's.
+# Loading has its own transients, and its cache is emptied before the first step, so its peak is kept separate.
 LOADING = frozenset({"load"})
 
-# What a ghost run never looks at: the file, the allocator (but where a second model is loaded, which asks for less by
-# what is idle), and what has become shapes before it begins.
+# Settings that a ghost run does not read: the file, the allocator (unless a second model is loaded, which requests less
+# if memory is idle), and settings that are already expressed as shapes.
 UNSEEN_BY_THE_GHOST = frozenset(
     {
         "base_model",
@@ -38,9 +38,9 @@ def ghost_of(
     evals: Sequence[BatchShape],
     steps: int,
 ) -> tuple[Timeline, tuple[str, ...]]:
-    """The run's requests, and what had to be assumed."""
+    """Return the timeline of the run and the assumptions that it made."""
     gpu = run.target.gpu
-    evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
+    evals = evals or [largest(run, evaluation=True)] * 2  # the default of a ghost run
     values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
     allocator = run.allocator.settings if run.objective.spare_model or run.objective.reference == "model" else None
     key = (values, allocator, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
@@ -61,7 +61,7 @@ def report_of(
     limit_bytes: int | None = None,
     outside_bytes: int = 0,
 ) -> MemoryReport:
-    """What the allocator makes of it; loading apart."""
+    """Return the memory report of a timeline, with loading separate."""
     key = (id(timeline), settings, torch, total_bytes, limit_bytes, outside_bytes)
     if key not in simulations.reports:
         report = simulate(

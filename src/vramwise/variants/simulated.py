@@ -1,4 +1,4 @@
-"""Which batches of a run are simulated, in how many steps: all, or the first and the widest where all take too long."""
+"""Selects the batches to simulate and the number of steps: all, or the first and the widest if all take too long."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.batches import eval_shapes, first_and_widest, train_shapes
 from vramwise.variants.lengths import Lengths
 
-# Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
+# The default number of batches of --lengths to simulate: enough to cover the widths, and a few seconds at most.
 _MOST_BATCHES = 64
-# Batches of different shapes times layers, which is what time and memory go by: seconds, some hundred megabytes.
+# The limit on batches of different shapes × layers, which time and memory depend on: seconds, and hundreds of
+# megabytes.
 _LAYERS_SIMULATED = 2048
 _LAYERS_SIMULATED_ON_REQUEST = 4096
 _FEWEST_BATCHES = 4
@@ -21,8 +22,10 @@ _FEWEST_BATCHES = 4
 def simulated_batches(
     run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
 ) -> tuple[list[BatchShape], list[BatchShape], int, list[str]]:
-    """The batches of training and of an evaluation, and the steps to take; where that would take too long, the first
-    batches and the widest, and a word about it."""
+    """Return the batches of training and evaluation, the number of steps, and notes.
+
+    If all would take too long, only the first batches and the widest are used, and a note says so.
+    """
     said = []
     train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
     each, layers = run.batch.gradient_accumulation_steps, model.num_hidden_layers
@@ -37,7 +40,7 @@ def simulated_batches(
                 f"{action('simulate more')}"
             )
     elif len(set(train)) > 1 and steps * each > (more := max(_FEWEST_BATCHES, _LAYERS_SIMULATED_ON_REQUEST // layers)):
-        # Steps of one shape are counted, not simulated one by one; these are not.
+        # Steps of the same shape are counted, not simulated one by one; these steps differ.
         train = first_and_widest(train, each, more)
         taken = min(steps, max(_steps(train, each, lengths), more // each))
         said.append(f"{taken:,} of {steps:,} steps are simulated: the first and the one with the widest batch")
@@ -51,7 +54,7 @@ def simulated_batches(
 
 
 def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
-    """Enough to reach the steady peak; with lengths, one pass over them."""
+    """Return enough steps to reach the steady peak; with lengths, one pass over them."""
     if lengths is None:
         return 3
     return max(3, len(shapes) // each)

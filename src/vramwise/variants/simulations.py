@@ -1,8 +1,8 @@
-"""Ghost runs and allocator runs that were made already, by what decides them.
+"""A cache of ghost runs and allocator runs, by their inputs.
 
-Variants of a run often ask for the same bytes in the same order: another allocator, another text of the same meaning,
-rows padded to the width that was taken for granted anyway. What was worked out once is not worked out again. Only what
-is kept is here: `simulate.py` does the work, and loads the ghost run and the allocator for it.
+Variants of a run often request the same bytes in the same order: with another allocator, another text of the same
+meaning, or rows padded to the assumed width. This module only holds the cache; `simulate.py` does the work and loads
+the ghost run and the allocator.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Simulations:
-    """What was worked out so far, for one subject and all its variants, and what that took."""
+    """The cached results for one subject and all its variants, and the effort spent on them."""
 
     effort: Effort = field(default_factory=Effort)
     ghosts: dict[Hashable, tuple[Timeline, tuple[str, ...]]] = field(default_factory=dict)
-    # The timeline is kept beside its report, so that its id stays its own.
+    # The timeline is kept alive with its report, so that its id stays unique.
     reports: dict[Hashable, tuple[MemoryReport, Timeline]] = field(default_factory=dict)
-    # what was found out about the timeline simulated last: it is often simulated again, on the card
+    # what is known about the last simulated timeline, which is often simulated again on the card
     last: tuple[Timeline, Stretches] | None = None

@@ -1,4 +1,4 @@
-"""Whether a run fits, in one word and its figures; the one place where that is decided for every door."""
+"""Whether a run fits, as a kind and figures. All interfaces use this verdict."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from vramwise.variants.prediction import Prediction
 
 Kind = Literal["fits", "tight", "may_fit", "does_not_fit", "stops", "not_known", "no_card"]
-# Less than this share of the card to spare is within what drivers, other processes and the error can take.
+# A smaller free share of the card can be used up by drivers, other processes and the prediction's error.
 TIGHT = 0.05
-# Errors below this share are no reason to doubt a verdict.
+# Smaller errors do not put a verdict in doubt.
 _WORTH_SAYING = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a run fits. The kind `stops`: it does not start; `memory` then says whether its memory would fit.
+    """Whether a run fits. The kind `stops` means that it does not start; `memory` then says whether it would fit.
 
-    `short_bytes`: by how much it does not fit; `spare_bytes`: what stays free. One of them is 0.
-    `rows_up_to`: it does not fit with rows as wide as they may get, but with rows of at most so many tokens.
-    `within_error`: measured runs like it were off by so much that this one could come out the other way.
+    `short_bytes`: by how much it does not fit. `spare_bytes`: what stays free. One of them is 0. `rows_up_to`: it does
+    not fit with the widest possible rows, but with rows of at most this many tokens. `within_error`: the error of
+    similar measured runs is large enough to reverse the verdict.
     """
 
     kind: Kind
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict:
-    """The verdict on a prediction. `rows_up_to`: see Verdict; whoever can predict again finds it."""
+    """Return the verdict on a prediction. `rows_up_to`: see Verdict; the caller finds it with further predictions."""
     memory = _memory(prediction, may_be_shorter=rows_up_to is not None)
     kind: Kind = "stops" if prediction.stops else memory
     capacity = prediction.capacity_bytes
@@ -62,7 +62,7 @@ def _memory(prediction: Prediction, *, may_be_shorter: bool) -> Kind:
 
 
 def is_tight(prediction: Prediction) -> bool:
-    """Whether a run that fits does so with little to spare, or by trying allocations again."""
+    """Return whether a run that fits has little memory to spare, or has to retry allocations."""
     capacity = prediction.capacity_bytes or 0
     spare = capacity - prediction.most_bytes
     return prediction.report.retries > 0 or spare < TIGHT * capacity

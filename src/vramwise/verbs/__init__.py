@@ -1,1 +1,1 @@
-"""The verbs, one module each under its own name: functions over a Subject, and what they share."""
+"""The verbs, one module each: functions over a Subject, and the code that they share."""

@@ -1,4 +1,4 @@
-"""`check`: what the rules say of a Subject, with what its prediction says."""
+"""`check`: the findings of the rules about a Subject, with its prediction."""
 
 from __future__ import annotations
 
@@ -28,63 +28,66 @@ from vramwise.verbs.finding_severity import weighed
 if TYPE_CHECKING:
     from vramwise.variants.prediction import Prediction
 
-# Not a rule, because nothing in a config can be judged by it: it says what could not be done.
+# Not a rule about the config: it reports that the run could not be predicted.
 NOT_PREDICTED = "not-predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport(Displayed):
-    """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
+    """The result of checking one file. With an `error`, the file is unusable.
+
+    Values of a wrong type still come with findings; other errors do not.
+    """
 
     path: str
     error: ConfigError | None = None
-    # Whose file it is instead of ours: then it was left alone.
+    # What the file is if it is not a training config; it was then skipped.
     foreign: Foreign | None = None
     document: Document | None = None
     run: RunSpec | None = None
     findings: Sequence[Finding] = field(default_factory=tuple)
     skipped: Sequence[Skipped] = field(default_factory=tuple)
-    # What the findings about memory rest on; None where nothing was predicted, and why.
+    # The prediction behind the findings about memory; None if there is none, and `not_predicted` says why.
     prediction: Prediction | None = None
     not_predicted: str = ""
     # Rules whose remedies were not predicted, because that would take too long.
     without_figures: tuple[str, ...] = ()
-    # What of its data could not be read, or was left out by a bound.
+    # Parts of its data that could not be read or exceeded a limit.
     unread: tuple[str, ...] = ()
-    # From this severity up a finding makes the command fail.
+    # Findings of at least this severity make the command fail.
     fail_from: Severity = Severity.WARNING
 
     def lean(self) -> FileReport:
-        """The same without the events of its prediction: what is kept of each of many files."""
+        """Return the report without the events of its prediction, to save memory when many files are checked."""
         return self if self.prediction is None else replace(self, prediction=self.prediction.lean())
 
     @property
     def failing(self) -> int:
-        """How many findings are at or above the severity that counts."""
+        """The number of findings that make the command fail."""
         return sum(found.severity.rank >= self.fail_from.rank for found in self.findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How findings are chosen: which rules, what is reported, what counts."""
+    """Which rules apply, which findings are reported, and which make the command fail."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     report_from: Severity = Severity.INFO
     fail_from: Severity = Severity.WARNING
     predicts: bool = False
-    # Whether remedies are predicted too: their figures, and how grave a finding is on this card.
+    # Whether to predict remedies too, for their figures and for the severity of findings on this card.
     figures: bool = True
     pedantic: bool = False
 
     def asked_in_full(self) -> frozenset[str]:
-        """The rules that also report harmless issues: all for the pedantic, else those that are named."""
+        """Return the rules that also report harmless issues: all with `pedantic`, else those that are selected."""
         if self.pedantic or self.select:
             return frozenset(rule.id for rule in select_rules(all_rules(), select=self.select))
         return frozenset()
 
     def rules(self, trainer: Trainer) -> list[Rule]:
-        """The rules for a trainer's file."""
+        """Return the rules that apply to a trainer's file."""
         mine = rules_for(trainer)
         if not self.select and not self.ignore:
             return list(mine)
@@ -93,7 +96,7 @@ class Policy:
 
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
-    """The options, then the closest pyproject.toml."""
+    """Return the policy for a file, from the options and the closest pyproject.toml."""
     project = project_for(path, options)
     severity = options.min_severity or project.min_severity
     return Policy(
@@ -107,7 +110,7 @@ def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
 
 
 def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
-    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
+    """Check every config under the paths ("-" is standard input; a folder means every config in it)."""
     options = options or Options()
     refuse_mistakes(options)
     files = list(named_files(paths))
@@ -118,14 +121,14 @@ def check(paths: Sequence[str], options: Options | None = None) -> Iterator[File
 
 
 def refuse_mistakes(options: Options) -> None:
-    """A card, version or rule that does not exist is said at once, whatever the files are."""
+    """Raise VramwiseError for an unknown card, version or rule before any file is read."""
     if options.select or options.ignore:
         select_rules(all_rules(), select=options.select, ignore=options.ignore)
     target_for(".", options, trainer_named(options.trainer or DEFAULT))
 
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
-    """Judge one config; `alone`: the only one that is asked about, so that a prediction is worth its time."""
+    """Check one config. `alone`: it is the only one, so a prediction is worth its time."""
     source, options = started(source, options)
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
@@ -143,7 +146,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
 
 
 def with_its_data(subject: Subject, options: Options, policy: Policy) -> Subject:
-    """With the lengths of its data, where a prediction asks for them."""
+    """Return the subject with the lengths of its data, if a prediction needs them."""
     if not policy.predicts or subject.target.gpu is None or subject.model is None:
         return subject
     return subject.with_data(options.data)
@@ -184,7 +187,7 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
 
 
 def with_command(report: FileReport, subject: Subject) -> FileReport:
-    """A report whose finding that the run does not fit ends with the command that looks for a variant that does."""
+    """Return the report with the `fit` command appended to the finding that the run does not fit."""
     of_fit = {rule.id for rule in rules_for(subject.trainer) if rule.misfit}
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     if not misfits or report.prediction is None:
@@ -197,7 +200,7 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
 
 
 def prediction_for(subject: Subject) -> tuple[Prediction | None, str]:
-    """The prediction behind a verdict, or why there is none. The same for `check`, `fix` and `predict`."""
+    """Return the prediction behind a verdict, or why there is none. Shared by `check`, `fix` and `predict`."""
     if subject.target.gpu is None:
         return None, "no card is named"
     if subject.model is None:
@@ -209,7 +212,10 @@ def prediction_for(subject: Subject) -> tuple[Prediction | None, str]:
 
 
 def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]:
-    """The prediction, or why there is none: what the rules find in the file is worth saying without it."""
+    """Return the prediction, or the reason and a notice if there is none.
+
+    The findings of the other rules are reported either way.
+    """
     try:
         prediction, why = prediction_for(subject)
     except Exception as error:
@@ -228,8 +234,8 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
-    """The findings with figures where a prediction gives them, and as grave as they are on this card."""
-    # Late: figures are for runs that were predicted.
+    """Return the findings with predicted figures, and with their severity on this card."""
+    # Imported late: only predicted runs have figures.
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:
@@ -242,7 +248,7 @@ def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Findi
 
 
 def _internal_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
-    """A fault of our own is no mere finding: the file is not judged to the end; the exit code says so."""
+    """Return an error if a rule or the prediction failed because of a bug, so that the exit code shows it."""
     failed = [found for found in findings if found.rule == INTERNAL_ERROR]
     return ConfigError(failed[0].message, path=path) if failed else None
 
@@ -252,7 +258,7 @@ def _memory(prediction: Prediction | None) -> MemoryReport | None:
 
 
 def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]]:
-    """Every file the paths name, once; a path that names none comes with its error, and the others go on."""
+    """Yield every file that the paths name, once; a path that names no file comes with its error."""
     seen: set[str] = set()
     for path in paths:
         try:
@@ -267,7 +273,7 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 
 def _type_error(findings: Sequence[Finding], subject: Subject) -> ConfigError | None:
-    """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
+    """Return an error for the first value of a wrong type, which makes the whole file unusable."""
     of_types = {rule.id for rule in rules_for(subject.trainer) if rule.unusable}
     wrong = [found for found in findings if found.rule in of_types]
     if not wrong:

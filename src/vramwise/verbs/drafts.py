@@ -1,4 +1,4 @@
-"""Try changes on a Subject: spelt by its trainer, written into the config in memory, resolved and predicted anew."""
+"""Tries changes on a Subject: its trainer writes them into the config in memory, and the result is predicted."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from vramwise.subject import Subject
 from vramwise.types import Change, Edit, RunSpec
 from vramwise.variants.attempt import Attempt
 
-# The run as the config has it and the changes that were made to it → the run as the caller decides it.
+# Maps the resolved run and the changes made to it to the run that the caller wants.
 Adjust = Callable[[RunSpec, Sequence[Change]], RunSpec]
 
 
 def as_it_is(run: RunSpec, _changes: Sequence[Change]) -> RunSpec:
-    """Nothing is decided beyond the config."""
+    """Return the run unchanged."""
     return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A Subject with changes written into it, one after the other. `refused`: why the last one could not be."""
+    """A Subject with changes written into it one after the other. `refused`: why the last one could not be written."""
 
     subject: Subject
     changes: tuple[Change, ...] = ()
     edits: tuple[Edit, ...] = ()
     commands: tuple[str, ...] = ()
     by_hand: tuple[str, ...] = ()
-    # What a command sets, or a person, which no text says.
+    # Settings that a command or the user sets, which are not in the text.
     fields: Mapping[str, object] = field(default_factory=dict)
     refused: str = ""
 
     def with_change(self, change: Change) -> Draft:
-        """One more change, spelt for the text as it is by now."""
+        """Return the draft with one more change, written into the current text."""
         drafted = replace(self, changes=(*self.changes, change))
         if self.refused:
             return drafted
@@ -55,7 +55,10 @@ class Draft:
         return drafted
 
     def _written(self, change: Change, edits: Sequence[Edit]) -> Draft:
-        """With the edits made; those that a script leaves to a person are noted, and count all the same."""
+        """Return the draft with the edits applied.
+
+        Edits that a script leaves to the user are listed in `by_hand`; their settings count as changed.
+        """
         document, made, by_hand = self.subject.document, list(self.edits), list(self.by_hand)
         for edit in edits if document.script is not None else ():
             try:
@@ -72,7 +75,10 @@ class Draft:
         return replace(self, subject=subject, edits=tuple(made), by_hand=tuple(by_hand), fields=fields)
 
     def made(self, adjust: Adjust = as_it_is) -> Attempt:
-        """The run that the text means now, not predicted. `adjust`: what the caller decides beyond the config."""
+        """Return the resolved run of the current text, without a prediction.
+
+        `adjust` applies the caller's own decisions.
+        """
         attempt = Attempt(
             changes=self.changes, edits=self.edits, commands=self.commands, by_hand=self.by_hand, refused=self.refused
         )
@@ -89,7 +95,10 @@ class Draft:
         return replace(attempt, document=self.subject.document, run=run)
 
     def predicted(self, attempt: Attempt, limit_bytes: int | None = None, *, on_card: bool = True) -> Attempt:
-        """What was made of this draft, with its prediction; without `on_card` open where it would reserve too much."""
+        """Return the attempt with its prediction.
+
+        With `on_card=False`, it is left open what happens if it would reserve more than the card has.
+        """
         if attempt.run is None:
             return attempt
         try:
@@ -106,7 +115,10 @@ def attempt(
     limit_bytes: int | None = None,
     predicts: bool = True,
 ) -> Attempt:
-    """The subject with the changes, one after the other. `adjust`: what the caller decides beyond the config."""
+    """Apply the changes to the subject one after the other, and predict the result.
+
+    `adjust` applies the caller's own decisions.
+    """
     draft = Draft(subject=subject)
     for change in changes:
         draft = draft.with_change(change)

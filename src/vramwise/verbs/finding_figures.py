@@ -1,4 +1,4 @@
-"""Findings in figures: what each of some findings reserves here, and what its remedy would, each a prediction."""
+"""Adds figures to findings: predicted memory as written, and with the remedy applied."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from vramwise.variants.effort import FIGURES, ROWS, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
-# Differences below this are not worth a word.
+# Smaller differences are not reported.
 _WORTH_SAYING = 0.03
-# What the simulation of varying lengths may take: batches times layers, a third of a second or so.
+# Limits the simulation of varying lengths (batches × layers) to about a third of a second.
 _LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
-# More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
+# No batch that fits a card has more samples; their lengths alone would fill this machine's memory.
 _MOST_SAMPLES = 1_000_000
 
 
 def with_figures(
     findings: Sequence[Finding], rules: Mapping[str, Rule], subject: Subject
 ) -> tuple[list[Finding], tuple[str, ...]]:
-    """The findings; those that a prediction can put in figures say what they reserve and what their remedy would.
+    """Return the findings with predicted figures, and the rules without figures because they would take too long.
 
-    And the rules whose figures were left out because they would take too long. `rules`: by id.
+    `rules`: by id.
     """
     misfits = [finding for finding in findings if finding.rule in rules and rules[finding.rule].misfit]
     findings = [_left_open(finding, subject) if finding in misfits else finding for finding in findings]
@@ -58,16 +58,16 @@ def with_figures(
 
 
 def _takes_too_long(subject: Subject, since: int) -> bool:
-    """Whether a further prediction would: the run is large, or much was predicted since so much was spent."""
+    """Return whether another prediction would take too long: the run is large, or the effort since `since` is spent."""
     if _varies(subject.run) and subject.run.objective.kind == "grpo":
-        return True  # answers of other lengths in each batch: seconds
+        return True  # completions differ in length in each batch: that takes seconds
     return not subject.effort.affords(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 
 def reserved_as_written(subject: Subject, since: int | None = None) -> int | None:
-    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted.
+    """Return the peak reserved memory of the run as written, with varying widths if they matter.
 
-    `since`: how much was spent before what may be spent on figures; all so far where it is not given.
+    None if it is not predicted. `since`: the effort spent before the figures; default: all effort so far.
     """
     if not _varies(subject.run):
         return _reserved(subject, varied=False)
@@ -77,7 +77,7 @@ def reserved_as_written(subject: Subject, since: int | None = None) -> int | Non
 
 
 def _left_open(finding: Finding, subject: Subject) -> Finding:
-    """A run that may fit after all is worth a warning: rows are shorter than assumed, or a range leaves it open."""
+    """Turn a misfit into a warning if the run may still fit, because rows are shorter or the prediction is a range."""
     prediction = subject.prediction()
     message = finding.message
     if prediction.memory_fits is None and prediction.bounds is not None:
@@ -94,10 +94,10 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
 
 
 def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Finding:
-    """A warning that rests on full rows, where the data may have shorter ones and the run fits all the same.
+    """Turn a warning that assumes full rows into a note if the run fits and the data may have shorter rows.
 
-    It stays a warning where full rows are not the most there can be: where segments do not grow, rows of various
-    lengths may reserve more, and images and what a script does to its rows have no bound here.
+    It stays a warning if full rows may not be the maximum. Without expandable segments, rows of varying lengths may
+    reserve more; images, and scripts that change their rows, have no known bound.
     """
     if rule is None or not rule.lighter_at_full_rows or finding.severity is not Severity.WARNING:
         return finding
@@ -110,14 +110,14 @@ def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Find
 
 
 def _can_be_figured(rule: Rule, run: RunSpec) -> bool:
-    """Padding is worth nothing where segments grow: whatever the width, it comes out of the same segment."""
+    """Return whether a rule's findings get figures. Padding has no effect with expandable segments."""
     if rule.figured == "fixed segments":
         return EXPANDABLE not in run.allocator.settings
     return rule.figured == "yes"
 
 
 def _varies(run: RunSpec) -> bool:
-    """Whether widths follow the data and that matters: with segments that grow, the widest batch decides."""
+    """Return whether widths follow the data and that matters. With expandable segments, the widest batch decides."""
     return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
@@ -138,7 +138,7 @@ def _figured(finding: Finding, rule: Rule, subject: Subject, as_written: Callabl
 
 
 def _costless(finding: Finding, rule: Rule) -> Finding | None:
-    """A finding whose remedy saves nothing here; None where it is then not worth reporting."""
+    """Return a finding whose remedy saves nothing here, or None if it is then not worth reporting."""
     if rule.without_gain == "dropped":
         return None
     if rule.without_gain == "stays":
@@ -156,14 +156,14 @@ def _remedied(finding: Finding, rule: Rule, subject: Subject) -> Subject | None:
 
 
 def _reserved(subject: Subject, varied: bool) -> int | None:
-    """Peak reserved; `varied`: over lengths that vary as data does.
+    """Return the peak reserved memory; `varied`: over batches of varying length.
 
-    More micro-steps of the same kind add nothing but time: with varying lengths a step has some of them.
+    With varying lengths, a step simulates only some of its micro-steps: more of the same kind only cost time.
     """
     run, model = subject.run, subject.model
     assert model is not None
     try:
-        if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
+        if not varied or subject.data.train is not None:  # known data has its own varying lengths
             return subject.prediction(on_card=False).needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.batch.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))

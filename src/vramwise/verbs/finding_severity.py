@@ -1,4 +1,4 @@
-"""How severe findings are on this card: wasted memory matters only where there is little of it."""
+"""The severity of findings on this card: wasted memory matters only if memory is scarce."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Reserved = Callable[[], int | None]
 def weighed(
     findings: Sequence[Finding], rules: Mapping[str, Rule], reserved: Reserved, capacity_bytes: int | None
 ) -> list[Finding]:
-    """The findings; warnings about memory alone become notes where the run, as written, leaves room to spare.
+    """Return the findings; warnings that concern only memory become notes if the run leaves ample memory free.
 
-    `reserved` tells what the run reserves as it is written. The remedies have a price in time, which nobody pays for
-    memory that is not missed: a note's remedy is made on request.
+    `reserved` returns the memory that the run reserves as written. The fixes cost time, which is not worthwhile if
+    memory is not scarce, so a note's fix is no longer applied by default.
     """
     memory_alone = {rule.id for rule in rules.values() if rule.costs_memory}
     light = [found for found in findings if found.rule in memory_alone and found.severity is Severity.WARNING]
@@ -31,6 +31,6 @@ def weighed(
 
 
 def lighter(finding: Finding) -> Finding:
-    """The finding as a note, its remedy on request."""
+    """Return the finding as a note whose fix is only applied on request."""
     fix = finding.fix and replace(finding.fix, safe=False)
     return replace(finding, severity=Severity.INFO, fix=fix)

@@ -1,4 +1,4 @@
-"""`fit`: a config opened, its errors fixed where they can be, and fitted to its card."""
+"""`fit`: opens a config, fixes its errors where possible, and fits it to its card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fit_source(
 ) -> FitReport:
     """Open a config and fit it to its card.
 
-    `progress` is called with the number of predictions made, and about how many there will be.
+    `progress` is called with the number of predictions made and an estimate of their total.
     """
     subject = opened(source, options, PredictOptions(model=ask.model, online=ask.online))
     start, repairs = repaired(subject, ask.keep)

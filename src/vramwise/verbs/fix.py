@@ -1,9 +1,8 @@
-"""`fix`: apply fixes to a Subject until nothing more can be fixed.
+"""`fix`: applies fixes to a Subject until nothing more can be fixed.
 
-Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
-fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
-safe but after which the run is predicted not to fit its card any more. `--fit` comes last: the fastest variant of
-what is fixed by then.
+Each round checks, applies the permitted fixes that do not touch the same key, and checks again, because one fix can
+make another unnecessary. A refused fix is not tried again. A safe fix is also refused if the run is predicted not to
+fit its card afterwards. `--fit` comes last and takes the fastest variant of the fixed config.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from vramwise.verbs.check import (
 if TYPE_CHECKING:
     from vramwise.variants.search.result import Fit
 
-# More rounds than any chain of fixes needs; stops two rules that undo each other.
+# More rounds than any chain of fixes needs; this stops two rules that undo each other.
 _MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixReport(Displayed):
-    """What `fix` did to one file: the text before and after, what was fixed, refused, and what remains."""
+    """The result of fixing one file: the text before and after, and what was fixed, refused and remains."""
 
     path: str
     before: Document | None
@@ -50,20 +49,20 @@ class FixReport(Displayed):
     applied: Sequence[Finding]
     refused: Sequence[tuple[Finding, str]]
     remaining: FileReport
-    # The fastest variant of the fixed config that fits its card, where that was asked for.
+    # The fastest variant of the fixed config that fits its card, with `--fit`.
     fit: Fit | None = None
-    # What else the user has to know of the write, e.g. that other hard links keep the old content.
+    # A note about the write, e.g. that other hard links keep the old content.
     note: str = ""
 
     @property
     def changed(self) -> bool:
-        """Whether the text differs."""
+        """Whether the text changed."""
         return self.before is not None and self.after is not None and self.before.text != self.after.text
 
 
 @dataclass(slots=True, kw_only=True)
 class Fixed:
-    """What was changed: the subject after it, the findings fixed, and the fixes refused, with the reason."""
+    """The state of fixing: the current subject, the findings fixed, and the fixes refused with the reason."""
 
     subject: Subject
     remaining: FileReport
@@ -80,9 +79,9 @@ def fix(
     write: bool = True,
     fits: bool = False,
 ) -> Iterator[FixReport]:
-    """Fix every config under the paths; `write=False` leaves the files alone (standard input is never written).
+    """Fix every config under the paths; `write=False` does not write files (standard input is never written).
 
-    `fits`: then make of each the fastest variant that fits its card.
+    `fits`: then replace each config by its fastest variant that fits its card.
     """
     options = options or Options()
     refuse_mistakes(options)
@@ -155,7 +154,7 @@ def fix_subject(subject: Subject, policy: Policy | None = None, *, unsafe: bool 
 
 
 def refit(fixed: Fixed, policy: Policy) -> None:
-    """Take the fastest variant that fits in place of the fixed config; where nothing fits, it stays."""
+    """Replace the fixed config by the fastest variant that fits; keep it if nothing fits."""
     from vramwise.verbs.fitting.fastest import fit_subject  # late: the search is for --fit
 
     fixed.fit = fit_subject(fixed.subject)
@@ -166,7 +165,7 @@ def refit(fixed: Fixed, policy: Policy) -> None:
 
 
 def _round(fixed: Fixed, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe: bool) -> bool:
-    """One pass over the findings; whether anything changed."""
+    """Apply the fixes of one pass over the findings; return whether anything changed."""
     touched: set[str] = set()
     changed = False
     for finding in fixed.remaining.findings:
@@ -191,10 +190,10 @@ def _round(fixed: Fixed, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe
 
 
 def _harm(before: Subject, after: Subject) -> str:
-    """Why a fix that is called safe would break the run: it fitted, or may have, and does not with it.
+    """Say why a safe fix would break the run: it fitted or might have, and does not with the fix; "" if it is fine.
 
-    Where widths followed the data, the run was predicted with full rows although its samples may be shorter: a fix that
-    makes them full may break it all the same.
+    A run whose widths follow the data is predicted with full rows, although its samples may be shorter. A fix that
+    makes all rows full can therefore break it even if that prediction does not fit.
     """
     then = prediction_for(after)[0]
     if then is None or then.memory_fits is not False:

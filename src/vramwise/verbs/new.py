@@ -1,4 +1,4 @@
-"""`new`: from a model, a card and data to a config that starts, passes `check` and is predicted to fit."""
+"""`new`: writes a config for a model, a card and data that starts, passes `check` and is predicted to fit."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ AUTO = "auto"
 
 
 def starting_trainers() -> tuple[str, ...]:
-    """The names of the trainers that new configs are written for, the default first."""
+    """Return the names of the trainers that new configs are written for, the default first."""
     return tuple(one.name for one in all_trainers() if isinstance(one, Starts) and one.name != EMBEDDED)
 
 
 def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> New:
-    """The config, or what comes closest where nothing fits; a VramwiseError for what cannot be asked."""
+    """Return the new config, or the closest result if nothing fits. Raises VramwiseError for invalid requests."""
     trainer = _trainer(options.trainer, script=bool(ask.script))
     options = replace(options, trainer=trainer.name, data=None)
     plan = _plan(ask, trainer, options)
@@ -54,7 +54,7 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
             if chosen is None:
                 break
             written = _written(plan, trainer, options, chosen, found, _better(failed))
-            # the search looks at the run as if the card were endless; the file is judged on the card
+            # the search predicts without the card's limit; the written file is predicted on the card
             if written.prediction.verdict().memory == "fits":
                 return written
         failed += found
@@ -62,8 +62,10 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
 
 
 def _tries(plan: Plan) -> Sequence[bool]:
-    """Whether to search with a few samples: first, unless there are no more; then with all, for what was found with a
-    few may not fit with all. What does not fit with a few does not with all."""
+    """Return whether to search with a few samples: first with a few if there are more, then with all.
+
+    What fits with a few samples may not fit with all of them; what does not fit with a few does not fit with all.
+    """
     many = plan.samples is not None and plan.samples > FEW
     return (True, False) if many else (False,)
 
@@ -80,7 +82,7 @@ def _trainer(name: str | None, *, script: bool) -> Starts:
 
 
 def _methods(plan: Plan) -> Sequence[str]:
-    """The methods to try. A whole model has no good 16-bit choice on a card without bf16."""
+    """Return the methods to try. Without bf16, full fine-tuning has no good 16-bit option, so `auto` skips it."""
     ask = plan.ask
     if ask.method == AUTO:
         return tuple(METHODS) if plan.gpu.bf16 else tuple(METHODS)[1:]
@@ -133,7 +135,7 @@ def _format(word: str | None) -> Format:
 def _written(
     plan: Plan, trainer: Starts, options: Options, chosen: Trial, found: Sequence[Trial], better: Better | None
 ) -> New:
-    """The chosen trial as a text, read again as anybody would read it."""
+    """Return the chosen trial as a text, read again like any other config."""
     fitted = _fixed(chosen.fitted)
     comments = reasons(plan, chosen, fitted, found, better)
     companions = trainer.starter().companions(chosen.start)
@@ -184,24 +186,24 @@ def _read_again(
     comments: Mapping[str, str],
     head: Sequence[str],
 ) -> Subject:
-    """The config of a subject as a text with these comments, and what that text says."""
+    """Write the config of a subject as a text with these comments, and open that text."""
     values, head = fitted.document.values, _with_first(head, comments)
     if plan.script:
         assert isinstance(trainer, WritesScripts)
         text = trainer.script(values, chosen.start, comments, head)
-        options = replace(options, trainer=None)  # a script says whose it is
+        options = replace(options, trainer=None)  # the trainer of a script is recognised from its calls
     else:
         text = config_text(values, trainer.starter().GROUPS, comments, head)
     return open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
 
 
 def _with_first(head: Sequence[str], comments: Mapping[str, str]) -> list[str]:
-    """The head, and behind it the comment that is about the file as a whole."""
+    """Return the header followed by the comment about the whole file."""
     return [*head, *([comments[""]] if comments.get("") else [])]
 
 
 def _fixed(subject: Subject) -> Subject:
-    """With the safe fixes of what `check` finds: they keep the training as it is."""
+    """Return the subject with the safe fixes of `check` applied, which do not change the training."""
     for found in check_subject(subject, Policy(predicts=True, figures=False)).findings:
         if found.fix is not None and found.fix.safe:
             with suppress(VramwiseError):
@@ -210,9 +212,9 @@ def _fixed(subject: Subject) -> Subject:
 
 
 def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence[Finding]]:
-    """The command that trains it, and the findings that are settled by a variable which it sets.
+    """Return the launch command, and the findings that a variable set by that command settles.
 
-    Some trainers have no key for the allocator. What fits without the variable fits with it.
+    Some trainers have no key for the allocator. What fits without the variable also fits with it.
     """
     path = shlex.quote(plan.ask.path or ("train.py" if plan.script else "config.yml"))
     if plan.script:
@@ -230,14 +232,14 @@ def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence
 
 
 def export_words(fitted: Subject) -> str:
-    """The variable as a shell sets it for one command."""
+    """Return the allocator variable as a shell sets it for one command."""
     return f"{allocator_variable(fitted.target.torch)}={EXPANDABLE}"
 
 
 def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
-    """Findings of a check that does not know the data, whose remedy the search had the choice of and did not take.
+    """Return findings of a check without the data, whose remedy the search could have chosen but did not.
 
-    Where segments cannot grow, a check assumes lengths that leave gaps.
+    Without expandable segments, such a check assumes lengths that leave gaps.
     """
     if not plan.fragments or plan.lengths is None:
         return ()
@@ -256,14 +258,14 @@ def _head(
 
 
 def _better(failed: Sequence[Trial]) -> Better | None:
-    """The last method that was tried and did not fit: the next better one."""
+    """Return the last method that was tried and did not fit, which is the next better one; None if there is none."""
     if not failed:
         return None
     return _misses([trial for trial in failed if trial.method == failed[-1].method])
 
 
 def _misses(failed: Sequence[Trial]) -> Better:
-    """By how much the closest of some trials misses."""
+    """Return by how much the closest of some trials misses."""
     short, trial = min(((_short_bytes(trial.best), place), trial) for place, trial in enumerate(failed))
     prediction = trial.best.prediction
     needed = 0 if prediction is None else prediction.needs.highest_reserved_bytes
@@ -271,7 +273,7 @@ def _misses(failed: Sequence[Trial]) -> Better:
 
 
 def _short_bytes(candidate: Candidate) -> int:
-    """What it lacks, its margin included."""
+    """Return how much memory a candidate lacks, including its margin."""
     return max(0, -(candidate.spare_bytes or 0))
 
 
@@ -279,7 +281,7 @@ def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
     closest = min(failed, key=lambda trial: _short_bytes(trial.best))
     prediction = closest.best.prediction or closest.subject.prediction()
     missing = _misses([closest])
-    short = missing.short_bytes > 0  # else it fits, and is refused
+    short = missing.short_bytes > 0  # otherwise it fits but is refused
     return New(
         plan=plan,
         method=closest.method,
@@ -292,7 +294,7 @@ def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
 
 
 def _smaller_model(subject: Subject) -> str:
-    """The largest model of the family that fits instead; "" where none is known."""
+    """Return the largest model of the family that fits instead; "" if none is known."""
     with suppress(VramwiseError):
         return largest_model(subject, opened())
     return ""

@@ -1,4 +1,4 @@
-"""`predict`: a Subject, its data and its changes, put together; and what a change would do to it."""
+"""`predict`: predicts a Subject with its data and changes, and compares it with changes (`--what-if`)."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from vramwise.verbs.fitting.ways_out import WayOut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A prediction, the verdict on it, and what would make it fit where it does not."""
+    """A prediction, its verdict, and what would make the run fit if it does not."""
 
     prediction: Prediction
     verdict: Verdict
     way_out: WayOut | None = None
-    # The command that fits this config to this machine, as it was asked about; for a run without a file the command
-    # that was given; "" where no command line asked.
+    # The `fit` command for this config and machine; for a run without a file, the command that was given; "" outside
+    # the command line.
     command: str = ""
-    # How fast a step is, and how long all of them take; None where that is not known.
+    # The time of a step and of the whole training; None if unknown.
     speed: Speed | None = None
     duration: Duration | None = None
-    no_speed: str = ""  # why not, as a sentence
+    no_speed: str = ""  # why there is no speed, as a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A run with changes beside the run as it is: what it needs, which findings come and which go."""
+    """A run with changes compared with the original: its prediction, and the findings that appear and disappear."""
 
     changes: tuple[str, ...]
     prediction: Prediction
@@ -56,7 +56,7 @@ class WhatIf:
 
 
 def opened(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str] = ()) -> Subject:
-    """The subject of a prediction, with changes."""
+    """Return the subject of a prediction, with the changes applied."""
     subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
     _refuse_wrong_types(subject, "")
     subject = _with_lengths(subject, options, ask)
@@ -64,7 +64,7 @@ def opened(source: Source, options: Options, ask: PredictOptions, changes: Seque
 
 
 def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Subject:
-    """With the lengths that were given, else those of the data."""
+    """Return the subject with the given lengths, or else with those of the data."""
     if ask.lengths is not None and options.data is not None:
         raise VramwiseError("--lengths and --data both set row lengths: use only one")
     train, evaluation = read_lengths(ask.lengths), read_lengths(ask.eval_lengths)
@@ -77,7 +77,7 @@ def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Su
 
 
 def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> Subject:
-    """A subject with changes: `key=value` in its config, `package==version` in its stack."""
+    """Return the subject with changes: `key=value` in its config, `package==version` in its stack."""
     versions = tuple(words for words in changes if "==" in words)
     edits = [words for words in changes if "==" not in words]
     if versions:
@@ -109,7 +109,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
 
 
 def _with_versions(options: Options, versions: Sequence[str]) -> Options:
-    """Options in which these versions win over those that were said."""
+    """Return the options with these versions replacing earlier ones of the same packages."""
     names = {said_release(words)[0] for words in versions}
     kept = tuple(words for words in options.versions if said_release(words)[0] not in names)
     torch = None if "torch" in names else options.torch
@@ -117,7 +117,7 @@ def _with_versions(options: Options, versions: Sequence[str]) -> Options:
 
 
 def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
-    """The prediction that was asked for, and what follows from it."""
+    """Return the requested prediction and its consequences."""
     prediction = subject.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes)
     rows = rows_that_fit(subject, prediction, ask.limit_bytes)
     speed = subject.speed()
@@ -132,12 +132,12 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     )
 
 
-# Scenarios side by side are predictions each: as many as a screen shows.
+# Each scenario is a prediction; this many fit on a screen.
 _MOST_SCENARIOS = 16
 
 
 def scenarios(changes: Sequence[str]) -> list[tuple[str, ...]]:
-    """Changes to be tried together; a key or a package that is given several times makes as many scenarios."""
+    """Group changes into scenarios: a key or package that is given several times makes as many scenarios."""
     choices: dict[str, list[str]] = {}
     for words in changes:
         name = words.partition("==" if "==" in words else "=")[0].strip()
@@ -149,7 +149,7 @@ def scenarios(changes: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:
-    """What the changes would do, in bytes and in findings."""
+    """Predict the effect of the changes on memory and findings."""
     after = changed(before, options, ask, changes)
     now, then = [check_subject(subject, Policy(predicts=True)).findings for subject in (before, after)]
     known, still = [{(found.rule, found.key) for found in findings} for findings in (now, then)]
@@ -162,7 +162,7 @@ def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Seq
     )
 
 
-# Cards people rent or own, by memory: what a run is compared on.
+# Common cards, by memory, for the comparison of a run on several cards.
 CARDS = (
     *("t4", "rtx-3060", "rtx-3080", "rtx-4070-ti", "rtx-4080", "rtx-3090", "rtx-4090", "l4", "a10g", "rtx-5090"),
     *("a100-40gb", "l40s", "rtx-a6000", "a100-80gb", "h100", "rtx-pro-6000", "h200", "b200", "mi300x"),
@@ -170,14 +170,17 @@ CARDS = (
 
 
 def on_cards(subject: Subject, prediction: Prediction, names: Sequence[str] = CARDS) -> list[tuple[str, Prediction]]:
-    """The same run on other cards, some of which it may not start on."""
+    """Return the prediction of the same run on other cards, some of which it may not start on."""
     cards = map(find_gpu, names)
     return [(card.name, replace(on_card(prediction, card), stops=subject.on_card(card).stops)) for card in cards]
 
 
 def _refuse_wrong_types(subject: Subject, start: str) -> None:
-    """Resolving leaves out values of a wrong type. Where they decide what the run is, predicting without them would
-    describe another one; elsewhere they only keep the run from starting."""
+    """Raise an error for values of a wrong type that affect the run.
+
+    Resolving ignores such values, so the prediction would describe another run. Other wrong values only keep the run
+    from starting.
+    """
     for key, sentence in subject.trainer.type_errors(subject.document, subject.target.stack):
         if split_key(key)[0] not in subject.run.config.asked:
             continue
@@ -189,7 +192,7 @@ def _refuse_wrong_types(subject: Subject, start: str) -> None:
 
 
 def read_lengths(name: str | None) -> Lengths | None:
-    """Sample lengths from a file."""
+    """Read sample lengths from a file, or return None without one."""
     if name is None:
         return None
     data = read_file(name, limits.DATA_BYTES, "a list of lengths, one per line")

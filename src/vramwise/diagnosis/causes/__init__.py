@@ -1,1 +1,1 @@
-"""Facts into causes, each with its confidence."""
+"""Turn facts into causes, each with its confidence."""

@@ -1,4 +1,4 @@
-"""Failures whose text says the cause: dtypes, alignment, host memory, settings that fail late."""
+"""Failures whose text states the cause: dtypes, alignment, host memory, settings that fail late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.diagnosis.evidence import Cause
 
 
 class Known(NamedTuple):
-    """What a text means."""
+    """The meaning of a failure text."""
 
     cause: str
     sentence: str
@@ -26,12 +26,12 @@ _DETAILS = (
 
 @cache
 def _known() -> dict[str, Known]:
-    """What the texts of `known.json` mean, by the kind of symptom."""
+    """Return the contents of `known.json` by kind of symptom."""
     return {kind: Known(**row) for kind, row in bundled_json("known.json", __file__).items()}
 
 
 def known_cause(case: Case) -> Cause | None:
-    """The cause that the text of a symptom states, or None."""
+    """Return the cause that a symptom's text states, or None."""
     symptom = case.symptom
     if symptom.kind in ("recompute-differs", "recompute-metadata", "recompute-count"):
         return _recompute(case)
@@ -102,7 +102,7 @@ def _recompute(case: Case) -> Cause:
 
 
 def _not_implemented(case: Case) -> Cause:
-    """Kernels for the GPU have cuda in their name; the others are the CPU's."""
+    """Return the cause of a missing kernel. GPU kernels have "cuda" in their name; all others are CPU kernels."""
     op, dtype = case.symptom.details["op"], case.symptom.details["dtype"]
     on_gpu = "cuda" in op.lower()
     where = "this torch's CUDA build" if on_gpu else "the CPU"

@@ -1,4 +1,4 @@
-"""Out of memory, by when it happened: load, step 1, step 2, evaluation, checkpoint, or late and rising."""
+"""Causes of an out-of-memory by when it happened: load, step 1, step 2, evaluation, checkpoint, or late and rising."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from vramwise.diagnosis.evidence import Cause, Quote
 from vramwise.growth import shape
 from vramwise.units import largest, readable
 
-# How trainers join the outputs of an evaluation's batches.
+# Functions with which trainers concatenate the outputs of evaluation batches.
 _COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
-# Adam keeps two numbers of up to four bytes for each parameter that is trained.
+# Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
 
 def optimizer_state(case: Case) -> Iterator[Cause]:
-    """Adam's states come into being at the first optimizer step; from step 2 on they are there all the time."""
+    """Yield optimizer-state: Adam's state is created in the first optimizer step and present from step 2 on."""
     symptom = case.symptom
     shot = case.snapshot
     made_by_optimizer = shot is not None and shot.failing_category == "optimizer"
@@ -54,7 +54,7 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
 
 
 def evaluation(case: Case) -> Iterator[Cause]:
-    """In an evaluation, or in the first step after one."""
+    """Yield eval-batch for a failure in an evaluation, or after-eval for one in the first step after it."""
     micro, batch = case.micro_batch_size, case.eval_batch_size
     sizes = f"eval batch {batch}, training micro-batch {micro}" if micro and batch else ""
     if case.symptom.phase == "eval":
@@ -69,7 +69,11 @@ def evaluation(case: Case) -> Iterator[Cause]:
 
 
 def _in_evaluation(case: Case, sizes: str) -> Cause:
-    """Training that went on before shows that training fits; how sure, depends on what is known of both batches."""
+    """Return the eval-batch cause.
+
+    Training steps before the failure show that training fits; the confidence depends on what is known of both batch
+    sizes.
+    """
     passed = case.steps_passed
     evidence = ["it failed during an evaluation"]
     sentence = "evaluation needs more than training" + (f" ({sizes})" if sizes else "")
@@ -104,7 +108,7 @@ def _in_evaluation(case: Case, sizes: str) -> Cause:
 
 
 def saving(case: Case) -> Iterator[Cause]:
-    """While a checkpoint was written, or in the step after."""
+    """Yield save-gather for a failure while saving a checkpoint, or after-save for one in the step after it."""
     symptom = case.symptom
     if symptom.kind == "fsdp-clone-oom":
         name = symptom.details.get("name", "a parameter")
@@ -138,7 +142,7 @@ def saving(case: Case) -> Iterator[Cause]:
 
 
 def loading(case: Case) -> Iterator[Cause]:
-    """While the model, or a checkpoint's optimizer state, was loaded."""
+    """Yield load or resume: a failure while loading the model, or a checkpoint's optimizer state."""
     symptom = case.symptom
     if symptom.phase == "load":
         yield Cause(
@@ -157,7 +161,7 @@ def loading(case: Case) -> Iterator[Cause]:
 
 
 def growing(case: Case) -> Iterator[Cause]:
-    """Memory that rises step by step: something is not freed that should go."""
+    """Yield leak if memory rises step by step."""
     shot = case.snapshot
     if shot is not None and shot.growing:
         first = shot.growing[0]
@@ -191,7 +195,7 @@ def growing(case: Case) -> Iterator[Cause]:
 
 
 def long_tail(case: Case) -> Iterator[Cause]:
-    """A batch longer than all before it."""
+    """Yield long-tail: a late failure that a longer batch than before may explain."""
     symptom = case.symptom
     if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
         return

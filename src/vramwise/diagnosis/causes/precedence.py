@@ -1,8 +1,8 @@
-"""What was asked for, and why it was refused: two true answers to one failure, put in order.
+"""Order causes: what was requested, and why the request failed, are two true answers to one failure.
 
-That a request was for logits says what it was; steps with the same logits had passed, so it does not say why this one
-failed. A cause that does (the evaluation's batch, the optimizer's new state, memory kept or held by others, fragments)
-goes first, takes what was asked for into its evidence, and the other follows behind it.
+A request for logits says what was requested. If earlier steps had the same logits, it does not say why this one failed.
+A cause that does (the evaluation batch, new optimizer state, leaked memory, other processes, fragmentation) goes first,
+with what was requested in its evidence; the other ranks behind it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause
 from vramwise.units import readable
 
-# A cause that is less sure than this explains nothing away.
+# A less certain cause is not moved ahead of others.
 _SURE = 0.7
-# Says what was asked for → the kind of product its size is.
+# Causes that say what was requested → the kind of factors that matches.
 _WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": "", "impossible-request": ""}
-# Why now: something is different from the steps that passed.
+# Why now: something differs from the steps that passed.
 _NOW = frozenset(("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak"))
-# Why at all: without this the memory would have been enough, at whatever step.
+# Why at all: without this the memory would have been enough at any step.
 _AT_ALL = frozenset(("fragmentation", "other-process"))
 _BEHIND = 0.9
 
 
 def in_order(case: Case, causes: Sequence[Cause]) -> list[Cause]:
-    """The causes, the likeliest first; what was asked for behind why it was refused."""
+    """Return the causes, likeliest first, with what was requested behind why it failed."""
     ranked = sorted(causes, key=lambda cause: -cause.confidence)
     saying_why = [cause for cause in ranked if _says_why(case, cause)]
     if not saying_why:
         return ranked
-    # What is kept step by step fills the card in any arrangement: fragments only decide at which step.
+    # A leak fills the card in any layout: fragmentation only decides at which step.
     why = next((cause for cause in saying_why if cause.id == "leak"), saying_why[0])
     follows = {*_WHAT, "fragmentation"} if why.id == "leak" else set(_WHAT)
     what = [cause for cause in ranked if cause.id in _WHAT]
@@ -47,7 +47,7 @@ def in_order(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 def _says_why(case: Case, cause: Cause) -> bool:
     if cause.confidence < _SURE:
         return False
-    if cause.id == "long-tail":  # where the config says that lengths vary
+    if cause.id == "long-tail":  # only with a config: it says that lengths vary
         return case.run is not None
     passed = case.steps_passed is None or case.steps_passed > 0 or cause.id != "eval-batch"
     return cause.id in _AT_ALL or (cause.id in _NOW and (passed or case.larger_eval_batch))

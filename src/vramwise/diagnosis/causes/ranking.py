@@ -1,12 +1,12 @@
-"""Facts → ranked causes: which of a log's symptoms is the failure, what may have caused it, how likely each is.
+"""Rank causes: which symptom of a log is the failure, what may have caused it, and how likely each cause is.
 
-The first failure of a run is the one to explain: what follows it (other ranks, watchdogs, exit codes) is aftermath. A
-text that states its cause goes before one that needs reasoning, unless it only reports how the process ended. Of an
-out-of-memory, witnesses each look for one cause and say how sure they are, and why.
+The first failure of a run is the one to explain; what follows (other ranks, watchdogs, exit codes) is aftermath. A text
+that states its cause goes before one that needs reasoning, unless it only reports how the process ended. For an
+out-of-memory, each witness function looks for one cause and returns its confidence and evidence.
 
-A confidence is a judgement, not a frequency: 0.9 and more where the evidence is direct (a traceback inside the
-optimizer at the first step, a replay that serves the request), about 0.7 where arithmetic or position points one way,
-0.5 and less where it is merely compatible. The ghost run raises or lowers it afterwards.
+Confidence is a judgement, not a frequency: 0.9 and more for direct evidence (a traceback inside the optimizer at the
+first step, a replay that serves the request), about 0.7 if arithmetic or position points one way, 0.5 and less if it is
+merely compatible. The ghost run raises or lowers it afterwards.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ OUT_OF_MEMORY = frozenset(
         *("vllm-share", "vllm-cache", "vllm-cumem"),
     )
 )
-# Those of them whose text says all there is to say.
+# Those whose text already states the cause.
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
-# Where two are equally sure, the earlier one goes first.
+# With equal confidence, the earlier one goes first.
 _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     *(room.other_process, room.fragmentation, moment.growing, request.logits, request.eager_attention),
     *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.long_tail),
@@ -43,9 +43,10 @@ _MOST_CAUSES = 6
 
 
 def failure_of(symptoms: Sequence[Symptom]) -> Symptom | None:
-    """The symptom to explain; None where there is none.
+    """Return the symptom to explain; None if there are no symptoms.
 
-    A logger may report an exception before its traceback is printed: the same words, but only the second says where.
+    A logger may report an exception before its traceback is printed: then the symptom with the same content and a
+    traceback is returned.
     """
     first = min(symptoms, key=_class, default=None)
     if first is None or first.frames:
@@ -56,9 +57,9 @@ def failure_of(symptoms: Sequence[Symptom]) -> Symptom | None:
 
 
 def _class(symptom: Symptom) -> int:
-    """How telling a kind is: the first symptom of the lowest class is the failure."""
+    """Return the rank of a kind of symptom: the first symptom of the lowest class is the failure."""
     if symptom.kind in ("auto-batch-exhausted", "bnb-8bit-save"):
-        return 0  # says what the failures before it led to
+        return 0  # says what earlier failures led to
     if symptom.kind in ("host-killed", "exception"):
         return 3
     if symptom.kind in ("aftermath", "nccl-timeout"):
@@ -69,7 +70,7 @@ def _class(symptom: Symptom) -> int:
 
 
 def rank_causes(case: Case) -> list[Cause]:
-    """All causes worth naming, the likeliest first."""
+    """Return all causes worth reporting, likeliest first."""
     known = known_cause(case)
     causes = [known] if known else []
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
@@ -80,7 +81,7 @@ def rank_causes(case: Case) -> list[Cause]:
 
 
 def _with_rule(cause: Cause) -> Cause:
-    """The cause with the id of the rule that explains it, if there is one."""
+    """Return the cause with the id of the rule that explains it, if there is one."""
     return replace(cause, rule=_rules_by_cause().get(cause.id)) if cause.has_rule else cause
 
 
@@ -90,7 +91,7 @@ def _rules_by_cause() -> dict[str, str]:
 
 
 def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:
-    """Where the prediction broke, the first cause says that it stands without it."""
+    """If the prediction failed with an internal error, note it in the first cause's evidence."""
     if not causes or case.ghost is None or not case.ghost.broken:
         return causes
     said = f"not confirmed by simulation: {case.ghost.missing}"
@@ -98,7 +99,7 @@ def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:
 
 
 def _with_ghost(case: Case, cause: Cause) -> Cause:
-    """The prediction's word on a cause."""
+    """Adjust a cause's confidence by what the prediction says."""
     ghost = case.ghost
     if ghost is None or ghost.prediction is None:
         return cause
@@ -107,7 +108,7 @@ def _with_ghost(case: Case, cause: Cause) -> Cause:
         return cause
     confidence = 1 - (1 - cause.confidence) * 0.5 if verdict else cause.confidence * 0.5
     if cause.id == "capacity":
-        # That a run does not fit says nothing against a more telling cause.
+        # Not fitting does not contradict a more specific cause.
         confidence = min(confidence, 0.79)
     prefix = "confirmed by simulation: " if verdict else "contradicted by simulation: "
     return replace(cause, confidence=confidence, evidence=(*cause.evidence, prefix + said))
@@ -136,7 +137,7 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
         return True, f"the optimizer's state is {readable(held)}"
     if cause.id == "eval-batch":
         peak, train = ghost.peak_of("eval"), max(ghost.peak_of("forward"), ghost.peak_of("backward"))
-        # Training that had passed and an evaluation that failed are facts: a prediction cannot doubt them.
+        # The log shows that training passed and evaluation failed; a prediction does not refute that.
         if peak and train and (peak > train or not case.steps_passed):
             return peak > train, f"evaluation allocates {readable(peak)} at its peak, training {readable(train)}"
     if cause.id in ("capacity", "oversized-batch"):
@@ -155,7 +156,7 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
 
 
 def ghost_lines(case: Case) -> tuple[str, ...]:
-    """What the prediction says of this config, in a few lines."""
+    """Return the prediction for this config in a few lines."""
     ghost = case.ghost
     if ghost is None:
         return ()

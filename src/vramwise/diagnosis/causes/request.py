@@ -1,4 +1,4 @@
-"""Out of memory, by what was asked for: logits or attention scores, from the request's size and the traceback."""
+"""Causes of an out-of-memory by what was requested: logits or attention scores, from size and traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.units import readable
 
 
 def logits(case: Case) -> Iterator[Cause]:
-    """Tokens × vocabulary: the logits, their fp32 copy, or their gradient."""
+    """Yield logits if the request was for tokens × vocabulary: the logits, their fp32 copy, or their gradient."""
     if not _computing(case):
         return
     frames = in_loss(case.symptom.frames)
@@ -44,7 +44,7 @@ def logits(case: Case) -> Iterator[Cause]:
 
 
 def eager_attention(case: Case) -> Iterator[Cause]:
-    """batch × heads × length²: attention scores written out."""
+    """Yield eager-attention if the request was for attention scores (batch × heads × length²)."""
     if not _computing(case):
         return
     frames = in_eager_attention(case.symptom.frames)
@@ -65,5 +65,5 @@ def eager_attention(case: Case) -> Iterator[Cause]:
 
 
 def _computing(case: Case) -> bool:
-    """Whether the model was at work, as far as is known: loading, saving and the optimizer ask for parameters."""
+    """Whether the model was computing, or may have been; loading, saving and the optimizer request parameters."""
     return case.symptom.phase not in ("load", "resume", "save", "optimizer", "clip")

@@ -1,4 +1,7 @@
-"""Out of memory, by arithmetic: what was there, what was asked for, who held the rest; not by phase or step."""
+"""Causes of an out-of-memory by arithmetic: what was free, what was requested, who held the rest.
+
+Not by phase or step.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_pinning
 from vramwise.units import GIB, MIB, largest, readable
 
-# What a process holds beside torch's allocator, at most: context, kernels, NCCL. More than this is somebody else's.
+# The most a process uses outside torch's allocator (context, kernels, NCCL). More than this belongs to other processes.
 _OUTSIDE_BYTES = 2 * GIB
-# Below this a request says nothing about fragments: the allocator always has some.
+# Smaller requests say nothing about fragmentation: the allocator always has some.
 _SMALL_REQUEST = 64 * MIB
-# A smaller part of the card than this in fragments is what every run has: joined up, it would not have lasted.
+# Every run has less fragmentation than this share of the card; removing it would not have helped for long.
 _MUCH = 0.02
 
 
 def other_process(case: Case) -> Iterator[Cause]:
-    """Memory of the card that neither torch nor this process holds."""
+    """Yield other-process if memory of the card is held neither by torch nor by this process."""
     memory = case.memory
     total, free, reserved = memory.total_bytes, memory.free_bytes, memory.reserved_bytes
     if total is None or free is None or reserved is None or memory.wording == "async":
@@ -50,7 +53,7 @@ def other_process(case: Case) -> Iterator[Cause]:
 
 
 def fragmentation(case: Case) -> Iterator[Cause]:
-    """The memory was there, but in pieces."""
+    """Yield fragmentation if enough memory was available, but not in one piece."""
     memory, requested = case.memory, case.requested
     if memory.wording == "async":
         yield from _async_pool(case)
@@ -90,7 +93,7 @@ def fragmentation(case: Case) -> Iterator[Cause]:
 
 
 def _by_replay(case: Case, confidence: float, matters: bool) -> tuple[float, list[str]]:
-    """What the snapshot adds: the largest hole, and whether expandable segments would have succeeded."""
+    """Return confidence and evidence with the snapshot's: the largest hole, and a replay with expandable segments."""
     shot = case.snapshot
     if shot is None or not shot.failed:
         return confidence, []
@@ -124,7 +127,7 @@ def _async_pool(case: Case) -> Iterator[Cause]:
 
 
 def impossible_request(case: Case) -> Iterator[Cause]:
-    """More than an empty card has: no share of a batch, but a shape that went wrong or that grows with a square."""
+    """Yield impossible-request if one request exceeds the whole card: a wrong shape, or a quadratic one."""
     capacity = case.capacity
     if not capacity or case.requested <= capacity:
         return
@@ -143,7 +146,7 @@ def impossible_request(case: Case) -> Iterator[Cause]:
 
 
 def oversized_batch(case: Case) -> Iterator[Cause]:
-    """One request that takes a large part of the card: too many tokens in one micro-batch."""
+    """Yield oversized-batch if one request takes a quarter of the card or more: too many tokens in one micro-batch."""
     capacity = case.capacity
     if (
         not capacity
@@ -163,7 +166,7 @@ def oversized_batch(case: Case) -> Iterator[Cause]:
 
 
 def capacity(case: Case) -> Iterator[Cause]:
-    """Plainly too much."""
+    """Yield capacity: the run needs more memory than there is."""
     memory, requested = case.memory, case.requested
     if memory.allocated_bytes is None or not requested:
         yield Cause(
@@ -197,7 +200,7 @@ def capacity(case: Case) -> Iterator[Cause]:
 
 
 def _held(case: Case) -> tuple[list[str], bool]:
-    """What a snapshot adds: who held the memory, and whether the request fails under every other setting too."""
+    """Return what a snapshot adds: who held the memory, and whether the request fails under all other settings too."""
     shot = case.snapshot
     if shot is None or not shot.failed:
         return [], False
@@ -207,7 +210,7 @@ def _held(case: Case) -> tuple[list[str], bool]:
 
 
 def outside_torch(case: Case) -> Iterator[Cause]:
-    """A library that takes memory beside torch's allocator found none left."""
+    """Yield outside-torch if a library that allocates outside torch's allocator found no memory left."""
     who = {
         "nccl-oom": "NCCL could not allocate its buffers",
         "cublas-oom": "cuBLAS or cuDNN could not allocate its handle or workspace",

@@ -1,1 +1,1 @@
-"""Logs and snapshots into facts."""
+"""Read logs and snapshots into facts."""

@@ -1,4 +1,4 @@
-"""What to collect where a diagnosis is not sure: the exact lines that record a memory snapshot."""
+"""What to collect if a diagnosis is not certain: among others, the lines that record a memory snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER_FAILURES = {
 
 
 def next_steps(*, has_config: bool, has_snapshot: bool, failed: bool) -> tuple[str, ...]:
-    """What would tell more of a lack of memory, the cheapest first."""
+    """Return what would tell more about an out-of-memory, cheapest first."""
     steps = []
     if not failed:
         steps.append(_ALL_OUTPUT)
@@ -38,5 +38,5 @@ def next_steps(*, has_config: bool, has_snapshot: bool, failed: bool) -> tuple[s
 
 
 def other_steps(kind: str) -> tuple[str, ...]:
-    """What would tell more of a failure that is none of memory."""
+    """Return what would tell more about a failure that is not about memory."""
     return _OTHER_FAILURES.get(kind, (_ALL_OUTPUT,))

@@ -1,4 +1,4 @@
-"""Exceptions that compare two dtypes, in whatever words."""
+"""Recognize exceptions that compare two dtypes, in any wording."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAME_AS = {"half": "float16", "float": "float32", "double": "float64"}
 
 
 def two_dtypes(text: str) -> dict[str, str]:
-    """Of an exception that compares dtypes, the two that differ; empty for any other.
+    """Return the two differing dtypes of an exception that compares dtypes; empty for any other.
 
     torch has dozens of such messages (index_add_, index_put_, attention masks, losses); all name both dtypes.
     """

@@ -1,8 +1,8 @@
 """What a request was for, from its size: tokens × vocabulary × 2 or 4 bytes is logits, batch × heads × length² scores.
 
-Needs dimensions, from the config's model or from the log. A size in a log is rounded, so a product matches where it
-lies within the message's rounding; a product of other tensors may match by chance, which is why a match is evidence and
-no proof. Formulas: the stock path of transformers' causal language models (logits in the compute dtype, then fp32).
+Needs dimensions from the config's model or from the log. Sizes in a log are rounded, so a product matches if it is
+within the message's rounding; another product may match by chance, so a match is evidence, not proof. Formulas: the
+stock path of transformers' causal language models (logits in the compute dtype, then fp32).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 from vramwise.units import MIB
 
 _WIDTHS = ((2, "2 bytes"), (4, "4 bytes"))
-# Requests of these sizes stand for anything up to 1 and up to 10 MiB: they say nothing.
+# torch reports these sizes for any request up to 1 and below 10 MiB: they say nothing.
 _TELLS_NOTHING = (2 * MIB, 20 * MIB)
-# Lengths that trainers are usually set to: for a log that names none.
+# Usual sequence lengths, for logs that name none.
 _USUAL_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 class Batch(NamedTuple):
-    """Rows and tokens in a row."""
+    """The rows of a batch and the tokens per row."""
 
     name: str  # "train" or "eval"
     rows: int
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimensions:
-    """What is known of the model and the batches; 0 or empty: not known."""
+    """What is known of the model and the batches; 0 or empty if unknown."""
 
     vocab_size: int = 0
     heads: int = 0
@@ -42,7 +42,7 @@ class Dimensions:
 
 
 class Factors(NamedTuple):
-    """A product that gives the request. `kind`: logits, scores, parameter, activation. `exact`: with known lengths."""
+    """A product that equals the request. `kind`: logits, scores, parameter, activation. `exact`: with known lengths."""
 
     kind: str
     batch: str
@@ -51,7 +51,7 @@ class Factors(NamedTuple):
 
 
 def factor(requested_bytes: int, tolerance_bytes: int, known: Dimensions) -> list[Factors]:
-    """The products that give the request, the most telling first."""
+    """Return the products that equal the request, most specific first."""
     if requested_bytes in _TELLS_NOTHING or requested_bytes < 8 * MIB:
         return []
     low, high = requested_bytes - tolerance_bytes, requested_bytes + tolerance_bytes
@@ -70,7 +70,7 @@ def _products(known: Dimensions) -> Iterator[tuple[Factors, int]]:
             if known.vocab_size:
                 text = f"{shape} tokens × {known.vocab_size} vocabulary × {words}"
                 yield Factors("logits", batch.name, text, True), tokens * known.vocab_size * width
-                # The loss is computed on all positions but the last.
+                # The loss covers all positions except the last.
                 shifted = batch.rows * (batch.length - 1)
                 text = f"{batch.rows} × {batch.length - 1} tokens × {known.vocab_size} vocabulary × {words}"
                 yield Factors("logits", batch.name, text, True), shifted * known.vocab_size * width
@@ -96,7 +96,11 @@ def _parameter_products(known: Dimensions) -> Iterator[tuple[Factors, int]]:
 
 
 def _logits_of_some_length(requested: int, low: int, high: int, known: Dimensions) -> Iterator[Factors]:
-    """With varying lengths: a number of tokens up to the longest batch, more than a quarter of it, that fits."""
+    """Yield logits of an unknown length.
+
+    If batches are known: a number of tokens between a quarter of the longest batch and all of it. Otherwise: rows of a
+    usual length.
+    """
     longest = max((batch.rows * batch.length for batch in known.batches), default=0)
     if not known.vocab_size:
         return

@@ -1,8 +1,8 @@
-"""What a block of memory is for, from the Python stack that allocated it, and which part of a step made it.
+"""What a block of memory is for, and which part of a step made it, from the Python stack that allocated it.
 
-Works by the names that torch, transformers, PEFT and bitsandbytes use; a stack it does not know is "other". The
-innermost call that says something decides: a forward pass within an optimizer's closure makes activations, and so does
-one that checkpointing recomputes within a backward pass.
+Matches names that torch, transformers, PEFT and bitsandbytes use; an unknown stack is "other". The innermost call that
+matches decides: a forward pass within an optimizer's closure makes activations, and so does one that checkpointing
+recomputes within a backward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vramwise.timeline import Tag
 
 Part = Literal["forward", "backward", "optimizer", ""]
 
-# Category, parts of file names, function names: any of them is enough. Within one call the earlier goes first.
+# Category, parts of file names, function names; any match is enough. Within one call, earlier rows win.
 _CATEGORIES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "optimizer",
@@ -36,7 +36,7 @@ _CATEGORIES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     ("gradients", (), frozenset(("backward", "_engine_run_backward"))),
     ("activations", (), frozenset(("forward", "_call_impl"))),
 )
-# Files that point at a category where no call names one.
+# Files that suggest a category if no call matches.
 _HINTS = (
     ("gradients", ("torch/autograd/",)),
     ("activations", ("modeling_", "torch/nn/functional", "peft/tuners", "liger_kernel")),
@@ -47,7 +47,7 @@ _RECOMPUTING = frozenset(("unpack_hook", "recompute_fn"))
 _BY_AUTOGRAD = "backward pass (autograd's threads have no Python stack)"
 
 
-# In a snapshot of a predicted run the innermost frame is a label in its category's "file", the outer one the phase.
+# In a snapshot of a predicted run, the innermost frame is a label with its category as "file", the outer one the phase.
 _PREDICTED = re.compile(r"[a-z][a-z ]{0,39}")
 _PREDICTED_PARTS: dict[str, Part] = {
     "forward": "forward",
@@ -62,23 +62,23 @@ class Origin(NamedTuple):
 
     category: str  # weights, gradients, optimizer, logits, activations or other
     place: str
-    part: Part  # of a training step; "": not part of one, as far as the stack says
+    part: Part  # of a training step; "": the stack does not show one
 
 
 class Origins:
-    """The origins of a recording's allocations."""
+    """Look up the origins of a recording's allocations."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._known: dict[int, Origin] = {}  # by identity: torch writes a stack once and refers to it again
+        self._known: dict[int, Origin] = {}  # by identity: torch writes a stack once and reuses it
         self.recorded = any(entry.get("frames") for entry in recording.entries)
 
     def of(self, event: int) -> Origin:
-        """Of an event."""
+        """Return the origin of an event."""
         return self.of_stack(self._recording.stack(event))
 
     def of_stack(self, stack: Any) -> Origin:
-        """Of a stack. Where others were recorded, one without a Python call is autograd's."""
+        """Return the origin of a stack. If stacks were recorded, one without Python calls is autograd's."""
         found = self._known.get(id(stack))
         if found is None:
             calls = calls_of(stack)
@@ -92,13 +92,13 @@ class Origins:
         return found
 
     def tag(self, stack: Any) -> Tag:
-        """As a timeline names it."""
+        """Return the origin as a timeline tag."""
         origin = self.of_stack(stack)
         return Tag(origin.category, origin.place)
 
 
 def _predicted(calls: list[Call]) -> Origin | None:
-    """What our own labels say, in a snapshot that a prediction wrote; None for a recorded stack."""
+    """Return the origin from vramwise's own labels in a predicted snapshot; None for a recorded stack."""
     if len(calls) != 2 or calls[1].file != "step" or not _PREDICTED.fullmatch(calls[0].file):
         return None
     return Origin(calls[0].file, calls[0].name, _PREDICTED_PARTS.get(calls[1].name, ""))
@@ -114,7 +114,7 @@ def _category(calls: list[Call]) -> str:
 
 
 def _named(call: Call) -> str:
-    """The category that one call names, if it does."""
+    """Return the category that one call matches, or ""."""
     for category, files, names in _CATEGORIES:
         if call.name in names or any(part in call.file for part in files):
             return category
@@ -122,13 +122,13 @@ def _named(call: Call) -> str:
 
 
 def _is_building(calls: list[Call]) -> bool:
-    """Made by a constructor or by moving a module, and not within a forward pass."""
+    """Whether a constructor or a module move made it, outside a forward pass."""
     names = {call.name for call in calls}
     return bool(names & _BUILDING) and not names & _STEPPING
 
 
 def _part(calls: list[Call]) -> Part:
-    """A forward pass that is recomputed is part of the backward pass."""
+    """Return the part of the step. A recomputed forward pass counts as backward."""
     names = {call.name for call in calls}
     if names & _RECOMPUTING or "backward" in names or "_engine_run_backward" in names:
         return "backward"

@@ -1,8 +1,8 @@
-"""Which lines of a piece of a log are worth a look: all with a word of interest, or so many where there are too many.
+"""Choose which lines of a log chunk to examine: all with a word of interest, or a sample if there are too many.
 
-Rare words go first: all their lines are looked at. A word that is on line after line says little, so of its lines some
-are taken evenly, the first and the last ones, and those before a failure, where a traceback stands. Where that happens
-to a word that failures have in common ("Error"), the words of the single failures are looked for instead.
+Rare words go first: all their lines are examined. For a word on line after line, some lines are sampled evenly, plus
+the first and last ones and those before a failure, where a traceback is. If that happens to a word that many failures
+share ("Error"), the words of specific failures are searched instead.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-# Frequent lines (progress bars, logged figures) are sampled: about so many for a piece.
+# Frequent lines (progress bars, logged figures) are sampled: about this many per chunk.
 SAMPLES = 64
-# Lines of a piece that are looked at for their words, and again as many for the words of single failures.
+# Lines of a chunk to examine, and as many again for the words of specific failures.
 MOST_HITS = 2048
-# Of a word with more lines than that: how many before one failure, for how many failures.
+# For a word with more lines: how many before each failure, and for how many failures.
 _BEFORE_EACH = 64
 _MOST_FAILURES = 16
 
 
 class Words(NamedTuple):
-    """What to look for: `failures` and `marks` always, `sampled` now and then and always before a failure.
+    """Words to search for: `failures` and `marks` always, `sampled` at intervals and always before a failure.
 
-    `precise`: what is looked for where a word of `failures` is everywhere.
+    `precise` is searched if a word of `failures` is too frequent.
     """
 
     failures: Sequence[bytes]
@@ -32,7 +32,7 @@ class Words(NamedTuple):
 
 
 def positions_of(data: bytes, end: int, words: Words) -> tuple[list[int], list[int]]:
-    """Where the words are, in order, each before `end`: without the sampled ones, and all."""
+    """Return the positions of the words before `end`, in order: without the sampled ones, and all."""
     failing, frequent, left = _rare_first(data, end, words.failures, MOST_HITS)
     if frequent:
         precise, too_many, _ = _rare_first(data, end, words.precise, MOST_HITS)
@@ -50,7 +50,7 @@ def positions_of(data: bytes, end: int, words: Words) -> tuple[list[int], list[i
 
 
 def _rare_first(data: bytes, end: int, words: Sequence[bytes], most: int) -> tuple[set[int], list[bytes], int]:
-    """All places of the rarest words, up to a number of places; the words beyond; how much of the number is left."""
+    """Return all positions of the rarest words up to `most` positions, the remaining words, and the unused count."""
     counted = sorted((data.count(word, 0, end + len(word) - 1), word) for word in words)
     found: set[int] = set()
     for at, (count, word) in enumerate(counted):
@@ -71,7 +71,7 @@ def _all_of(data: bytes, end: int, word: bytes) -> Iterator[int]:
 
 
 def _samples(data: bytes, end: int, word: bytes, hits: Sequence[int], before_each: int) -> Iterator[int]:
-    """Some places of a word: evenly over the piece, and the last ones before each hit and before the end."""
+    """Yield some positions of a word: evenly over the chunk, and the last ones before each hit and before the end."""
     stride = end // SAMPLES + 1
     at = data.find(word, 0, end)
     if at < 0:

@@ -1,6 +1,6 @@
-"""What a recording keeps step by step: where its steps begin, and which places' blocks of many steps are still alive.
+"""What a recording keeps step by step: where its steps begin, and which places have live blocks from many steps.
 
-Knows stacks and blocks; what holds them (a list, a graph that was not let go) is not in a recording.
+Knows stacks and blocks; what holds them (a list, a graph that was not released) is not in a recording.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.recordings.stacks import Call, calls_of
 
 
 class Growth(NamedTuple):
-    """A place whose allocations were kept, step after step."""
+    """A place whose allocations stay alive step after step."""
 
     place: str
     size_bytes: int
@@ -26,14 +26,14 @@ class Growth(NamedTuple):
 
 
 def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[int, int]], at: int) -> list[Growth]:
-    """Places whose allocations of many different steps are all still there at an event.
+    """Return places whose allocations from many different steps are all still alive at an event.
 
-    `live`: size and event of each block, -1 for one that was there before the recording began.
+    `live`: size and event of each block, -1 for blocks from before the recording.
 
-    Within one step much of one place stays alive, too: the activations that each layer saves. Weights, gradients and
-    the optimizer's state stay for good, but each is made once: one that first gets its gradient in a later step (an
-    expert that no token had chosen, say) is no leak. Fewer steps than show a trend make what every run has: caches,
-    buffers of the first evaluation.
+    Within one step, many blocks of one place stay alive too: the activations that each layer saves. Weights, gradients
+    and optimizer state stay forever, but each is made once: a parameter that first gets its gradient in a later step
+    (an expert that no token had chosen) is no leak. Growth over only a few steps is normal: caches, buffers of the
+    first evaluation.
     """
     if not origins.recorded:
         return []
@@ -55,10 +55,10 @@ def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[
 
 
 def step_starts(recording: Recording, origins: Origins, at: int) -> list[int]:
-    """Where a step begins: the first allocation of a forward pass after some of a backward pass or of the optimizer.
+    """Return where steps begin: the first forward allocation after a backward or optimizer allocation.
 
-    What is neither (clipping, logging, moving a batch) belongs to the step before. A forward pass that checkpointing
-    recomputes is backward's, or each layer would count as a step.
+    Anything else (clipping, logging, moving a batch) belongs to the step before. A forward pass that checkpointing
+    recomputes counts as backward; otherwise each layer would count as a step.
     """
     starts = []
     before = "backward"
@@ -72,10 +72,10 @@ def step_starts(recording: Recording, origins: Origins, at: int) -> list[int]:
 
 
 class _Stacks:
-    """Whole stacks as keys: the calls that were checked, never the text of whatever the file holds in their place."""
+    """Whole stacks as keys: only the checked calls, not other content of the file."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Call, ...]] = {}  # by identity: torch writes a stack once and refers to it again
+        self._known: dict[int, tuple[Call, ...]] = {}  # by identity: torch writes a stack once and reuses it
 
     def calls(self, stack: object) -> tuple[Call, ...]:
         found = self._known.get(id(stack))

@@ -1,7 +1,7 @@
-"""A log → facts: what failed, where in the run, on which rank, and what the log says of the run's settings.
+"""Turn a log into facts: what failed, where in the run, on which rank, and which settings the log shows.
 
-Streamed: memory does not grow with the log. A failure that the run recovered from (training went on by two steps or
-more) is kept apart from one that ended it. Which cause a failure has is not decided here.
+Streamed: memory does not grow with the log. A failure that the run recovered from (training went on for two steps or
+more) is kept apart from one that ended it. Causes are not decided here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_cal
 from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers, shows_training_loop
 from vramwise.units import whole_number
 
-# Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
+# Each text of the tables contains one of these or follows an exception's name; fewer words search faster.
 _FAILURE_WORDS = (
     *(b"Error", b"rror:", b"Exception", b"Interrupt", b"OutOf", b"ut of memory", b"Out Of Memory", b"OUT_OF_MEMORY"),
     *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
@@ -43,18 +43,18 @@ WORDS = Words(
 
 _RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")
 _SAVING = re.compile(r"\bSaving\b.{0,200}(?:checkpoint|model)|(?i:\b(?:for|now) saving\b)")
-# A bar without a line end, and what follows it on the line.
+# A progress bar without a line end.
 _BAR = re.compile(r"^.{0,400}\d/\d{1,9} \[[^\]]{0,80}\]")
 _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _LONGEST_QUOTE = 600
 _TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
-# Texts that are part of a failure reported before them.
+# Texts that belong to a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
 
 def read_log(stream: BinaryIO, name: str) -> LogFacts:
-    """Read a log to its end."""
+    """Read a log to its end and return its facts."""
     reader = _LogReader()
     totals = Totals()
     for line in interesting_lines(stream, WORDS, totals):
@@ -63,7 +63,7 @@ def read_log(stream: BinaryIO, name: str) -> LogFacts:
 
 
 class _LogReader:
-    """What has been read so far."""
+    """Accumulates the facts line by line."""
 
     def __init__(self) -> None:
         self.progress = Progress()
@@ -76,12 +76,12 @@ class _LogReader:
         self.ranks: set[int] = set()
         self.dropped = 0
         self._frames: dict[int | None, deque[Frame]] = {}
-        self._failed_at: int | None = None  # steps done when the first failure came
+        self._failed_at: int | None = None  # steps done at the first failure
         self._lowest_since: int | None = None
         self._announced: tuple[Found, RawLine, int | None, str] | None = None
 
     def line(self, raw: RawLine) -> None:
-        """Take one line."""
+        """Process one line."""
         rank, text = split_rank(raw.text)
         if rank is not None and len(self.ranks) < 4096:
             self.ranks.add(rank)
@@ -91,12 +91,12 @@ class _LogReader:
         if raw.sampled or self._frame(rank, text, raw):
             return
         self._settings(raw.number, text)
-        # A blank at the end belongs to a message that a terminal folded there.
+        # A trailing blank is part of a message that a terminal wrapped here.
         blank = " " if text.endswith(" ") else ""
         self._failure(raw, rank, unquoted(unboxed(_BAR.sub("", text) if "%|" in text else text)) + blank)
 
     def facts(self, name: str, totals: Totals) -> LogFacts:
-        """Everything, at the end of the log."""
+        """Return everything, at the end of the log."""
         if self._announced is not None and not self.symptoms:
             found, raw, rank, text = self._announced
             self.symptoms.append(self._symptom(found, raw, rank, text, None))
@@ -123,7 +123,7 @@ class _LogReader:
             if header := announced(text):
                 self._announced = (header, raw, rank, text)
             return True
-        # What follows is only read where it matters: that costs more than all of the rest.
+        # The text that follows is only read if needed: it is the most expensive part.
         frame = call_on(text, raw.following) if may_name_call(text) else None
         if frame is None:
             return False
@@ -150,7 +150,7 @@ class _LogReader:
             progress.loading = True
 
     def _notice_recovery(self) -> None:
-        """Training that goes on after a failure has recovered: two steps more than before, or than its new start."""
+        """Move symptoms to `recovered` once training has gone two steps past the failure, or past its restart."""
         now = self.progress.steps_done
         if not self.symptoms or now is None or self.progress.in_eval:
             return
@@ -172,7 +172,7 @@ class _LogReader:
                 self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
-        # What follows is only read where it matters, as for calls.
+        # The text that follows is only read if needed, as for calls.
         found = reported(text, lambda: raw.following)
         if found is None or (found.kind in _PART_OF and self._add_details(found)):
             return
@@ -188,7 +188,7 @@ class _LogReader:
         self.symptoms.append(self._symptom(found, raw, rank, text, memory))
 
     def _makes_room(self, found: Found) -> bool:
-        """Whether a symptom may go beyond those kept: one that tells more takes the place of one that tells little."""
+        """Whether a symptom beyond the limit is kept: an informative one replaces an uninformative one."""
         if found.kind == "auto-batch-exhausted":
             return True
         if found.kind in _TELLS_LITTLE:
@@ -233,7 +233,7 @@ class _LogReader:
         return "train" if progress.steps_done is not None else ""
 
     def _add_details(self, found: Found) -> bool:
-        """The shapes and dtypes under a message of torch's checkpointing belong to that message."""
+        """Add shapes and dtypes to the checkpointing message they belong to; return whether that was done."""
         for at in range(len(self.symptoms) - 1, -1, -1):
             symptom = self.symptoms[at]
             if symptom.kind == _PART_OF[found.kind]:

@@ -1,7 +1,7 @@
-"""The figures of an out-of-memory message: what was asked for, and how the card stood.
+"""The figures of an out-of-memory message: what was requested, and the state of the card.
 
-Figures have two decimals, and a request is what would have been taken from the driver: 2 MiB stands for any request up
-to 1 MiB, 20 MiB for any below 10 MiB, else it is a multiple of 2 MiB.
+Figures have two decimals, and the request is what would have been taken from the driver: 2 MiB for any request up to 1
+MiB, 20 MiB for any below 10 MiB, otherwise a multiple of 2 MiB.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vramwise.diagnosis.read.folded import unfolded
 from vramwise.units import GIB, MIB
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1024, "KB": 1024, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1024 * GIB}
-# Not the end of something longer, as in "1.2.3 GiB", and in the digits that computers print.
+# Not the end of something longer, as in "1.2.3 GiB"; ASCII digits only.
 _SIZE = r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
 _TORCH = {
     "requested": re.compile(rf"Tried to allocate {_SIZE}"),
@@ -42,7 +42,7 @@ _LAST_WORDS = re.compile(
     r"reserved by PyTorch but unallocated|reserved in total by PyTorch|\bcached\)"
     r"|Free \(according to CUDA\)\s*: \S+ \w+"
 )
-# Every process on the card, where torch may see them; one of them is the run's own.
+# All processes on the card, if torch can see them; one is the run's own.
 _PROCESS = re.compile(rf"Process \d{{1,12}} has {_SIZE} memory in use")
 _CPP = re.compile(r"while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")
@@ -51,7 +51,7 @@ _NO_CARD = 1 << 47
 
 
 def read_memory_text(text: str, following: str) -> MemoryText:
-    """The figures of a message, which may go on over the next lines (folded by a logger, or one figure a line)."""
+    """Return the figures of a message, which may continue on the next lines (wrapped, or one figure per line)."""
     warned = _CPP.search(text)
     if warned:
         requested, free, total = map(int, warned.groups())
@@ -66,7 +66,7 @@ def read_memory_text(text: str, following: str) -> MemoryText:
 
 
 def _best(wording: str, patterns: dict[str, re.Pattern[str]], text: str, following: str) -> MemoryText:
-    """Folded by a terminal or by a logger: the reading that has more figures; a terminal may cut a number in two."""
+    """Return the reading with more figures, wrapped by a terminal or by a logger; a terminal may cut numbers in two."""
     read = [
         _figures("torch-old" if wording == "torch" and "already allocated" in whole else wording, patterns, whole)
         for whole in (_by_width(text, following), _by_words(text, following))
@@ -89,7 +89,7 @@ def _by_words(text: str, following: str) -> str:
 
 
 def _of_this_message(text: str, following: str) -> str:
-    """The lines after a message, up to the next one; the message may begin on the line after its exception's name."""
+    """Return the lines up to the next message; a message may begin on the line after its exception's name."""
     begun = _AGAIN.search(text)
     for again in _AGAIN.finditer(following[: 2 * _LONGEST]):
         before = text + following[: again.start()]
@@ -128,16 +128,17 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
 
 
 def _own_process(text: str, sizes: dict[str, int]) -> int | None:
-    """What the run's own process holds, of those listed: the smallest that can hold what torch has reserved."""
+    """Return the memory of the run's own process: the smallest listed that can hold what torch has reserved."""
     reserved = sizes.get("allocated", 0) + sizes.get("unallocated", 0)
     listed = [int(float(number) * _UNITS[unit]) for number, unit in _PROCESS.findall(text)]
     return min((size for size in listed if size >= reserved), default=None) if reserved else None
 
 
 def _drop_nonsense(sizes: dict[str, int]) -> None:
-    """Figures that cannot be: a container hides the process (0 bytes in use, or 2**64), no fraction was set (2**64).
+    """Remove impossible figures.
 
-    A card of 0 bytes or of 2**47 says nothing about the run either.
+    A container hides the process (0 bytes in use, or 2**64), or no memory fraction was set (2**64). A card of 0 bytes
+    or of 2**47 says nothing about the run either.
     """
     for name in ("total", "allowed"):
         if not 0 < sizes.get(name, 1) < _NO_CARD:
@@ -151,5 +152,5 @@ def _drop_nonsense(sizes: dict[str, int]) -> None:
 
 
 def _tolerance(requested: int) -> int:
-    """Half of the last decimal shown, and the rounding to 2 MiB."""
+    """Return half of the last decimal shown, plus the rounding to 2 MiB."""
     return (5 * GIB if requested >= GIB else 5 * MIB) // 1000 + 2 * MIB

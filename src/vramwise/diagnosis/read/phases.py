@@ -1,7 +1,7 @@
-"""Which part of a run a traceback comes from: its functions and files, from the outermost call inwards.
+"""Which part of a run a traceback comes from, judging by its functions and files.
 
-An evaluation or a checkpoint within training is named by the outer calls, so those are looked for first; then the part
-of the step. The names are those of torch, transformers, accelerate, TRL, DeepSpeed and the trainers we read.
+Outer calls name an evaluation or a checkpoint within training, so they are looked for first; then the part of the step.
+The names are those of torch, transformers, accelerate, TRL, DeepSpeed and the supported trainers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OUTER: dict[PhaseName, frozenset[str]] = {
 _OPTIMIZER = re.compile(
     r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
-# DeepSpeed makes the optimizer's state, and fp32 copies of the weights for it, before the first step.
+# DeepSpeed creates the optimizer state, and fp32 copies of the weights for it, before the first step.
 _MAKING_STATES = _words(
     """
     initialize_optimizer_states _initialize_optimizer_states _setup_for_real_optimizer _create_fp32_partitions
@@ -59,7 +59,7 @@ _STEPPING = frozenset(
     ("step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper", "profile_hook_step")
 )
 _MODEL_CALLS = frozenset(("forward", "_call_impl", "training_step", "compute_loss", "backward", "_engine_run_backward"))
-# The last is accelerate's, of what the model returns: the logits.
+# The last is accelerate's conversion of the model's outputs, the logits.
 _LOSS_FUNCTIONS = _words(
     """
     ForCausalLMLoss fixed_cross_entropy cross_entropy log_softmax nll_loss loss_function selective_log_softmax
@@ -72,9 +72,9 @@ _LOSS_CODE = re.compile(
 
 
 def phase_of(frames: Sequence[Frame]) -> PhaseName:
-    """The part of the run a traceback comes from; "" where it does not say."""
+    """Return the part of the run a traceback comes from; "" if it does not say."""
     functions = {frame.function for frame in frames}
-    # A log that is cut off shows the last call in the source line alone.
+    # A truncated log shows the last call only in the source line.
     if functions & _MAKING_STATES or any(f"{name}(" in frame.code for frame in frames[-1:] for name in _MAKING_STATES):
         return "optimizer"
     if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
@@ -109,8 +109,8 @@ def _slashed(frame: Frame) -> str:
 
 
 def _in_optimizer(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost calls are the optimizer's; one that runs the model in a closure only waits for it."""
-    inside: list[str] | None = None  # functions called since the optimizer's own, None before any
+    """Whether the innermost calls are the optimizer's; an optimizer that runs the model in a closure does not count."""
+    inside: list[str] | None = None  # functions called since the optimizer's own; None before that
     stepping = False
     for frame in frames:
         if _OPTIMIZER.search(_slashed(frame)) and frame.function != "backward":
@@ -126,7 +126,7 @@ def in_loss(frames: Sequence[Frame]) -> bool:
 
 
 def in_eager_attention(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost calls compute attention scores one by one."""
+    """Whether the innermost calls compute eager attention scores."""
     return any(
         "eager_attention" in frame.function
         or (
@@ -137,10 +137,10 @@ def in_eager_attention(frames: Sequence[Frame]) -> bool:
 
 
 def in_zero_optimizer(frames: Sequence[Frame]) -> bool:
-    """Whether DeepSpeed's sharded optimizer made its state or stepped."""
+    """Whether the calls include DeepSpeed's sharded optimizer."""
     return any("deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(_slashed(frame)) for frame in frames)
 
 
 def in_pinning(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost calls pin host memory, which the driver grants, too."""
+    """Whether the innermost calls pin host memory, which also goes through the driver."""
     return any("pin_memory" in frame.function or ".pin_memory(" in frame.code for frame in frames[-3:])

@@ -1,7 +1,8 @@
-"""What launchers and loggers put before a line: ranks, times, levels; and telling a report of an error from a mention.
+"""Prefixes that launchers and loggers add to a line (ranks, times, levels), and whether an error text is a report.
 
 `[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun), `[2026-01-02 …] [ERROR] [trainer…] [RANK:1] `. An
-error text inside a quotation, a comment or a sentence is a mention: a sample of the data, a hint, a line of source.
+error text inside a quotation, a comment or a sentence is a mention, not a report: a sample of the data, a hint, a line
+of source.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ _RANK = re.compile(
     r"(?:\[rank(\d{1,5})\]:?\s?)?"
 )
 _LOGGED_RANK = re.compile(r"\[(?:RANK|Rank|rank)[: ]?(\d{1,5})\]")
-# What rich draws around a line, and every blank that `\s` means. A pattern would try the end of a line at each blank.
+# Characters that rich draws around a line, and every blank that `\s` matches. A regex would be slower: it would try the
+# end of the line at each blank.
 _BLANKS = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -27,7 +29,7 @@ _LOGGER = re.compile(
 _EXCEPTION = re.compile(
     r"(?:^|[\s.\[('\"])[A-Z]?\w{0,60}(?:Error|Exception|Warning)['\"]?\s?[:(]\s?['\"]?\s*(?:\[[^\[\]]{1,120}\]\s*)?$"
 )
-# A few words that announce an error; `what():` is C++'s.
+# A few words that announce an error; `what():` comes from C++.
 _SHORT_ERROR = re.compile(
     r"(?i)^\W{0,4}(?:(?:\w+\s){0,3}(?:error|exception|fatal|reason|failed(?: to(?:\s\w+){1,4})?|warn)\W{1,3}"
     r"|what\(\):\s*)$"
@@ -36,7 +38,7 @@ _CODE = re.compile(r"^\s*(?:raise|assert|return|logger|log|LOG|warnings|print|if
 
 
 def split_rank(text: str) -> tuple[int | None, str]:
-    """The rank that a line names, if it does, and the line without what the launcher put before it."""
+    """Return the rank that a line names, or None, and the line without the launcher's prefix."""
     match = _RANK.match(text)
     rank = None
     if match:
@@ -48,17 +50,17 @@ def split_rank(text: str) -> tuple[int | None, str]:
 
 
 def unboxed(text: str) -> str:
-    """The line without the frame that rich draws around tracebacks."""
+    """Return the line without the frame that rich draws around tracebacks."""
     return text.lstrip(_BOX + "❱").rstrip(_BOX)
 
 
 def unquoted(text: str) -> str:
-    """A line that is in backticks as a whole, as threads quote one, without them."""
+    """Return the line without backticks around all of it, as in issue threads."""
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "`" and text[1] != "`" else text
 
 
 def reports(text: str, start: int) -> bool:
-    """Whether an error text that begins at `start` is reported on this line, and not merely mentioned."""
+    """Whether an error text at `start` is reported on this line, not merely mentioned."""
     before = text[max(0, start - 400) : start]
     if not before.strip(" \t│┃║|❱"):
         return True

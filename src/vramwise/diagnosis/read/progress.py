@@ -1,7 +1,7 @@
-"""How far the run had come: progress bars, logged figures, and the marks trainers print around eval and checkpoints.
+"""How far the run had come: progress bars, logged figures, and what trainers print around evals and checkpoints.
 
-Progress bars are tqdm's. The bar of training is the one with the trainer's number of steps, or else the first unnamed
-bar; an unnamed bar with another total is taken for evaluation. Bars over datasets (examples/s) are none of ours.
+Progress bars are tqdm's. The training bar is the one with the trainer's number of steps, or else the first unnamed bar;
+an unnamed bar with another total is taken for evaluation. Bars over datasets (examples/s) are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMED_BAR = re.compile(r"([A-Za-z][\w ()\-/#=]{1,60}):\s{1,4}\d{1,3}%\|[^|]{0,2
 _TRAINING_BAR = re.compile(r"(?i)^(?:train(?:ing)?|epoch\b.*|steps?)$")
 _EVAL_BAR = re.compile(r"(?i)^(?:eval(?:uat\w+)?|val(?:idat\w+)?|predict\w*)$")
 _STEP = re.compile(r"(?i)['\"]?\b(?:global_)?step['\"]?\s{0,2}[:=]\s{0,2}(\d{1,9})\b")
-# Figures of memory in a logged line. Those of a single moment tell more than highest marks, and come first.
+# Memory figures in a logged line. Current figures tell more than peaks, so they come first.
 _FIGURES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -31,14 +31,15 @@ _FIGURES = tuple(
     )
 )
 _MOST_READINGS = 512
-# Bars of a line that are looked at, at either end of it; characters before `%|` (a name, a percentage) and after it.
+# How many bars to examine at either end of a line, and how many characters before `%|` (a name, a percentage) and after
+# it.
 _MOST_BARS = 4
 _BEFORE_BAR = 72
 _BEHIND_BAR = 240
 
 
 class Progress:
-    """The state of a run as its log tells it, line by line."""
+    """The state of a run, updated line by line from its log."""
 
     def __init__(self) -> None:
         self.steps_done: int | None = None
@@ -56,7 +57,7 @@ class Progress:
         self._lines_logged = 0
 
     def bar(self, text: str) -> None:
-        """A line with progress bars: the last bar counts."""
+        """Process a line with progress bars: a named bar, or else the last one, counts."""
         last = None
         for start, stop in _around_bars(text):
             named = _NAMED_BAR.search(text, start, stop)
@@ -88,7 +89,10 @@ class Progress:
             self._advance(done, total)
 
     def _counts_saving(self, done: int, total: int) -> bool:
-        """The first bar after saving was announced counts what is written; so do those of the same length."""
+        """Whether this bar counts written files.
+
+        That is the first bar after saving was announced, and those with the same total.
+        """
         if self._saving_announced and self._saving_total is None:
             self._saving_total = total
         if total != self._saving_total:
@@ -105,27 +109,27 @@ class Progress:
             self.in_save, self._saving_announced, self._saving_total = False, False, None
 
     def enter_eval(self) -> None:
-        """Evaluation is under way."""
+        """Note that an evaluation is running."""
         self.in_eval, self.after = True, "eval"
 
     def eval_done(self) -> None:
-        """Evaluation reported its result."""
+        """Note that an evaluation reported its result."""
         self.evals_done += 1
         self.in_eval, self.after = False, "eval"
 
     def saved(self) -> None:
-        """A checkpoint was begun."""
+        """Note that a checkpoint is being saved."""
         self.after = "save"
         self._saving_announced = True
 
     def figures(self, number: int, text: str) -> None:
-        """A line with a figure of memory."""
+        """Record the memory figure on a line, if there is one."""
         for pattern in _FIGURES:
             match = pattern.search(text)
             if match:
                 unit = MIB if (match[1] or "").lower() == "mib" else GIB
                 size = float(match[2]) * unit
-                if size < 1 << 44:  # plain bytes, or no figure of memory at all
+                if size < 1 << 44:  # larger: plain bytes, or not a memory figure at all
                     self._lines_logged += 1
                     step = _STEP.search(text)
                     self.readings.add(Reading(int(step[1]) if step else self._lines_logged, int(size), number))
@@ -133,7 +137,7 @@ class Progress:
 
 
 def _around_bars(text: str) -> list[tuple[int, int]]:
-    """The parts of a line that may hold a bar; of many the first and the last ones."""
+    """Return the parts of a line that may hold a bar; if there are many, only the first and last ones."""
     starts = []
     at = text.find("%|")
     while at >= 0:
@@ -145,7 +149,7 @@ def _around_bars(text: str) -> list[tuple[int, int]]:
 
 
 class Readings:
-    """A series in bounded memory: when it is full, every other reading goes and only every other one is kept on."""
+    """A series in bounded memory: when full, every other reading is dropped and the sampling interval doubles."""
 
     def __init__(self) -> None:
         self._kept: list[Reading] = []
@@ -154,7 +158,7 @@ class Readings:
         self._last: Reading | None = None
 
     def add(self, reading: Reading) -> None:
-        """Take a reading, if its turn has come."""
+        """Add a reading, if it is due."""
         self._last = reading
         if self._seen % self._stride == 0:
             self._kept.append(reading)
@@ -164,7 +168,7 @@ class Readings:
         self._seen += 1
 
     def all(self) -> tuple[Reading, ...]:
-        """The readings kept, and the last one."""
+        """Return the kept readings and the last one."""
         kept = self._kept
         if self._last is not None and (not kept or kept[-1] != self._last):
             kept = [*kept, self._last]

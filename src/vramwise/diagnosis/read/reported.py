@@ -1,7 +1,7 @@
-"""What a line reports: the most telling text of those that are known, else an exception that nobody knows.
+"""What a line reports: the most specific of the known texts, otherwise an unknown exception.
 
-A message may be folded, or begin on the line after its exception's name: where the line alone says nothing, it is put
-together with those after it and looked at again.
+A message may be wrapped, or begin on the line after its exception's name: if the line alone says nothing, it is joined
+with the following lines and examined again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _EXCEPTION = re.compile(
     r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
     r"(?:\([A-Z]\w{0,60}\))?(?::\s|:?$)"
 )
-# IPython writes the exception's name over the traceback, and again below it.
+# IPython writes the exception's name above the traceback, and again below it.
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
-# How far into the next line a message below its exception's name may begin.
+# How far into the next line a message may begin, after a line with only the exception's name.
 _INDENT = 80
 
 
 def reported(text: str, following: Callable[[], str]) -> Found | None:
-    """The failure that a line reports; None where it reports none. `following` gives the text after it."""
+    """Return the failure that a line reports, or None. `following` returns the text after it."""
     found = _in_tables(text)
     match = _EXCEPTION.match(text)
     if match is None or (found is not None and found.kind != "aftermath"):
@@ -44,7 +44,7 @@ def reported(text: str, following: Callable[[], str]) -> Found | None:
 
 
 def announced(text: str) -> Found | None:
-    """The exception that IPython names over a traceback: all there is of it, where the log ends too soon."""
+    """Return the exception that IPython names above a traceback, for logs that end before the message."""
     match = _HEADER.match(text)
     if match is None:
         return None
@@ -54,5 +54,5 @@ def announced(text: str) -> Found | None:
 
 
 def _in_tables(text: str) -> Found | None:
-    """One kind only, the most telling."""
+    """Return the most specific known failure on the line, or None."""
     return next(find_failures(text), None)

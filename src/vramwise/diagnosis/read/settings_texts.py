@@ -1,7 +1,7 @@
 """Settings of the run that its log shows: transformers' announcements, printed configs, model dimensions.
 
 A trainer prints its config as JSON or YAML, transformers announces the batch, model configs are printed as JSON. Only
-keys that matter to memory are kept, the first value seen of each.
+keys that matter to memory are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KEYS = (
     *("num_hidden_layers", "max_seq_length", "max_length", "cutoff_len", "auto_find_batch_size"),
     "activation_offloading",
 )
-# A pattern for each key, because one that begins with a plain word is found many times faster than a choice of words.
+# One pattern per key: a pattern that begins with a plain word is many times faster than an alternation.
 _WRITTEN = {
     key: re.compile(rf"{key}[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?([\w./\-+]{{1,120}})[\"']?(?=[\s,}})]|$)")
     for key in _KEYS
@@ -30,7 +30,7 @@ _ANNOUNCED = (
     (re.compile(r"trainable params: ([\d,]{1,20}) \|\| all params"), "trainable_params"),
     (re.compile(r"(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)[\"']?\s?[:=]\s?[\"']?([\w:,.\[\]>]{0,200})"), "alloc_conf"),
 )
-# Names that mean the same.
+# Synonyms.
 _SAME = {
     "per_device_train_batch_size": "micro_batch_size",
     "per_device_eval_batch_size": "eval_batch_size",
@@ -38,7 +38,7 @@ _SAME = {
     "max_length": "sequence_len",
     "cutoff_len": "sequence_len",
 }
-# Names that one trainer alone has.
+# Keys that identify the trainer.
 _TELLING = ("micro_batch_size", "per_device_train_batch_size", "cutoff_len")
 SETTING_WORDS = (
     *(b"batch size", b"Batch size =", b"batch_size", b"optimization steps", b"sequence_len", b"vocab_size", b"_heads"),
@@ -47,7 +47,7 @@ SETTING_WORDS = (
 
 
 def read_settings(text: str) -> Iterator[tuple[str, str]]:
-    """The settings a line shows. An out-of-memory message's advice about ALLOC_CONF is none."""
+    """Yield the settings a line shows. The ALLOC_CONF advice in an out-of-memory message is not one."""
     for pattern, name in _ANNOUNCED:
         match = pattern.search(text)
         if match and not (name == "alloc_conf" and "try setting" in text):
@@ -60,12 +60,12 @@ def read_settings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def setting_of(key: str) -> str:
-    """The one name of a setting that has several."""
+    """Return the canonical name of a setting."""
     return _SAME.get(key, key)
 
 
 def telling_keys(text: str) -> Iterator[str]:
-    """Names of settings on a line that say whose log it is."""
+    """Return the keys on a line that identify the trainer."""
     return (
         key
         for key in _TELLING
@@ -74,7 +74,7 @@ def telling_keys(text: str) -> Iterator[str]:
 
 
 def _begins_word(text: str, at: int) -> bool:
-    """Whether a key may begin here: at the start, or behind a blank, a bracket or a comma, quoted or not."""
+    """Whether a key may begin here: at the start, or after a blank, bracket or comma, quoted or not."""
     if at and text[at - 1] in "\"'":
         at -= 1
     return at == 0 or text[at - 1] in "{,(" or text[at - 1].isspace()

@@ -1,9 +1,8 @@
-"""A torch memory snapshot → facts: who held the memory at the failure, the holes between, what grew, what if.
+"""Turn a torch memory snapshot into facts: who held memory at the failure, the holes, what grew, replays.
 
-The moment of interest is the last failed request of the recording, or, where none failed, that of the most allocated.
-Snapshots are often dumped after the failure, when the stack has unwound and its tensors are gone: the state is
-therefore rebuilt from the events, never read off the segments at the end. Reading the file is `allocator.reader`'s
-business.
+The moment of interest is the last failed request, or the peak of allocated memory if none failed. Snapshots are often
+dumped after the failure, when the stack has unwound and its tensors are gone; the state is therefore rebuilt from the
+events, never taken from the segments at the end. Reading the file is up to `allocator.reader`.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from vramwise.recordings.recording import (
 from vramwise.recordings.replay import USUAL_TORCH, replay
 from vramwise.units import MIB
 
-# What is asked of the replay. The empty text means torch's defaults.
+# Settings to replay with. The empty text means torch's defaults.
 OTHER_SETTINGS = ("expandable_segments:True", "", "roundup_power2_divisions:16", "garbage_collection_threshold:0.8")
 _MOST_HOLDERS = 12
 _BEFORE = "allocated before the recording began"
 
 
 class Holder(NamedTuple):
-    """Memory that one place in the code held."""
+    """Memory held by one place in the code."""
 
     place: str
     category: str
@@ -49,7 +48,7 @@ class Holder(NamedTuple):
 
 
 class WhatIf(NamedTuple):
-    """What other settings would have done. `served`: the request that failed would have been served."""
+    """The outcome with other settings. `served`: the failed request would have succeeded."""
 
     settings: str
     served: bool
@@ -58,7 +57,7 @@ class WhatIf(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:
-    """What a recording shows at the moment of interest. `failed`: that is a request that failed."""
+    """What a recording shows at the moment of interest. `failed`: a request failed at that moment."""
 
     name: str
     events: int
@@ -76,22 +75,22 @@ class SnapshotFacts:
     largest_hole_bytes: int
     growing: Sequence[Growth]
     what_if: Sequence[WhatIf]
-    bound_bytes: int = 0  # what the allocator could have, as far as is known; 0 where no request failed
-    at: int = field(repr=False, default=-1)  # position of the moment among the recording's events
+    bound_bytes: int = 0  # the memory the allocator could use, as far as known; 0 if no request failed
+    at: int = field(repr=False, default=-1)  # index of the moment in the recording's events
 
     @property
     def unallocated_bytes(self) -> int:
-        """Reserved, but held by no tensor."""
+        """Bytes reserved but not held by any tensor."""
         return self.reserved_bytes - self.allocated_bytes
 
 
 class _Live(NamedTuple):
     size: int
-    event: int  # -1: there before the recording began
+    event: int  # -1: from before the recording
 
 
 class _State:
-    """The allocator's memory, event by event."""
+    """The allocator's memory, updated event by event."""
 
     def __init__(self, recording: Recording) -> None:
         self.plain: dict[int, int] = {}
@@ -107,7 +106,7 @@ class _State:
                 self.allocated += block.size
 
     def play(self, index: int, action: int, address: int, size: int) -> None:
-        """One event."""
+        """Apply one event."""
         if action == ALLOC:
             self.live[address] = _Live(size, index)
             self.allocated += size
@@ -130,7 +129,7 @@ class _State:
             self.plain[address] = size
 
     def holes(self) -> list[int]:
-        """The sizes of the free stretches; slack of up to 1 MiB behind a block is part of it."""
+        """Return the sizes of the free ranges over 1 MiB; smaller gaps count as part of the block before them."""
         used = RangeSet()
         for address, block in self.live.items():
             used.add(address, address + block.size)
@@ -141,7 +140,7 @@ class _State:
 def snapshot_facts(
     recording: Recording, *, allowed_bytes: int | None = None, settings: Sequence[str] = OTHER_SETTINGS
 ) -> SnapshotFacts:
-    """What a recording shows; `allowed_bytes`: what the process was allowed to reserve, if the log says so."""
+    """Return what a recording shows. `allowed_bytes`: the process's limit, if the log names one."""
     rows = recording.events.rows
     failed = [index for index in recording.events.landmarks if rows[index][0] == OUT_OF_MEMORY]
     at = failed[-1] if failed else _most_allocated(recording)
@@ -177,7 +176,7 @@ def snapshot_facts(
 
 
 def _device_free(recording: Recording, failed: int) -> int:
-    """What the driver had left when a request failed; 0 where the recording does not say."""
+    """Return the free device memory when a request failed; 0 if the recording does not say."""
     entry = recording.entries[recording.events.sources[failed]] if recording.entries else {}
     free = entry.get("device_free")
     return free if type(free) is int and free > 0 else 0
@@ -219,10 +218,10 @@ def _holders(origins: Origins, live: Mapping[int, _Live], notes: Mapping[int, st
 
 
 def _bound(recording: Recording, state: _State, requested: int, free: int, allowed: int | None) -> int:
-    """What the allocator could have: what it was allowed, or what was reserved and what was still free.
+    """Return the memory the allocator could use: its limit, or what was reserved plus what was still free.
 
-    Where more was free than was asked for, a memory fraction forbade it, which only the log names. What was reserved at
-    an earlier moment could be had in any case.
+    If more was free than requested, a memory fraction applied, which only the log names. Whatever was reserved earlier
+    could be used in any case.
     """
     if allowed is not None:
         return allowed
@@ -231,7 +230,7 @@ def _bound(recording: Recording, state: _State, requested: int, free: int, allow
 
 
 def _what_if(recording: Recording, bound: int, settings: Sequence[str]) -> list[WhatIf]:
-    """Replay under other settings with as much memory as there was."""
+    """Replay with other settings and the same amount of memory."""
     outcomes = []
     for text in settings:
         try:

@@ -1,8 +1,8 @@
-"""A log as a stream of bytes: find the few lines that matter, in bounded memory, whatever the log is made of.
+"""Find the few lines that matter in a log, as a stream of bytes and in bounded memory.
 
-The log is read in pieces of a mebibyte. Short words are searched in the whole piece first (a fast search in C); only
-the lines around a hit are looked at any further. Lines are bounded: of a longer one the part around the hit is kept.
-The work for a piece is bounded, too: `hits` says which lines to look at. Knows nothing of what the lines mean.
+The log is read in chunks of 1 MiB. Short words are searched in the whole chunk first (a fast search in C); only the
+lines around a hit are examined further. Lines are bounded: only the part around the hit is kept. So is the work per
+chunk: `hits` chooses which lines to examine. Does not know what the lines mean.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import BinaryIO, NamedTuple
 from vramwise.diagnosis.read.hits import Words, positions_of
 
 CHUNK_BYTES = 1 << 20
-# What is kept of a line, before and after the hit.
+# How much of a line is kept before and after the hit.
 BEFORE_BYTES = 1 << 12
 AFTER_BYTES = 1 << 13
-# Kept back at the end of a piece, so that the lines after a hit are there.
+# Held back at the end of a chunk, so that the lines after a hit are available.
 LOOKAHEAD_BYTES = 1 << 14
-# Such a part takes a millisecond. Of lines without end so many are looked at in full, then one now and then.
+# Each part takes about a millisecond. Of endless lines, this many parts are examined; after that, one per interval.
 _MOST_PARTS = 512
 _BETWEEN_PARTS_BYTES = 1 << 16
 _ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# Notebooks saved as pages put each colour into a tag; as JSON they write the escape out and quote the line.
+# Notebooks saved as HTML have a tag for each colour; as JSON they contain escaped control codes and quoted lines.
 _TAG = re.compile(r"</?(?:span|pre|code|font|div|br|b|p)(?:\s[^<>]{0,400})?/?>")
 _WRITTEN_ESCAPE = re.compile(r"\\u001b\[[0-9;]{0,20}m")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 class RawLine(NamedTuple):
-    """A line of interest: its number, its text without colours, and where in which piece of the log it ends."""
+    """A line of interest: its number, its text without colours, and where it ends in which chunk."""
 
     number: int
     text: str
@@ -43,7 +43,7 @@ class RawLine(NamedTuple):
 
     @property
     def following(self) -> str:
-        """The text after it, as far as it is at hand."""
+        """The text after the line, as far as it is in the chunk."""
         return plain(_text(self.piece[self.end : self.end + AFTER_BYTES]))
 
 
@@ -53,11 +53,11 @@ class Totals:
     def __init__(self) -> None:
         self.lines = 0
         self.size_bytes = 0
-        self.parts = 0  # of lines that are longer than is kept of one
+        self.parts = 0  # parts of overlong lines
 
 
 def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterator[RawLine]:
-    """The lines with one of the words."""
+    """Yield the lines that contain one of the words."""
     read = _reader(stream, totals)
     data, number = b"", 1
     finished = False
@@ -68,13 +68,13 @@ def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterato
         end = len(data) if finished else _cut(data)
         yield from _lines_in(data, end, number, words, totals)
         number += data.count(b"\n", 0, end)
-        # What comes after the last line end is a line, too.
+        # Text after the last line end counts as a line, too.
         totals.lines = number - 1 + (finished and not data.endswith(b"\n") and data != b"")
         data = data[end:]
 
 
 def plain(text: str) -> str:
-    """The text without colours and other control characters, and without what a saved notebook has for them."""
+    """Return the text without colours, control characters, and a saved notebook's markup for them."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "</" in text:
@@ -91,7 +91,7 @@ def _reader(stream: BinaryIO, totals: Totals) -> _Reader:
 
 
 class _Reader:
-    """Reads pieces; UTF-16, which PowerShell's redirection writes, becomes UTF-8."""
+    """Reads chunks; UTF-16, as PowerShell's redirection writes it, becomes UTF-8."""
 
     def __init__(
         self, stream: BinaryIO, totals: Totals, first: bytes, decoder: codecs.IncrementalDecoder | None
@@ -107,7 +107,7 @@ class _Reader:
 
 
 def _piece_of(stream: BinaryIO) -> bytes:
-    """A whole piece, also of a stream that gives a little at a time: each piece costs the same, whatever its size."""
+    """Return a full chunk even if the stream returns little at a time: the cost per chunk is fixed."""
     parts = []
     missing = CHUNK_BYTES
     while missing > 0:
@@ -120,7 +120,7 @@ def _piece_of(stream: BinaryIO) -> bytes:
 
 
 def _cut(data: bytes) -> int:
-    """Where a piece may end: after a line, with the lookahead kept back; within a line that is longer than that."""
+    """Return where a chunk may end: after a line, with the lookahead held back; within a line if it is longer."""
     latest = len(data) - LOOKAHEAD_BYTES
     if latest <= 0:
         return 0
@@ -132,7 +132,7 @@ def _lines_in(data: bytes, end: int, number: int, words: Words, totals: Totals) 
     strong, positions = positions_of(data, end, words)
     for at in positions:
         if at < done:
-            continue  # on the line of the hit before
+            continue  # on the line of the previous hit
         low, high = max(0, at - BEFORE_BYTES), at + AFTER_BYTES
         start = max(data.rfind(b"\n", low, at), data.rfind(b"\r", low, at)) + 1 or low
         stop = min(_find(data, b"\n", at, high), _find(data, b"\r", at, high))

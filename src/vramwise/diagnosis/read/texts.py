@@ -1,6 +1,6 @@
-"""The texts of failures (`failures.txt`): a pattern, the kind of failure it reports, and a word that is quick to find.
+"""The texts of failures (`failures.txt`): a pattern, the kind of failure, and a word to find it quickly.
 
-How a text becomes a cause is not known here.
+Does not know how a text becomes a cause.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vramwise.diagnosis.read.prefixes import reports
 
 
 class FailureText(NamedTuple):
-    """One text. `word` must be on the line for the pattern to be tried; `anywhere`: also counts inside a sentence."""
+    """One text. The pattern is tried only if `word` is on the line; `anywhere`: it may be inside a sentence."""
 
     kind: str
     word: str
@@ -23,7 +23,7 @@ class FailureText(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A failure text on a line: its kind, where it begins, and the groups its pattern names."""
+    """A failure text on a line: its kind, its position, and the named groups of its pattern."""
 
     kind: str
     start: int
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def _read() -> Iterator[FailureText]:
-    """The rows of the file; one without a pattern has its word for one."""
+    """Yield the rows of the file; without a pattern, the word is the pattern."""
     for line in bundled_text("failures.txt", __file__).splitlines():
         if line and not line.startswith("#"):
             kind, where, word, *pattern = line.split("\t")
@@ -42,7 +42,7 @@ FAILURES = tuple(_read())
 
 
 def find_failures(text: str) -> Iterator[Found]:
-    """The failures that a line reports, in the file's order."""
+    """Yield the failures that a line reports, in the file's order."""
     for entry in FAILURES:
         if entry.word not in text:
             continue

@@ -1,7 +1,7 @@
-"""A line of a traceback → the call it names, in the ways CPython, rich and IPython draw one. Knows no libraries.
+"""Find the call that a traceback line names, as CPython, rich and IPython print it. Knows no libraries.
 
-CPython puts the source line below the call; rich and IPython show several and point at the one that ran. rich folds
-long paths: the call may go on in the next line of its box.
+CPython puts the source line below the call; rich and IPython show several and point at the one that ran. rich wraps
+long paths: the call may continue on the next line of its box.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from vramwise.diagnosis.evidence import Frame
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed
 
-# What such lines hold, for finding them fast.
+# Words that such lines contain, for a fast search.
 CALL_WORDS = (b"File ", b"Traceback (most", b".py in ", "│ ".encode())
 
 _CPYTHON = re.compile(r'^\W{0,12}File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
@@ -21,17 +21,17 @@ _IPYTHON = re.compile(rf"^(?:File )?({_PATH})(?::\d{{1,7}},)? in (?:\w{{1,120}}\
 # `❱ 12 │ code` (`>` on Windows) and `---> 12 code`: the line that ran.
 _POINTED_AT = re.compile(r"^\W{0,4}(?:❱|>|-{1,6}>)\s{0,6}\d{1,7}\s([│|\s]{0,80}\S.{0,300})", re.MULTILINE)
 _LONGEST_CODE = 300
-# The lines that rich and IPython show of a call.
+# The most text to search for the line that ran.
 _LONGEST_EXCERPT = 4000
 
 
 def may_name_call(text: str) -> bool:
-    """Whether a line is worth a closer look: quick, and true for every line that names a call."""
+    """Whether a line may name a call: a fast check without false negatives."""
     return 'File "' in text or ".py" in text or "│" in text
 
 
 def call_on(text: str, following: str) -> Frame | None:
-    """The call that a line of a traceback names, if it does; `following` is the text after it."""
+    """Return the call that a traceback line names, or None; `following` is the text after it."""
     match = _CPYTHON.match(text)
     if match:
         code = _next_line(following)
@@ -42,7 +42,7 @@ def call_on(text: str, following: str) -> Frame | None:
 
 
 def _folded(line: str, following: str) -> re.Match[str] | None:
-    """A call of rich's that its box folded, within the path or before the function."""
+    """Match a call that rich's box wrapped, within the path or before the function."""
     if not re.match(r"(?:[A-Za-z]:\\|/)\S+$", line):
         return None
     rest = _next_line(following)

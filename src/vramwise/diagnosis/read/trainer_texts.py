@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vramwise.trainers.registry import all_trainers
 
-# Every line of every run of transformers names it: it is recognised by its loop, not by its name.
+# transformers is named in all runs; it is recognized by its training loop instead.
 _BELOW_ALL = "transformers"
 _NAMES = {
     name: trainer.package
@@ -15,18 +15,18 @@ _NAMES = {
     if trainer.package != _BELOW_ALL
     for name in (trainer.package, *getattr(trainer, "other_names", ()))
 }
-# A module, a folder or a command of it; the short name of one is a part of many words and of a hub account.
+# A module, folder or command of the trainer; short names also occur inside words and as a hub account.
 _NAMED = {
     name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
     for name in _NAMES
 }
-# What transformers' own loop prints, whoever runs it: its announcement, and the figures of a logged step.
+# Lines that transformers' training loop prints under any trainer: its announcement, and the figures of a logged step.
 _ANNOUNCES, _LOGS = "***** Running training", ("'learning_rate': ", "'epoch': ")
 TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0]))
 
 
 def named_trainers(text: str) -> Iterator[str]:
-    """Packages of the trainers that a line names."""
+    """Return the packages of the trainers that a line names."""
     low = text.lower()
     return (_NAMES[name] for name, pattern in _NAMED.items() if name in low and pattern.search(low))
 

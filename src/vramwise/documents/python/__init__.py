@@ -1,9 +1,9 @@
-"""Python source and notebooks as documents: what a training call is given, read from the syntax tree. Nothing is run.
+"""Reads Python scripts and notebooks as documents: the arguments of training calls. Nothing is run.
 
 source     text of a script, or of a notebook's cells → syntax tree, cells, versions that `pip install` names
 scopes     which name is bound where, under which conditions
-evaluate   what an expression is: a value, a call, or what is missing to know it
-functions  the functions that are evaluated: arithmetic, paths, environment, what the card decides
+evaluate   the result of an expression: a value, a call, or what is missing
+functions  calls of known functions: arithmetic, paths, environment, questions about the card
 flags      defaults of argparse, click, typer, fire and dataclasses
-edit       changes of keyword arguments, where they are written
+edit       edits of literals and keyword arguments in the source
 """

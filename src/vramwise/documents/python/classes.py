@@ -1,4 +1,4 @@
-"""Classes of a script: what they extend, in the file and beyond it, and the fields that they have of all that."""
+"""The classes of a script: their bases, in the file and in libraries, and their fields."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from vramwise.documents.python.flags import fields_of
 from vramwise.documents.python.scopes import Scope, dotted
 
-# More classes than anything that people extend.
+# The longest chain of base classes that is followed.
 _LONGEST_LINE = 20
-# Bases that give an object no fields of their own.
+# Bases without fields.
 _PLAIN = frozenset({"object", "ABC", "Protocol", "Generic", "BaseModel", "NamedTuple"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a class. `default` None: it has none; `scope`: the class that writes it."""
+    """A field of a class. `default`: None if it has none. `scope`: the class that defines it."""
 
     default: ast.expr | None
     line: int
@@ -24,14 +24,14 @@ class Field:
 
 
 def class_of(name: str, scope: Scope | None) -> Scope | None:
-    """The class of the file that a name means at a place; None where it is none."""
+    """Return the class of the file that a name refers to in a scope, or None."""
     while scope is not None and name not in scope.classes:
         scope = scope.parent
     return None if scope is None else scope.classes[name]
 
 
 def lineage(scope: Scope) -> tuple[list[Scope], ast.expr | None]:
-    """A class and those of the file that it extends, nearest first; and the first library class among its bases."""
+    """Return a class with its base classes in the file, nearest first, and its first library base class."""
     line: list[Scope] = []
     waiting, library = [scope], None
     while waiting and len(line) < _LONGEST_LINE:
@@ -47,7 +47,7 @@ def lineage(scope: Scope) -> tuple[list[Scope], ast.expr | None]:
 
 
 def all_fields(scope: Scope) -> dict[str, Field]:
-    """The fields of a class and of the classes of the file that it extends."""
+    """Return the fields of a class, including those of its base classes in the file."""
     found: dict[str, Field] = {}
     for one in reversed(lineage(scope)[0]):
         found |= {name: Field(default=default, line=line, scope=one) for name, default, line in fields_of(one)}
@@ -55,7 +55,7 @@ def all_fields(scope: Scope) -> dict[str, Field]:
 
 
 def enclosing_class(scope: Scope | None) -> Scope | None:
-    """The class whose method a place is in."""
+    """Return the class that a scope is inside, or None."""
     while scope is not None and not isinstance(scope.node, ast.ClassDef):
         scope = scope.parent
     return scope

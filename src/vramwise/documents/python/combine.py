@@ -1,4 +1,4 @@
-"""How results are put together: sides of a branch, two mappings or lists, notes; and bounds on what is computed."""
+"""Combines results: branches, mappings, lists and notes; and limits what is computed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vramwise.documents.python.scopes import dotted
 LONGEST_TEXT = 100_000
 LARGEST_NUMBER = 2**128
 MOST_ITEMS = 1000
-# A field of many columns in a format: `%100000000d`.
+# A format field with a huge width: `%100000000d`.
 _WIDTH = re.compile(r"\d{4}")
 
 
 def default_of(spec: ast.arguments, name: str) -> ast.expr | None:
-    """The default of a parameter; None where it has none."""
+    """Return the default of a parameter, or None."""
     ordered = [*spec.posonlyargs, *spec.args]
     for argument, default in zip(reversed(ordered), reversed(spec.defaults), strict=False):
         if argument.arg == name:
@@ -32,7 +32,7 @@ def default_of(spec: ast.arguments, name: str) -> ast.expr | None:
 
 
 def inner_default(default: ast.expr) -> ast.expr:
-    """`typer.Option(8)` has the default 8."""
+    """Return the default inside `typer.Option(8)`; other defaults unchanged."""
     if isinstance(default, ast.Call) and (dotted(default.func) or "").rpartition(".")[2] in ("Option", "Argument"):
         named = next((one.value for one in default.keywords if one.arg == "default"), None)
         return named or (default.args[0] if default.args else default)
@@ -40,7 +40,7 @@ def inner_default(default: ast.expr) -> ast.expr:
 
 
 def one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) -> Result:
-    """What all sides agree on; else Missing, with both values."""
+    """Return the result that all branches agree on; else Missing, with the possible values."""
     values = [plain(one) for one in sides]
     known = [one for one in values if isinstance(one, Value)]
     first = known[0].value if known else None
@@ -63,7 +63,7 @@ def one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) -> 
 
 
 def _entry_by_entry(sides: list[Entries], test: Value | Missing | None, node: ast.AST) -> Entries:
-    """Mappings of which one is meant: what all agree on, key by key."""
+    """Merge alternative mappings key by key, keeping what they agree on."""
     absent = Missing(name="", line=0, why="")
     items: dict[str, Result] = {}
     for key in dict.fromkeys(key for side in sides for key in side.items):
@@ -72,7 +72,7 @@ def _entry_by_entry(sides: list[Entries], test: Value | Missing | None, node: as
 
 
 def joined(left: Result, right: Result, combine: Callable[[Any, Any], Any]) -> Result | None:
-    """Two mappings or two lists as one, whatever is in them; None for all else."""
+    """Return two mappings or two lists as one, even with unknown parts; None for anything else."""
     if combine is operator.or_ and isinstance(left, Entries) and isinstance(right, Entries):
         return Entries(items={**left.items, **right.items}, unknown=(*left.unknown, *right.unknown))
     if combine is operator.add and isinstance(left, Items) and isinstance(right, Items):
@@ -81,18 +81,18 @@ def joined(left: Result, right: Result, combine: Callable[[Any, Any], Any]) -> R
 
 
 def named_as(result: Result, name: str) -> Result:
-    """What is missing, under the name that a user knows it by."""
+    """Return a missing result under the name that the user knows; other results unchanged."""
     return replace(result, name=name) if isinstance(result, Missing) else result
 
 
 def parts_of(either: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    """One place of every tuple that is possible."""
+    """Return one position of every possible tuple; empty if one of them is too short."""
     lists = [one for one in either if isinstance(one, list | tuple) and place < len(one)]
     return tuple(one[place] for one in lists) if len(lists) == len(either) else ()
 
 
 def noted(result: Result, test: Result | None = None, note: str = "", notes: tuple[str, ...] = ()) -> Result:
-    """A result with what had to be assumed to come to it."""
+    """Return a result with the assumptions behind it."""
     notes = (*(test.notes if isinstance(test, Value) else ()), *([note] if note else []), *notes)
     if not notes or not isinstance(result, Value | Called):
         return result
@@ -100,7 +100,7 @@ def noted(result: Result, test: Result | None = None, note: str = "", notes: tup
 
 
 def too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    """Whether an operation would make more than is worth computing."""
+    """Return whether an operation would produce more than is worth computing."""
     if combine is operator.pow:
         return not (abs(right) <= 64 and abs(left) <= 1_000_000 if _numbers(left, right) else False)
     if combine is operator.mul and not _numbers(left, right):
@@ -115,7 +115,7 @@ def too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> bool
 
 
 def size(value: Any) -> int:
-    """Characters and items that a value is made of, counted up to a bound."""
+    """Return the number of characters and items in a value, counted up to a limit."""
     waiting, found = [value], 0
     while waiting and found <= LONGEST_TEXT:
         one = waiting.pop()
@@ -137,7 +137,7 @@ def _numbers(*values: Any) -> bool:
 
 
 def shown(node: ast.AST) -> str:
-    """An expression as it is written, cut to a few words."""
+    """Return an expression as written, shortened for messages."""
     try:
         text = (
             ast.unparse(node)

@@ -1,4 +1,4 @@
-"""What the command line gives a script: parsed flags, filled dataclasses, Hydra's config; and classes of the file."""
+"""What the command line gives a script: parsed flags, filled dataclasses, Hydra's config, and classes of the file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from vramwise.errors import ConfigError
 
 @dataclass(slots=True, kw_only=True)
 class CommandLine:
-    """`given`: values of the command line, by flag; `words`: as they are written.
+    """`given`: values of the command line by flag. `words`: the words as written.
 
-    `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
+    `load`: returns the content of a YAML or JSON file beside the script, or None if it cannot be read.
     """
 
     flags: Mapping[str, Flag]
@@ -41,7 +41,10 @@ class CommandLine:
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
 
     def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Result | None:
-        """The YAML file that `@hydra.main(config_path=…, config_name=…)` reads; its `defaults:` are not followed."""
+        """Return the YAML file that `@hydra.main(config_path=…, config_name=…)` reads, or None.
+
+        Its `defaults:` are not followed.
+        """
         for decorator in function.decorator_list:
             if not isinstance(decorator, ast.Call) or dotted(decorator.func) not in ("hydra.main", "main"):
                 continue
@@ -60,7 +63,7 @@ class CommandLine:
         return None
 
     def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
-        """The parsed flags, which a function gets that `set_defaults(func=…)` of a subcommand names."""
+        """Return the parsed flags for a function that `set_defaults(func=…)` of a subcommand names, or None."""
         for call, _ in evaluator.found.calls:
             sets = isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults"
             if sets and any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
@@ -68,7 +71,7 @@ class CommandLine:
         return None
 
     def parsed_flags(self, evaluator: Evaluator, called: Called | None = None) -> Record:
-        """What `parse_args()` gives: the command line's values, else defaults; of a list in the call, those it says."""
+        """Return the result of `parse_args()`: command-line values, else defaults; values of a list in the call win."""
         items: dict[str, Result] = {}
         for name, flag in self.flags.items():
             items[name] = self._flag(evaluator, flag)
@@ -101,7 +104,7 @@ class CommandLine:
         return Value(value=value, notes=(*held.notes, f"{word} has its default, {value!r} (line {flag.line})"))
 
     def filled_classes(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """Dataclasses that are filled from the command line: HfArgumentParser, TrlParser."""
+        """Return the dataclasses that HfArgumentParser or TrlParser fills from the command line, or None."""
         parser = (
             evaluator.evaluate(called.node.func.value, called.site)
             if isinstance(called.node.func, ast.Attribute)
@@ -120,7 +123,7 @@ class CommandLine:
         return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
 
     def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
-        """What `--config file.yaml` says, which TrlParser reads, or the file or mapping that the call names."""
+        """Return the values of `--config file.yaml` (TrlParser), or of the file or mapping that the call names."""
         name: Any = self.given.get("config") if called.last == "parse_args_and_config" else None
         if called.last in ("parse_yaml_file", "parse_json_file", "parse_dict") and called.node.args:
             held = evaluator.evaluate(called.node.args[0], called.site)
@@ -154,7 +157,7 @@ class CommandLine:
 
 
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
-    """The fields of a class of the file, by their defaults."""
+    """Return the fields of a class of the file, with their defaults."""
     items: dict[str, Result] = {}
     for name, one in all_fields(scope).items():
         if name in evaluator.said:
@@ -167,7 +170,7 @@ def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
 
 
 def as_entries(content: Any, note: str) -> Result:
-    """The content of a file as a result, every value with a note."""
+    """Return the content of a file as a result, every value with a note."""
     if isinstance(content, Mapping):
         return Entries(items={str(key): as_entries(held, note) for key, held in content.items()})
     if isinstance(content, list):
@@ -193,7 +196,7 @@ def _made(node: ast.expr) -> Any:
 
 
 def written_here(text: str, line: int) -> Result:
-    """YAML or JSON that is written in the source itself."""
+    """Return YAML or JSON that is written in the source itself, parsed."""
     try:
         content = parse_value(text)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Options that click and typer make of a function's parameters, so that `--args` can be read against them."""
+"""Finds the options that click and typer create from a function's parameters, so that `--args` can be parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMANDS = frozenset({"command", "callback", "group"})
 
 
 def options_of(found: Index) -> dict[str, Flag]:
-    """The options of all functions that click or typer calls, by what they are called on the command line."""
+    """Return the options of all click and typer commands, by their name on the command line."""
     flags: dict[str, Flag] = {}
     for scope in found.module.functions.values():
         function = scope.node
@@ -26,7 +26,7 @@ def options_of(found: Index) -> dict[str, Flag]:
 
 
 def functions_of_subcommands(found: Index) -> dict[str, str]:
-    """Subcommand of argparse → the function that `add_parser(…).set_defaults(func=…)` names for it."""
+    """Map each argparse subcommand to the function of `add_parser(…).set_defaults(func=…)`."""
     parsers: dict[str, str] = {}
     for scope in _scopes(found.module):
         for name, bindings in scope.bindings.items():
@@ -53,7 +53,7 @@ def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _of_click(function: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> Iterator[Flag]:
-    """`@click.option("--model-name", "-m", "name", type=int)`, in the order in which arguments are given."""
+    """Yield options of `@click.option("--model-name", "-m", "name", type=int)`, in the order of arguments."""
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and (dotted(decorator.func) or "").rpartition(".")[2] in _MAKES:
             words = _words(decorator)
@@ -68,7 +68,10 @@ def _of_click(function: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> I
 
 
 def _of_typer(scope: Scope, function: ast.FunctionDef | ast.AsyncFunctionDef, site: Site) -> Iterator[Flag]:
-    """Parameters: `size: int = typer.Option(2, "--size", "-s")`, `size: Annotated[int, typer.Option("-s")] = 2`."""
+    """Yield options of parameters such as `size: int = typer.Option(2, "--size", "-s")`.
+
+    Also `size: Annotated[int, typer.Option("-s")] = 2`.
+    """
     for parameter in (*function.args.args, *function.args.kwonlyargs):
         default = default_of(function.args, parameter.arg)
         parts = [*ast.walk(parameter.annotation)] if parameter.annotation is not None else []
@@ -89,7 +92,7 @@ def _of_typer(scope: Scope, function: ast.FunctionDef | ast.AsyncFunctionDef, si
 
 
 def _flags(name: str, words: tuple[str, ...], line: int, site: Site, kind: str, is_flag: bool) -> Iterator[Flag]:
-    """One flag; two where `--x/--no-x` can be said both ways."""
+    """Yield one flag, or two for `--x/--no-x`."""
     on = tuple(word.partition("/")[0] for word in words)
     off = tuple(word.partition("/")[2].strip() for word in words if "/" in word)
     yield Flag(name=name, words=on, line=line, site=site, kind=kind, switch=True if is_flag else None)

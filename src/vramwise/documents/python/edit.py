@@ -1,7 +1,7 @@
-"""Changes of a script: a literal where it is written, a keyword argument added to or taken out of its call.
+"""Edits a script: replaces a literal, or adds or removes a keyword argument of a call.
 
-Every new text is read again and must hold exactly the intended values; else the edit is refused. In a notebook only the
-source of the cell that is changed is written anew.
+Every new text is parsed again and must hold exactly the intended values; otherwise the edit is refused. In a notebook,
+only the source of the changed cell is rewritten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.types import Document, Edit, Home, Script, Span, split_key
 
 
 def apply_to_script(document: Document, edits: Sequence[Edit]) -> Document:
-    """The document with all edits made, in order; or EditRefused, and none is."""
+    """Return the document with all edits made in order; raises EditRefused if one of them cannot be made."""
     for edit in edits:
         document = _apply(document, edit)
     return document
@@ -41,7 +41,7 @@ def _apply(document: Document, edit: Edit) -> Document:
 
 
 def _inside(document: Document, edit: Edit, key: str, rest: list[str]) -> Document:
-    """A key inside a mapping that is an argument: the mapping is written anew."""
+    """Edit a key inside a mapping argument: the whole mapping is rewritten."""
     held = document.values.get(key)
     changed: dict[str, Any] = dict(held) if isinstance(held, dict) else {}
     here = changed
@@ -81,13 +81,13 @@ def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Docum
 
 
 def _spaced(text: str, home: Home) -> bool:
-    """Whether the call's other arguments have spaces around their equals sign."""
+    """Return whether most arguments of the call have spaces around the equals sign."""
     spaced = [re.match(r"\w+ += ", text[start:end]) is not None for start, end in home.arguments.values()]
     return sum(spaced) * 2 > len(spaced)
 
 
 def _argument(text: str, home: Home, argument: str) -> tuple[int, str]:
-    """Where a keyword argument goes, and how it is written there: in the style of the call."""
+    """Return where a keyword argument goes and its text, in the style of the call."""
     inside = text[home.open_end : home.close_start]
     ends = [end for _, end in home.arguments.values()]
     if not inside.strip():
@@ -106,12 +106,12 @@ def _argument(text: str, home: Home, argument: str) -> tuple[int, str]:
 
 
 def _behind_last(inside: str) -> int:
-    """The end of the last argument in a call, positional ones included."""
+    """Return the end of the last argument in a call, including positional ones."""
     return len(inside.rstrip().removesuffix(",").rstrip()) if "#" not in inside else 0
 
 
 def _line_end(text: str, at: int) -> int:
-    """Behind a comment that follows on the same line."""
+    """Return the position after a comment on the same line."""
     found = re.compile(r"[ \t]*#[^\n]*").match(text, at)
     return at if found is None else found.end()
 
@@ -149,7 +149,7 @@ def _without(document: Document, script: Script, key: str) -> Document:
 def _read_back(
     document: Document, start: int, end: int, text: str, wanted: dict[str, Any], *, dropped: str = ""
 ) -> Document:
-    """The document with a span replaced, if it then holds what was wanted and nothing else changed."""
+    """Return the document with a span replaced; raises EditRefused if anything else would change."""
     script = document.script
     assert script is not None
     changed = document.text[:start] + text + document.text[end:]
@@ -174,7 +174,7 @@ _ABSENT = object()
 
 
 def _as_file(document: Document, script: Script, changed: str, at: int) -> bytes:
-    """The changed code as the file holds it."""
+    """Return the changed code as the bytes of the file."""
     if not script.cells:
         return _with_line_ends(script.raw, changed)
     cells = cells_of(script.raw)
@@ -191,7 +191,7 @@ def _as_file(document: Document, script: Script, changed: str, at: int) -> bytes
 
 
 def _with_line_ends(raw: str, text: str) -> bytes:
-    """The text with the line ends and the mark that the file had."""
+    """Return the text with the line endings and byte order mark of the original file."""
     if not raw:
         return text.encode("utf-8")
     mark = "\ufeff" if raw.startswith("\ufeff") else ""
@@ -203,7 +203,7 @@ def _with_line_ends(raw: str, text: str) -> bytes:
 
 
 def literal(value: Any) -> str:
-    """A value as Python spells it, texts in double quotes."""
+    """Return a value as a Python literal, with double-quoted strings."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, list):

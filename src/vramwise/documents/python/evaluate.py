@@ -1,5 +1,6 @@
-"""What an expression of a script comes to, by its syntax alone: names are looked up, arithmetic is done, calls of known
-functions are answered. Where a condition is not known, both sides are looked at; what differs is missing.
+"""Evaluates expressions of a script by their syntax: names, arithmetic, and calls of known functions.
+
+If a condition is unknown, both branches are evaluated; what differs between them is missing.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from vramwise.documents.python.results import (
 )
 from vramwise.documents.python.scopes import RETURNED, Scope, Site, dotted
 
-# Depth of names that lead to names, and expressions looked at for one value and in one file: far more than people
-# write. A value that takes too many leaves enough for the others.
+# Limits on the depth of name lookups, and on the expressions evaluated for one value and for one file: far more than
+# real scripts need. A value that exceeds its limit leaves enough for the others.
 _DEEPEST = 60
 _MOST_STEPS_A_VALUE, _MOST_STEPS = 5_000, 50_000
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
@@ -39,7 +40,7 @@ class Evaluator(Expressions):
     __slots__ = ()
 
     def evaluate(self, node: ast.expr, site: Site) -> Result:
-        """What an expression is at its place."""
+        """Return the result of an expression at its place."""
         if not self._depth:
             self._last_step = min(self._steps + _MOST_STEPS_A_VALUE, _MOST_STEPS)
         self._steps += 1
@@ -55,7 +56,7 @@ class Evaluator(Expressions):
             self._open.discard(here)
 
     def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
-        """Positional and keyword arguments of a call, `**` spread out; and what of them cannot be known."""
+        """Return the positional and keyword arguments of a call, with `**` expanded, and what is unknown."""
         positional: list[Result] = []
         named: dict[str, Result] = {}
         unknown: list[Missing] = []
@@ -115,7 +116,7 @@ class Evaluator(Expressions):
         return Missing(name=node.id, line=node.lineno, why=f"{node.id} is not defined in this file")
 
     def _class(self, name: str, scope: Scope | None) -> Record | None:
-        """A class of the file as a holder of its attributes."""
+        """Return a class of the file as a record of its attributes, or None."""
         inner = class_of(name, scope)
         if inner is None:
             return None
@@ -130,7 +131,7 @@ class Evaluator(Expressions):
         )
 
     def _member(self, node: ast.Attribute | ast.Subscript, site: Site) -> Result:
-        """`a.b` or `a["b"]`: assigned by itself, an attribute of what `a` is, or an item."""
+        """Evaluate `a.b` or `a["b"]`: an own assignment, an attribute of `a`, or an item."""
         name = dotted(node)
         if name is not None:
             if name in self.said or name.rpartition(".")[2] in self.said:
@@ -147,7 +148,7 @@ class Evaluator(Expressions):
         return self._item(holder, key if isinstance(key, str) else key.value, node)
 
     def attribute(self, node: ast.expr, name: str, site: Site) -> Result:
-        """What an attribute of an expression is at a place."""
+        """Return an attribute of an expression at a place."""
         return self._member(ast.copy_location(ast.Attribute(value=node, attr=name, ctx=ast.Load()), node), site)
 
     def _item(self, holder: Result, key: Any, node: ast.Attribute | ast.Subscript) -> Result:
@@ -179,7 +180,7 @@ class Evaluator(Expressions):
         return Missing(name=name, line=node.lineno, why=f"{shown(node)} is set at run time")
 
     def _of_library(self, name: str, node: ast.expr) -> Result:
-        """`torch.bfloat16` is a type by its name; a variable of the environment is given from outside."""
+        """Evaluate a name of a library: `torch.bfloat16` is a dtype, an environment variable is missing."""
         known = self.answer.of_library(name, node.lineno)
         if known is not None:
             return known
@@ -207,7 +208,7 @@ class Evaluator(Expressions):
 
     @contextmanager
     def acting_as(self, holder: Record) -> Iterator[None]:
-        """While this holds, `self` is this object."""
+        """Make `self` refer to this object inside the block."""
         before = self._local
         self._local = {**before, "self": holder}
         try:
@@ -216,7 +217,7 @@ class Evaluator(Expressions):
             self._local = before
 
     def _of_instance(self, called: Called, function: ast.Attribute) -> Result | None:
-        """What a method of an object, or of a class, of this file returns."""
+        """Return the result of a method of an object or class of this file, or None."""
         holder = self.evaluate(function.value, called.site)
         if not isinstance(holder, Record) or holder.open:
             return None
@@ -230,7 +231,7 @@ class Evaluator(Expressions):
         return None
 
     def _of_method(self, name: str, call: ast.Call, site: Site) -> Result | None:
-        """What a method of the same object returns."""
+        """Return the result of a method of the same object, or None."""
         owner = enclosing_class(site.scope)
         for one in lineage(owner)[0] if owner is not None else []:
             inner = one.functions.get(name)
@@ -240,7 +241,7 @@ class Evaluator(Expressions):
         return None
 
     def returned(self, name: str, site: Site, call: ast.Call | None = None) -> Result | None:
-        """What a function of this file returns for a call; None where it is none or returns nothing."""
+        """Return what a function of this file returns for a call; None if it is not one or returns nothing."""
         scope: Scope | None = site.scope
         while scope is not None and name not in scope.functions:
             scope = scope.parent
@@ -251,16 +252,19 @@ class Evaluator(Expressions):
         return self._bound(inner.bindings[RETURNED], Site(scope=inner, order=2**31, caller=caller))
 
     def called(self, node: ast.Call, site: Site) -> str:
-        """The name of what is called, through imports: `transformers.AutoModelForCausalLM.from_pretrained`."""
+        """Return the full name of what is called, through imports.
+
+        `transformers.AutoModelForCausalLM.from_pretrained`, for example.
+        """
         name = dotted(node.func) or shown(node.func)
-        if isinstance(node.func, ast.Attribute) and name.endswith("…"):  # the method counts, whatever is before it
+        if isinstance(node.func, ast.Attribute) and name.endswith("…"):  # only the method's name matters
             name = f"{shown(node.func.value)}.{node.func.attr}"
         first, dot, rest = name.partition(".")
         imported = self.imported(first, site.scope)
         return f"{imported}{dot}{rest}" if imported is not None else name
 
     def imported(self, name: str, scope: Scope | None) -> str | None:
-        """What a name was imported as."""
+        """Return the full name that a name was imported from, or None."""
         while scope is not None:
             if name in scope.imports:
                 return scope.imports[name]

@@ -1,4 +1,4 @@
-"""Expressions that are made of others: arithmetic, comparisons, texts, lists and mappings."""
+"""Evaluates compound expressions: arithmetic, comparisons, texts, lists and mappings."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class Expressions(Names):
-    """Evaluates what is computed from parts."""
+    """Evaluates expressions that are computed from parts."""
 
     __slots__ = ()
 
     def value(self, node: ast.expr, site: Site) -> Value | Missing:
-        """What an expression is at its place, as a plain value."""
+        """Return an expression at its place as a plain value."""
         return plain(self.evaluate(node, site))
 
     def items(self, node: ast.List | ast.Tuple | ast.Set, site: Site) -> Result:
-        """A list, a tuple or a set."""
+        """Evaluate a list, tuple or set."""
         if len(node.elts) > MOST_ITEMS:
             return Missing(name="a list", line=node.lineno, why=f"a list of {len(node.elts)} items is not read")
         items: list[Result] = []
@@ -63,7 +63,7 @@ class Expressions(Names):
         return Items(items=tuple(items), node=node)
 
     def computed(self, node: ast.expr, site: Site) -> Result:
-        """What is computed from parts; Missing for other kinds of expressions."""
+        """Evaluate an expression computed from parts; Missing for other kinds of expressions."""
         if isinstance(node, ast.UnaryOp):
             return self._unary(node, site)
         if isinstance(node, ast.BinOp):
@@ -100,7 +100,7 @@ class Expressions(Names):
         return inner
 
     def _compared(self, node: ast.Compare, site: Site) -> Result:
-        """`a < b < c` is `a < b and b < c`."""
+        """Evaluate a comparison; `a < b < c` is `a < b and b < c`."""
         last: Result = Value(value=True)
         left = node.left
         for operation, right in zip(node.ops, node.comparators, strict=True):
@@ -111,7 +111,7 @@ class Expressions(Names):
         return last
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, site: Site) -> Result:
-        """`[f"{one}_proj" for one in "qkv"]`: one loop over known items, without conditions."""
+        """Evaluate one loop over known items without conditions: `[f"{one}_proj" for one in "qkv"]`."""
         loop = node.generators[0]
         held = self.evaluate(loop.iter, site) if len(node.generators) == 1 and not loop.ifs else None
         if isinstance(held, Value) and isinstance(held.value, str | list | tuple):
@@ -127,7 +127,7 @@ class Expressions(Names):
         return Items(items=tuple(made))
 
     def _selected(self, node: ast.DictComp, site: Site) -> Result:
-        """`{k: v for k, v in known.items() if …}`: what a release takes of a mapping; all of it is taken to be."""
+        """Evaluate `{k: v for k, v in known.items() if …}`, assuming that the condition keeps everything."""
         loop = node.generators[0]
         names = [one.id for one in getattr(loop.target, "elts", []) if isinstance(one, ast.Name)]
         kept = (
@@ -158,7 +158,7 @@ class Expressions(Names):
             none = [one for one in values if isinstance(one, Value) and one.value is None]
             if opaque and none and combine in (operator.is_, operator.is_not, operator.eq, operator.ne):
                 return Value(value=combine in (operator.is_not, operator.ne))
-            return replace(lacking, either=())  # those of a part, not of the result
+            return replace(lacking, either=())  # those values belong to a part, not to the result
         left, right = [one.value for one in values if isinstance(one, Value)]
         if too_large(combine, left, right):
             return Missing(name=shown(node), line=node.lineno, why="its result would be too large")
@@ -187,7 +187,7 @@ class Expressions(Names):
         return replace(last, notes=tuple(dict.fromkeys(notes))) if isinstance(last, Value) else last
 
     def truth(self, result: Result) -> bool | None:
-        """Whether a result counts as true; None where that is not known. Objects do; what functions give is open."""
+        """Return whether a result counts as true; None if unknown. Objects do; results of functions are unknown."""
         if isinstance(result, Called):
             return True if result.last[:1].isupper() or result.last in _MAKE_OBJECTS else None
         if isinstance(result, Record):
@@ -208,7 +208,7 @@ class Expressions(Names):
         return Value(value="".join(parts)[:LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))
 
     def mapping(self, node: ast.Dict, site: Site) -> Result:
-        """A mapping, `**` spread out."""
+        """Evaluate a mapping, with `**` expanded."""
         if len(node.values) > MOST_ITEMS:
             return Missing(name="a mapping", line=node.lineno, why=f"a mapping of {len(node.values)} is not read")
         items: dict[str, Result] = {}
@@ -228,7 +228,7 @@ class Expressions(Names):
         return Entries(items=items, node=node, unknown=tuple(unknown))
 
     def either(self, node: ast.IfExp, site: Site) -> Result:
-        """`a if test else b`: one side, or what both agree on where the test is not known."""
+        """Evaluate `a if test else b`: one side, or what both agree on if the test is unknown."""
         test = self.evaluate(node.test, site)
         truth = self.truth(test)
         if truth is None:

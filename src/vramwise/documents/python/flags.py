@@ -1,6 +1,6 @@
-"""Where a script takes its settings from the command line: flags of argparse and click, fields of dataclasses.
+"""Settings that a script takes from the command line: flags of argparse and click, fields of dataclasses.
 
-Defaults are values with a note, because the command line may override them; `--args` is read against the same flags.
+Defaults are values with a note, because the command line may override them. `--args` is parsed with the same flags.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FALSE = ("false", "0", "no", "n", "off")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One flag of argparse. `default` None: none is written; `switch`: the value that naming it gives."""
+    """One flag of argparse. `default`: None if none is written. `switch`: the value that naming the flag gives."""
 
     name: str
     words: tuple[str, ...]
@@ -32,12 +32,12 @@ class Flag:
     switch: bool | None = None
     several: bool = False
     required: bool = False
-    # Parsers of several subcommands add it, each with a default of its own.
+    # Several subcommands define it with different defaults.
     clashes: bool = False
 
 
 def flags_of(found: Index) -> dict[str, Flag]:
-    """The flags that `add_argument` adds, by the name of their attribute."""
+    """Return the flags that `add_argument` adds, by attribute name."""
     flags: dict[str, Flag] = {}
     holders: dict[str, str] = {}
     for call, site in found.calls:
@@ -60,7 +60,7 @@ def flags_of(found: Index) -> dict[str, Flag]:
 
 
 def _same(one: Flag, other: Flag) -> bool:
-    """Whether two flags have the same default."""
+    """Return whether two flags have the same default."""
     first, second = (ast.dump(flag.default) if flag.default is not None else "" for flag in (one, other))
     return first == second
 
@@ -89,7 +89,7 @@ def _flag(call: ast.Call, site: Site) -> Flag | None:
 
 
 def decorated_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> tuple[ast.expr | None, bool]:
-    """The default that a click decorator gives a parameter, and whether one names it."""
+    """Return the default that a click decorator gives a parameter, and whether a decorator names it."""
     for decorator in function.decorator_list:
         if not isinstance(decorator, ast.Call):
             continue
@@ -110,7 +110,7 @@ def _attribute(word: str) -> str:
 
 
 def fields_of(scope: Scope) -> Iterator[tuple[str, ast.expr | None, int]]:
-    """Fields of a class: name, default (None: it has none), line. `field(default=x)` has the default x."""
+    """Yield the fields of a class: name, default (None if it has none) and line. `field(default=x)` counts as x."""
     assert isinstance(scope.node, ast.ClassDef)
     for statement in scope.node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -130,7 +130,7 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 
 
 def words_of(line: str) -> tuple[str, ...]:
-    """The words of `--args`; a VramwiseError where quotes do not match."""
+    """Return the words of `--args`; raises VramwiseError for unmatched quotes."""
     try:
         return tuple(shlex.split(line))
     except ValueError as error:
@@ -138,9 +138,9 @@ def words_of(line: str) -> tuple[str, ...]:
 
 
 def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names.
+    """Parse `--lr 1e-5 --use_peft` into values by name; unknown flags keep their words as names.
 
-    Words without a flag fill positions in their order, a subcommand among them.
+    Words without a flag fill positional arguments in order, including a subcommand.
     """
     words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
@@ -189,7 +189,7 @@ def _value(word: str, kind: str) -> Any:
             return convert(word)
         except ValueError:
             continue
-    if word[:1] in ("[", "(") and len(word) <= _LONGEST_LIST:  # fire takes lists as Python writes them
+    if word[:1] in ("[", "(") and len(word) <= _LONGEST_LIST:  # fire accepts Python lists
         try:
             return ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -1,5 +1,6 @@
-"""Functions whose answer is known without running them: arithmetic, paths, the environment, files beside the script,
-parsed arguments, and what the card decides.
+"""Answers calls of known functions without running them.
+
+Arithmetic, paths, the environment, files beside the script, parsed arguments, and functions that depend on the card.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ _PARSES_CLASSES = frozenset(
         "parse",
     }
 )
-# Helpers of QLoRA's script and many copies of it: the names of all linear layers.
+# Helpers of QLoRA's script and its many copies, which return the names of all linear layers.
 _ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
-# Texts that are computed with, and a field of many columns in a format.
+# The longest text that is used in a computation.
 _LONGEST = 1000
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Functions(CommandLine):
-    """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
+    """Answers calls. `bf16`, `capability` and `gpus` describe the card; None if none is given.
 
-    `defaults`: attributes of library classes that no call sets. `nothing_without`: functions that give None unless one
-    of these attributes of their argument is set.
+    `defaults`: attributes of library classes that no call sets. `nothing_without`: functions that return None unless
+    one of these attributes of their argument is set.
     """
 
     bf16: bool | None = None
@@ -75,7 +76,7 @@ class Functions(CommandLine):
     nothing_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """The answer to a call; None where it is not one of those known here."""
+        """Return the result of a call; None if the function is not known."""
         if called.attribute:
             return self._default(called)
         last = called.last
@@ -98,7 +99,7 @@ class Functions(CommandLine):
         return self._pure(evaluator, called)
 
     def _nothing(self, evaluator: Evaluator, called: Called) -> Value | None:
-        """None, with what that assumes, where every attribute that would make more of it is off."""
+        """Return None as a value, with its assumptions, if all attributes that would change it are off."""
         notes: tuple[str, ...] = ()
         for name in self.nothing_without[called.last]:
             held = evaluator.attribute(called.node.args[0], name, called.site)
@@ -108,14 +109,14 @@ class Functions(CommandLine):
         return Value(value=None, notes=tuple(dict.fromkeys(notes)))
 
     def of_library(self, name: str, line: int) -> Result | None:
-        """`sys.argv`: the script's name and its arguments."""
+        """Return `sys.argv`: the script's name and its arguments; None for other names."""
         if name != "sys.argv":
             return None
         note = "no arguments are given (--args)" if not self.words else f"the arguments are {self.words!r} (--args)"
         return Items(items=tuple(Value(value=one, notes=(note,)) for one in ("train.py", *self.words)))
 
     def _default(self, called: Called) -> Result | None:
-        """An attribute of a library's object that the call does not give: its default."""
+        """Return the default of an attribute that the call of a library's class does not set, or None."""
         owner, _, attribute = called.name.rpartition(".")
         known = self._known(replace(called, name=owner))
         if attribute not in known:
@@ -179,7 +180,7 @@ class Functions(CommandLine):
         name = str(values[0].value)
         if name in evaluator.said:
             return Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
-        if name in _RANKS and (self.gpus > 1 or len(values) < 2):  # one process: nothing launches it and sets them
+        if name in _RANKS and (self.gpus > 1 or len(values) < 2):  # with one process, no launcher sets them
             return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
         line = called.node.lineno
         if len(values) < 2:
@@ -193,7 +194,7 @@ class Functions(CommandLine):
         return Value(value=held.value, notes=(*held.notes, note))
 
     def _attribute(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """`getattr(torch, "bfloat16")`, `getattr(args, "lr", 1e-4)`."""
+        """Evaluate `getattr(torch, "bfloat16")` or `getattr(args, "lr", 1e-4)`."""
         holder = evaluator.evaluate(called.node.args[0], called.site)
         name = evaluator.value(called.node.args[1], called.site)
         if isinstance(name, Missing):
@@ -216,9 +217,9 @@ class Functions(CommandLine):
         return Record(name=called.name, items=items)
 
     def _file(self, evaluator: Evaluator, called: Called) -> Result | None:
-        """A YAML or JSON file that the script loads."""
+        """Return the content of a YAML or JSON file that the script loads."""
         source = evaluator.evaluate(called.node.args[0], called.site)
-        if isinstance(source, Called) and source.last in ("read_text", "read"):  # of a file that is open, or of a path
+        if isinstance(source, Called) and source.last in ("read_text", "read"):  # of an open file or a path
             function = source.node.func
             source = evaluator.evaluate(function.value, source.site) if isinstance(function, ast.Attribute) else source
         if isinstance(source, Called) and source.last == "open":
@@ -239,7 +240,7 @@ class Functions(CommandLine):
         return as_entries(content, f"as {name.value} says")
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
-        """`config.get("lr", 1e-4)` of a known mapping; a method of a known text."""
+        """Evaluate `config.get("lr", 1e-4)` of a known mapping, or a method of a known text."""
         if function.attr not in ("get", "items", "copy", *TEXT_METHODS):
             return None
         holder = evaluator.evaluate(function.value, called.site)
@@ -251,7 +252,7 @@ class Functions(CommandLine):
                 return holder.items[str(key.value)]
             if isinstance(holder, Record) and holder.open:
                 return None
-            if isinstance(holder, Entries) and holder.unknown:  # it may be among these
+            if isinstance(holder, Entries) and holder.unknown:  # it may be among the unknown parts
                 return replace(holder.unknown[0], name=str(key.value), either=())
             return (
                 evaluator.evaluate(called.node.args[1], called.site) if len(called.node.args) > 1 else Value(value=None)
@@ -265,7 +266,7 @@ class Functions(CommandLine):
 
 
 def _without(evaluator: Evaluator, called: Called) -> Result:
-    """A mapping after `pop`."""
+    """Return a mapping after `pop`."""
     held, key = (evaluator.evaluate(one, called.site) for one in called.node.args)
     name = plain(key)
     if isinstance(held, Entries) and isinstance(name, Value):

@@ -1,4 +1,4 @@
-"""What names are bound to at a place of a script: assignments under conditions, parameters, attributes."""
+"""Looks up what names are bound to at a place of a script: conditional assignments, parameters, attributes."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ from vramwise.documents.python.scopes import Binding, Condition, Each, Index, Sc
 
 
 class Answer(Protocol):
-    """What is known without running it."""
+    """Answers calls without running them."""
 
     def __call__(self, evaluator: Any, called: Called, /) -> Result | None:
-        """The answer to a call; None where it is not known."""
+        """Return the result of a call; None if unknown."""
 
     def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef, /) -> Result | None:
-        """What a decorator gives a function to work with (Hydra's config); None where none does."""
+        """Return what a decorator passes to a function (Hydra's config), or None."""
 
     def dispatched(self, evaluator: Any, name: str, /) -> Result | None:
-        """What argparse gives a function that `set_defaults(func=…)` names; None where none does."""
+        """Return what argparse passes to a function that `set_defaults(func=…)` names, or None."""
 
     def of_library(self, name: str, line: int, /) -> Result | None:
-        """What a name of a library is here: `sys.argv`; None where that is not known."""
+        """Return the value of a library's name such as `sys.argv`; None if unknown."""
 
 
 class Evaluates(Protocol):
-    """What looking names up needs of the rest."""
+    """The parts of the evaluator that name lookup needs."""
 
     __slots__ = ()
 
     def evaluate(self, node: ast.expr, site: Site) -> Result:
-        """What an expression is at its place."""
+        """Return the result of an expression at its place."""
         ...
 
     def truth(self, result: Result) -> bool | None:
-        """Whether a result counts as true; None where that is not known."""
+        """Return whether a result counts as true; None if unknown."""
         ...
 
     def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
-        """Positional and keyword arguments of a call, and what of them cannot be known."""
+        """Return the positional and keyword arguments of a call, and what is unknown."""
         ...
 
 
 @dataclass(slots=True)
 class Names(Evaluates):
-    """Looks names up in one module. `said`: values that the user supplies, by name; `given`: its command line."""
+    """Looks up names in one module. `said`: values that the user supplies, by name. `given`: the command line."""
 
     found: Index
     answer: Answer
     said: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     _steps: int = 0
-    _last_step: int = 0  # of the value that is followed now
+    _last_step: int = 0  # the limit for the current value
     _depth: int = 0
     _open: set[tuple[int, int]] = field(default_factory=set)
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
-    # Names of comprehensions.
+    # Names bound by comprehensions.
     _local: dict[str, Result] = field(default_factory=dict)
 
     def lookup(self, name: str, site: Site) -> Result | None:
-        """What a name, or `name.attribute`, is bound to at a place; None where nothing binds it."""
+        """Return what a name, or `name.attribute`, is bound to at a place; None if nothing binds it."""
         scope: Scope | None = site.scope
         here = site
         while scope is not None:
@@ -95,7 +95,7 @@ class Names(Evaluates):
         return None
 
     def _of_self(self, scope: Scope, name: str) -> Result | None:
-        """An attribute of the object that some method of its class sets, or the class itself."""
+        """Return an attribute that a method of the class, or the class itself, sets; None if none does."""
         for one in lineage(scope)[0]:
             for method in one.functions.values():
                 bindings = method.bindings.get(name)
@@ -108,7 +108,7 @@ class Names(Evaluates):
         return None
 
     def _before(self, result: Result, name: str, later: Binding) -> Result:
-        """What an attribute was before statements assigned it, in case that none of their branches is taken."""
+        """Return an attribute's value before later statements assigned it, in case none of their branches is taken."""
         if isinstance(result, Record | Entries) and name in result.items:
             return result.items[name]
         passed = [one.value for one in result.node.keywords if one.arg == name] if isinstance(result, Called) else []
@@ -117,9 +117,9 @@ class Names(Evaluates):
         return Missing(name=name, line=later.value.lineno, why=f"{name} is set under a condition")
 
     def _bound(self, bindings: list[Binding], site: Site, otherwise: Result | None = None) -> Result | None:
-        """The last of the bindings that holds at a place; where branches are open, what all agree on.
+        """Return the last binding that holds at a place; if branches are unknown, what all agree on.
 
-        `otherwise`: what holds where no branch is taken; None where there is nothing then.
+        `otherwise`: the result if no branch is taken.
         """
         sides: list[Result] = []
         notes: list[str] = []
@@ -157,7 +157,7 @@ class Names(Evaluates):
         return self._with_attributes(one, result, site)
 
     def _with_attributes(self, one: Binding, result: Result, site: Site) -> Result:
-        """A call's result with the attributes that later statements assign to its name."""
+        """Return an object with the attributes that later statements assign to its name."""
         if not isinstance(result, Called | Record | Entries) or "." in one.target:
             return result
         later: dict[str, Result] = {}
@@ -178,9 +178,9 @@ class Names(Evaluates):
     def _holds(
         self, under: tuple[Condition, ...], site: Site, notes: list[str] | None = None
     ) -> tuple[bool | None, Missing | None]:
-        """Whether conditions hold; those of the place itself do. With what is missing to tell.
+        """Return whether conditions hold, and what is missing to decide; the conditions of the place itself hold.
 
-        `notes` gets what had to be assumed for the conditions that are known.
+        `notes` collects the assumptions behind known conditions.
         """
         given = {(id(test), truth) for test, truth, _ in site.under}
         unknown: Missing | None = None
@@ -202,16 +202,16 @@ class Names(Evaluates):
         return (True, None) if unknown is None else (None, unknown)
 
     def holds(self, site: Site) -> bool | None:
-        """Whether the branches that lead to a place are taken; None where that is not known."""
+        """Return whether the branches that lead to a place are taken; None if unknown."""
         return self._holds(site.under, replace(site, under=()))[0]
 
     def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
-        """What a parameter of a function is given: by the call that is followed, by its one call, else its default."""
+        """Return the value of a function's parameter: from the followed call, from its only call, or its default."""
         if site.caller is not None and scope is site.scope:
             return self._given(scope, name, [site.caller])
         key = (id(scope), name)
         if key not in self._parameters:
-            self._parameters[key] = None  # while it is looked for
+            self._parameters[key] = None  # prevents endless recursion
             self._parameters[key] = self._given(scope, name, None)
         return self._parameters[key]
 
@@ -231,7 +231,7 @@ class Names(Evaluates):
         passed = [one for one in given if one is not None]
         if passed and (len(passed) == len(given) or default is None):
             return passed[0] if len(passed) == 1 else named_as(one_of(passed, None, function), name)
-        if name in self.given and not passed:  # fire, typer and click fill parameters from the command line
+        if name in self.given and not passed:  # fire, typer and click set parameters from the command line
             return Value(value=self.given[name], notes=(f"--{name} = {self.given[name]!r} (--args)",))
         configured = self.answer.configured(function)
         if configured is not None and names[:1] == [name]:
@@ -247,7 +247,7 @@ class Names(Evaluates):
         owner = scope.parent
         if owner is not None and isinstance(owner.node, ast.ClassDef) and names[:1] == [name]:
             made = [one for one in self.found.calls if dotted(one[0].func) == owner.node.name]
-            if len(made) == 1:  # the one object of its class
+            if len(made) == 1:  # the only object of its class
                 return self.evaluate(*made[0])
         dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
         if dispatched is not None:
@@ -255,20 +255,20 @@ class Names(Evaluates):
         return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
 
     def _rest_of_command_line(self, names: set[str]) -> Entries:
-        """What `**kwargs` of a function holds that fire or the like calls."""
+        """Return `**kwargs` of a function that fire or a similar library calls."""
         rest = {key: value for key, value in self.given.items() if key not in names}
         return Entries(
             items={key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in rest.items()}
         )
 
     def _others(self, call: tuple[ast.Call, Site], names: set[str]) -> Entries:
-        """What `**kwargs` of a function holds: the keywords of its call that have no parameter of their own."""
+        """Return `**kwargs` of a function: the keywords of its call without a parameter of their own."""
         node, site = call
         _, named, unknown = self.arguments(Called(name="", node=node, site=site))
         return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
 
     def _calls_of(self, scope: Scope) -> list[tuple[ast.Call, Site]]:
-        """Calls of a function: `train(…)`; those of a method: `x.train(…)`. `trainer.train()` calls no function."""
+        """Return the calls of a function (`train(…)`) or method (`x.train(…)`). `trainer.train()` calls no function."""
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         owner = scope.parent.node if scope.parent is not None else None

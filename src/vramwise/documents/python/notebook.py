@@ -1,6 +1,6 @@
-"""The code cells of a notebook: their text, where each line is in the JSON, and writing lines back.
+"""The code cells of a notebook: their text, the position of each line in the JSON, and writing lines back.
 
-Only the strings of a cell's `source` are ever replaced: outputs, metadata, ids and the layout stay byte for byte.
+Only the strings of a cell's `source` are replaced: outputs, metadata, ids and layout stay byte for byte.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _START = re.compile(r"^\s*\{")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One code cell. `number`: among all cells, from 1; `text`: its source and the mark behind it."""
+    """One code cell. `number`: among all cells, from 1. `text`: its source and the mark after it."""
 
     number: int
-    first_line: int  # of its source in the joined text, from 1
+    first_line: int  # the first line of its source in the joined text, from 1
     source: str
     text: str
 
 
 def is_notebook(text: str) -> bool:
-    """Whether a text is a notebook's JSON."""
+    """Return whether a text is the JSON of a notebook."""
     return _START.match(text) is not None and '"cells"' in text and _loaded(text) is not None
 
 
 def cells_of(text: str) -> tuple[Cell, ...]:
-    """The code cells, in order."""
+    """Return the code cells in order; raises ConfigError for a cell without source text."""
     found: list[Cell] = []
     line = 1
     for number, cell in enumerate((_loaded(text) or {})["cells"], 1):
@@ -66,7 +66,7 @@ def _source(cell: dict[str, Any], number: int) -> str:
 
 
 def with_sources(raw: str, cells: tuple[Cell, ...], sources: dict[int, str]) -> str:
-    """The notebook's JSON with other sources for some cells, by number; all else as it was."""
+    """Return the notebook's JSON with new sources for some cells, by number; everything else unchanged."""
     edits: list[tuple[int, int, str]] = []
     places = _source_places(raw)
     for cell in cells:
@@ -80,14 +80,14 @@ def with_sources(raw: str, cells: tuple[Cell, ...], sources: dict[int, str]) -> 
 
 
 def line_in_file(raw: str, number: int, line: int) -> int:
-    """The line of a notebook's JSON that holds a line of a cell, both from 1."""
+    """Return the line of the notebook's JSON that holds a line of a cell, both from 1."""
     start, end = _source_places(raw)[number]
     strings = [found.start() for found in _STRING.finditer(raw, start, end)] or [start]
     return raw.count("\n", 0, strings[min(line, len(strings)) - 1]) + 1
 
 
 def _written(before: str, source: str) -> str:
-    """A source as JSON, in the layout that it had: one string, or a list with a line each; kept lines as they were."""
+    """Return a source as JSON in its original layout (one string, or a list of lines); unchanged lines stay."""
     ascii_only = before.isascii()
     if before.startswith('"'):
         return json.dumps(source, ensure_ascii=ascii_only)
@@ -103,15 +103,15 @@ def _written(before: str, source: str) -> str:
     return opening + (between[1] if between else f",{opening[1:] or ' '}").join(strings) + closing
 
 
-@lru_cache(maxsize=4)  # a search changes the same few texts again and again
+@lru_cache(maxsize=4)  # a search changes the same few texts repeatedly
 def _source_places(raw: str) -> dict[int, tuple[int, int]]:
-    """Where each cell's `source` value is written: cell number → start and end."""
+    """Return the start and end of each cell's `source` value, by cell number."""
     decoder = _Places(raw)
     return decoder.sources()
 
 
 class _Places:
-    """Walks JSON that is known to be valid, to find where values stand."""
+    """Walks valid JSON to find the positions of values."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
@@ -133,7 +133,7 @@ class _Places:
         return at
 
     def _members(self, at: int) -> list[tuple[str, int, int]]:
-        """Key, start and end of every member of the object at a place."""
+        """Return key, start and end of every member of the object at a position."""
         found: list[tuple[str, int, int]] = []
         if self.raw[at] != "{":
             return found
@@ -159,6 +159,9 @@ class _Places:
         return found
 
     def _end(self, at: int) -> int:
-        """The end of the value at a place. Read in C: outputs are megabytes, and a search looks hundreds of times."""
+        """Return the end of the value at a position.
+
+        Uses the C decoder: outputs can be megabytes, and a search asks hundreds of times.
+        """
         end: int = _DECODER.raw_decode(self.raw, at)[1]
         return end

@@ -1,4 +1,4 @@
-"""Objects that a script makes: instances of its own classes, and copies of others with some attributes changed."""
+"""Objects that a script creates: instances of its own classes, and copies of objects with changed attributes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Entries, Record, Result
 from vramwise.documents.python.scopes import Scope, Site
 
-# Classes of libraries that scripts extend with defaults of their own.
+# Suffixes of library classes that scripts extend with their own defaults.
 _FILLED = ("Arguments", "Config")
 _COPIES = frozenset({"copy.deepcopy", "copy.copy", "deepcopy", "dataclasses.replace"})
 
 
 def made_object(evaluator: Evaluator, called: Called) -> Result | None:
-    """An instance of a class of this file, or a copy of an object; None for other calls."""
+    """Return an instance of a class of this file, or a copy of an object; None for other calls."""
     if called.name in _COPIES and called.node.args:
         return _copy(evaluator, called)
     inner = class_of(called.node.func.id, called.site.scope) if isinstance(called.node.func, ast.Name) else None
@@ -33,10 +33,10 @@ def _copy(evaluator: Evaluator, called: Called) -> Result | None:
 
 
 def _instance(evaluator: Evaluator, called: Called, inner: Scope) -> Result | None:
-    """Its fields with their defaults, and what the call gives."""
+    """Return an instance with its default fields and the arguments of the call."""
     positional, named, _ = evaluator.arguments(called)
     line, library = lineage(inner)
-    if library is not None:  # its defaults are those of the library's class, unless the file's class has others
+    if library is not None:  # defaults of the library's class apply unless the file's class overrides them
         call = ast.copy_location(ast.Call(func=library, args=[], keywords=[]), library)
         name = evaluator.called(call, called.site)
         own_defaults = {one: held for one, held in class_fields(evaluator, inner).items() if one not in named}
@@ -55,7 +55,7 @@ def _instance(evaluator: Evaluator, called: Called, inner: Scope) -> Result | No
 
 
 def _attributes(evaluator: Evaluator, method: Scope, called: Called) -> dict[str, Result]:
-    """Attributes that a method gives its object: `self.x = …`."""
+    """Return the attributes that a method sets on its object: `self.x = …`."""
     names = [name for name in method.bindings if name.startswith("self.") and name.count(".") == 1]
     site = Site(scope=method, order=2**31, caller=(called.node, called.site))
     found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}

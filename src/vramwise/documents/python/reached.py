@@ -1,4 +1,4 @@
-"""Which functions of a script can run: those that its statements name, and what these name in turn."""
+"""Finds the functions of a script that can run: those that its statements name, and those that these name in turn."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from vramwise.documents.python.scopes import Index, Scope, dotted
 
-# Hydra's decorator starts nothing by itself: the function is called by its name.
+# Hydra's decorator does not run the function: it is called by its name.
 _CALLED_BY_NAME = "hydra.main"
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def reached(found: Index) -> set[int]:
-    """The scopes, by id, that statements of the module lead to; all of them where the module itself calls nothing."""
+    """Return the ids of the scopes that the module's statements lead to; all scopes if the module calls nothing."""
     scopes = list(_inner(found.module))
     first = _names(found.module.node)
     if not any(isinstance(one.node, _FUNCTIONS) and one.node.name in first for one in scopes):
@@ -34,7 +34,7 @@ class _Reach:
         self.waiting: list[Scope] = []
 
     def of(self, module: Scope) -> set[int]:
-        """All that a module reaches."""
+        """Return the ids of all scopes that a module reaches."""
         self._hold(module)
         while self.waiting:
             scope = self.waiting.pop()
@@ -63,7 +63,7 @@ def _is_method(scope: Scope) -> bool:
 
 
 def _runs_unnamed(scope: Scope) -> bool:
-    """Whether a function runs without being named: a special method, or one that a decorator registers."""
+    """Return whether a function runs without being named: a special method, or one that a decorator registers."""
     node = scope.node
     if not isinstance(node, _FUNCTIONS):
         return False
@@ -78,7 +78,7 @@ def _inner(scope: Scope) -> Iterator[Scope]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Names and attributes in a scope's own statements, without those of scopes in it."""
+    """Return the names and attributes in a scope's own statements, without those of inner scopes."""
     found: set[str] = set()
     left = list(ast.iter_child_nodes(node))
     while left:

@@ -1,4 +1,4 @@
-"""What an expression of a script comes to: a value, a call, a collection of them, or what is missing to know it."""
+"""Results of evaluating an expression: a value, a call, a collection of them, or what is missing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from vramwise.documents.python.scopes import Site
 
-# A note of objects that a parser fills.
+# The note of objects that a parser fills.
 FROM_COMMAND_LINE = "its settings come from the command line; those that --args does not give have their defaults"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A plain value. `node`: the literal that spells it, where an edit would go; None where it is computed.
+    """A plain value. `node`: the literal in the source, which an edit would change; None if it is computed.
 
-    `notes`: what had to be assumed for it, in sentences.
+    `notes`: the assumptions behind it, as sentences.
     """
 
     value: Any
@@ -27,22 +27,22 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What cannot be known. `name`: what --set would supply; `either`: values that are possible; `sides`: calls."""
+    """An unknown value. `name`: what --set would supply. `either`: possible values. `sides`: possible calls."""
 
     name: str
     line: int
     why: str
     either: tuple[Any, ...] = ()
     sides: tuple[Called, ...] = ()
-    # A variable of the environment without a default: None unless somebody sets it.
+    # An environment variable without a default: None unless it is set.
     environment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """The result of a call that is not evaluated. `name`: as imported, `trl.SFTConfig`, or as written.
+    """The result of a call that is not evaluated. `name`: as imported (`trl.SFTConfig`) or as written.
 
-    `assigned`: attributes that were given values afterwards.
+    `assigned`: attributes that were assigned afterwards.
     """
 
     name: str
@@ -50,18 +50,18 @@ class Called:
     site: Site
     assigned: Mapping[str, Result] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    # Asked for an attribute of what the call gives, named last.
+    # The last part of `name` is an attribute of the call's result.
     attribute: bool = False
 
     @property
     def last(self) -> str:
-        """The last part of its name: `from_pretrained`."""
+        """The last part of the name: `from_pretrained`."""
         return self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """A mapping with text keys. `unknown`: parts of it that cannot be known."""
+    """A mapping with text keys. `unknown`: its unknown parts."""
 
     items: Mapping[str, Result]
     node: ast.expr | None = None
@@ -78,7 +78,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An object with known attributes: parsed arguments, a dataclass. `open`: others may be there too.
+    """An object with known attributes: parsed arguments, a dataclass. `open`: it may have other attributes.
 
     `line`: where a name of another module is used.
     """
@@ -93,7 +93,7 @@ Result = Value | Missing | Called | Entries | Items | Record
 
 
 def plain(result: Result) -> Value | Missing:
-    """The plain value of a result; Missing where a part of it is not known."""
+    """Return the plain value of a result; Missing if a part of it is unknown."""
     if isinstance(result, Value | Missing):
         return result
     if isinstance(result, Entries):

@@ -1,4 +1,4 @@
-"""Which name is bound where: assignments, imports, functions and classes of a module, in order, under conditions."""
+"""Indexes a module: assignments, imports, functions and classes in order, with their conditions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# A condition that has to hold: its test, whether it must be true, and the place of the test in the order.
+# A condition: its test, whether it must be true, and the order of the test.
 Condition = tuple[ast.expr, bool, int]
-# What a function returns is bound to this name.
+# The return value of a function is bound to this name.
 RETURNED = "return"
 _ADDS = {"append", "extend"}
 WITHOUT = "<without>"
@@ -16,7 +16,7 @@ _EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
 
 
 class Each(ast.expr):
-    """What a loop's name is: one of the items of an expression."""
+    """The value of a loop variable: one of the items of an expression."""
 
     def __init__(self, value: ast.expr) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Each(ast.expr):
 
 
 class Changing(ast.expr):
-    """What a loop computes from its own earlier value."""
+    """A value that a loop computes from its own earlier value."""
 
     def __init__(self, value: ast.expr) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class Changing(ast.expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A name, or `name.attribute`, that is given a value. `part`: of a tuple, by its positions.
+    """An assignment to a name or `name.attribute`. `part`: positions inside an unpacked tuple.
 
-    `order`: where it stands among all bindings of the file; `under`: the branches that lead to it.
+    `order`: its position among all bindings of the file. `under`: the branches that lead to it.
     """
 
     target: str
@@ -43,7 +43,7 @@ class Binding:
     order: int
     under: tuple[Condition, ...] = ()
     part: tuple[int, ...] = ()
-    # What is assumed where it is bound.
+    # The assumption behind this binding.
     note: str = ""
 
 
@@ -56,19 +56,19 @@ class Scope:
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     functions: dict[str, Scope] = field(default_factory=dict)
     classes: dict[str, Scope] = field(default_factory=dict)
-    # Name → what it was imported as: `SFTConfig` → `trl.SFTConfig`.
+    # Name → full name of the import: `SFTConfig` → `trl.SFTConfig`.
     imports: dict[str, str] = field(default_factory=dict)
 
     def bind(self, binding: Binding) -> None:
-        """Add a binding; they come in order."""
+        """Add a binding; bindings are added in order."""
         self.bindings.setdefault(binding.target, []).append(binding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where an expression stands: its scope, its place in the order, and the branches that lead to it.
+    """The place of an expression: its scope, its order, and the branches that lead to it.
 
-    `caller`: the call that led into the function, where one is followed, and its site.
+    `caller`: the call that led into the function, if one is followed, and its site.
     """
 
     scope: Scope
@@ -87,31 +87,31 @@ class Index:
     _order: int = 0
 
     def next(self) -> int:
-        """One further in the order."""
+        """Advance and return the order."""
         self._order += 1
         return self._order
 
 
 def index(tree: ast.Module) -> Index:
-    """The scopes of a module."""
+    """Return the scopes and calls of a module."""
     found = Index(module=Scope(tree))
     _Walk(found, found.module).body(tree.body, ())
     return found
 
 
 class _Walk:
-    """Goes through statements in order."""
+    """Walks through statements in order."""
 
     def __init__(self, found: Index, scope: Scope) -> None:
         self.found, self.scope = found, scope
         self.loops = 0
-        # Names that an `except` binds otherwise, and what is assumed for those of its `try`.
+        # Names that an `except` also binds, with the assumption for those of its `try`.
         self.hoped: dict[str, str] = {}
 
     def body(self, statements: list[ast.stmt], under: tuple[Condition, ...]) -> None:
         for statement in statements:
             self._statement(statement, under)
-            # What follows `if x: return` is the branch where x does not hold.
+            # After `if x: return`, x is false.
             if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
                 under = (*under, (statement.test, False, self.found.next()))
 
@@ -131,7 +131,7 @@ class _Walk:
         elif isinstance(node, ast.If):
             self._calls(node.test, under)
             order = self.found.next()
-            # Where one side stops the script, a run that trains takes the other.
+            # If one side stops the script, a run that trains takes the other.
             self.body(node.body, under if _stops(node.orelse) else (*under, (node.test, True, order)))
             self.body(node.orelse, under if _stops(node.body) else (*under, (node.test, False, order)))
         else:
@@ -183,7 +183,7 @@ class _Walk:
                 earlier = (*earlier, *((one, False, order) for one, _, order in own))
 
     def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
-        """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""
+        """Rebind the name for calls such as `kwargs.update(…)` or `targets.append(…)`."""
         function = call.func
         if dotted(function) == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
             attribute = ast.Subscript(value=call.args[0], slice=call.args[1], ctx=ast.Store())
@@ -239,14 +239,14 @@ class _Walk:
 
 
 def _bound_otherwise(node: ast.Try | ast.TryStar) -> list[str]:
-    """Names that the handlers of a `try` assign."""
+    """Return the names that the handlers of a `try` assign."""
     assigned = [one for handler in node.handlers for one in handler.body if isinstance(one, ast.Assign)]
     targets = [part for one in assigned for target in one.targets for part in getattr(target, "elts", [target])]
     return [name for name in map(dotted, targets) if name is not None]
 
 
 def _matches(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
-    """A case as a condition; None for the one that always matches. Patterns of shapes are not known."""
+    """Return a case as a condition; None for the case that always matches. Structural patterns are unknown."""
     pattern = case.pattern
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
         return None
@@ -259,7 +259,7 @@ def _matches(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
 
 
 def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions of a statement itself, without those of statements in it."""
+    """Yield the expressions of a statement itself, without those of nested statements."""
     for _, value in ast.iter_fields(node):
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, ast.expr):
@@ -277,7 +277,7 @@ def _leaves(statements: list[ast.stmt]) -> bool:
 
 
 def _stops(statements: list[ast.stmt]) -> bool:
-    """Whether statements end the whole script: they raise or exit."""
+    """Return whether statements end the whole script by raising or exiting."""
     last = statements[-1] if statements else None
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
         return dotted(last.value.func) in _EXITS
@@ -285,14 +285,14 @@ def _stops(statements: list[ast.stmt]) -> bool:
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    """A target as an expression that reads it."""
+    """Return a target as an expression that reads it."""
     if isinstance(target, ast.Name):
         return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
     return target
 
 
 def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` as text, `a["b"]` as `a.b`; None for what is neither."""
+    """Return `a.b.c` as text, and `a["b"]` as `a.b`; None for anything else."""
     parts: list[str] = []
     while True:
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""A script's text, or a notebook's cells joined, as a syntax tree. Magics become comments; nothing is run."""
+"""Parses a script, or the joined cells of a notebook, into a syntax tree. Magics become comments; nothing is run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
 
-# More than any program that a person wrote; ast would take gigabytes for more.
+# Larger than any real script; ast would take gigabytes for more.
 _MOST_CHARACTERS = 2_000_000
 _MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w, \t]+=[ \t]*[%!](?!=)|[\w.]+\?{1,2}[ \t]*$)", re.MULTILINE)
 _TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
-# A cell with one of these is not left out when it cannot be parsed.
+# A cell with one of these is not skipped if it cannot be parsed.
 _NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
 _RANGE = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?((?:,?[<>!]=?[0-9][\w.]*)+)""")
@@ -29,21 +29,21 @@ _PIN = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?==([0-9][\w.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is read: `text` is the code as a person sees it, whose lines and offsets all places count by."""
+    """Parsed source: `text` is the code as the user sees it; all lines and offsets refer to it."""
 
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
     # The notebook's JSON; "" for a script.
     raw: str = ""
-    # Package → version, as lines that install them say.
+    # Package → version, from lines that install packages.
     versions: dict[str, str] = field(default_factory=dict)
-    # Numbers of a notebook's cells that are no Python, and are left out.
+    # The numbers of skipped notebook cells that are not Python.
     unread: tuple[int, ...] = ()
     _starts: list[int] = field(default_factory=list)
 
     def offset(self, line: int, column_bytes: int) -> int:
-        """The character offset of a place as ast gives it: lines from 1, columns in bytes of UTF-8."""
+        """Return the character offset of an ast position: lines from 1, columns in UTF-8 bytes."""
         start = self._starts[line - 1]
         end = self._starts[line] if line < len(self._starts) else len(self.text)
         shown = self.text[start:end]
@@ -52,14 +52,14 @@ class Source:
         return start + len(shown.encode("utf-8")[:column_bytes].decode("utf-8", "ignore"))
 
     def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
-        """Start and end of a node in the text."""
+        """Return the start and end of a node in the text."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
 
 def read_source(data: bytes) -> Source:
-    """Read a script or a notebook; a ConfigError with its place where it is neither."""
+    """Parse a script or a notebook; raises ConfigError with its place if it is neither."""
     text = _decoded(data)
     cells: tuple[Cell, ...] = ()
     raw = ""
@@ -85,7 +85,10 @@ def read_source(data: bytes) -> Source:
 
 
 def _tree_of(text: str, cells: tuple[Cell, ...]) -> tuple[ast.Module, tuple[int, ...]]:
-    """The syntax tree; of a notebook without the cells that cannot be parsed, whose numbers are given too."""
+    """Return the syntax tree, and for a notebook the numbers of cells that cannot be parsed and are skipped.
+
+    Raises ConfigError if such a cell may matter for the training.
+    """
     try:
         return _tree(text), ()
     except ConfigError:
@@ -129,7 +132,7 @@ def _decoded(data: bytes) -> str:
 def _tree(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a stranger's escapes are not ours to warn about
+            warnings.simplefilter("ignore")  # do not warn about escapes in the user's source
             return ast.parse(text)
     except SyntaxError as error:
         said = f"cannot parse this Python source: {error.msg}"
@@ -139,7 +142,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def _without_magics(text: str) -> str:
-    """The text with IPython's own lines blanked out, every line and column where it was."""
+    """Return the text with IPython magics blanked out; all lines and columns keep their positions."""
     if not _MAGIC.search(text):
         return text
     lines = text.split("\n")
@@ -153,7 +156,7 @@ def _without_magics(text: str) -> str:
                 continue
             more = lines[at].rstrip().endswith("\\")
             timed = _TIMED.match(lines[at])
-            if timed is not None:  # what is timed is Python, and stays where it was
+            if timed is not None:  # the timed code is Python and keeps its position
                 start = len(timed[1])
                 lines[at] = f"{timed[1]}0;{' ' * (timed.end() - start - 2)}{lines[at][timed.end() :]}"
                 at += 1
@@ -168,7 +171,7 @@ def _without_magics(text: str) -> str:
 
 
 def _keeps_cell(line: str, launched: set[str]) -> bool:
-    """Whether a cell under this magic runs as Python, also one that is written to a script that a line starts."""
+    """Return whether a cell with this magic runs as Python, or is written to a script that is launched."""
     written = _WRITTEN.match(line)
     if written is not None:
         return written[1].rpartition("/")[2] in launched
@@ -176,13 +179,13 @@ def _keeps_cell(line: str, launched: set[str]) -> bool:
 
 
 def _is_python(line: str, before: str) -> bool:
-    """Whether a line that begins like a magic is the rest of an expression: `% (a, b)` or `!= x`."""
+    """Return whether a line that looks like a magic continues an expression: `% (a, b)` or `!= x`."""
     shown = line.strip()
     return shown.startswith(("!=", "% ", "%(", "?:")) or before.rstrip().endswith(("(", ",", "\\", "["))
 
 
 def _blank_cell(lines: list[str], at: int) -> int:
-    """Another language's cell (`%%bash`): gone up to the mark between cells; the line behind it."""
+    """Blank a cell in another language (`%%bash`) and return the line after it."""
     while at < len(lines) and lines[at] != CELL_END:
         lines[at] = ""
         at += 1
@@ -191,12 +194,12 @@ def _blank_cell(lines: list[str], at: int) -> int:
 
 _WRITTEN = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+\.py)\s*$")
 _LAUNCHED = re.compile(r"^\s*!.*?([\w./-]+\.py)\b", re.MULTILINE)
-# Between cells stands a comment, so that a cell magic knows where it ends.
+# A comment separates cells, so that the end of a cell magic is known.
 CELL_END = "# %%"
 
 
 def _versions(text: str) -> dict[str, str]:
-    """Packages that lines of pip pin and no later line replaces. Lines that are commented out do not count."""
+    """Return the packages that pip lines pin and no later line replaces. Commented lines do not count."""
     found: dict[str, str] = {}
     for whole in text.replace("\\\n", " ").split("\n"):
         line = whole.partition(" #")[0]
@@ -209,7 +212,7 @@ def _versions(text: str) -> dict[str, str]:
 
 
 def _replaced(line: str, pinned: Mapping[str, str]) -> list[str]:
-    """Pins that a line of pip gives up: by a range that leaves them out, `--upgrade`, or a repository's newest."""
+    """Return the pins that a pip line removes: by a range, by `--upgrade`, or by a repository's newest version."""
     words = {_package(word.strip("'\"")) for word in line.split()}
     newest = words if words & {"-u", "--upgrade"} else set()
     newest |= {_package(name) for name in _REPOSITORY.findall(line)}

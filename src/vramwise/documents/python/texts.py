@@ -1,4 +1,4 @@
-"""Methods of texts, done on known values."""
+"""Evaluates string methods on known values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TEXT_METHODS = frozenset(
         *("format", "startswith", "endswith", "join", "title", "capitalize"),
     }
 )
-# A width of thousands in a format would make a text of any length.
+# A huge width in a format would create an arbitrarily long text.
 _WIDTH = re.compile(r":[^{}]*\d{4}")
 _LONGEST = 1000
 
 
 def text_method(text: Value, method: str, given: Sequence[Value | Missing]) -> Value | None:
-    """What a method of a text gives; None where an argument is not known, or it would be too long."""
+    """Return the result of a string method; None if an argument is unknown or the result would be too long."""
     values = [one.value for one in given if isinstance(one, Value)]
     if method not in TEXT_METHODS or len(values) < len(given):
         return None

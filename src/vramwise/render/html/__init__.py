@@ -1,8 +1,8 @@
-"""The report as one HTML file: the memory timeline, the segments, findings and figures; no network, no dependencies.
+"""The report as one HTML file: memory timeline, segments, findings and figures; no network, no dependencies.
 
-The text is complete without the script; the script draws the two charts from the data beside it. What strangers wrote
-(paths, labels, messages) passes through `markup` or the JSON of `data`, and the page's own policy lets no other script
-or style run than the ones shipped here.
+The text is complete without the script, which draws the two charts from the embedded data. Text from outside (paths,
+labels, messages) passes through `markup` or the JSON of `data`, and the page's content security policy allows only the
+scripts and styles shipped here.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def render_html(
     further: Sequence[sections.Figure] = (),
     advice: Markup | None = None,
 ) -> str:
-    """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart.
+    """Return the whole page. `measured`: peaks of a real run, shown beside the report and in the chart.
 
-    `verdict`: the answer, then its reasons; `state` where the report alone does not decide it; `ways_out`: what would
-    make a run fit; `further`: figures beside those of memory; `advice`: what to change after a failure, right below the
-    verdict.
+    `verdict`: the answer, then its reasons. `state`: overrides the state that the report implies. `ways_out`: what
+    would make the run fit. `further`: figures beside those of memory. `advice`: what to change after a failure, shown
+    below the verdict.
     """
     side = element(
         "div",
@@ -71,7 +71,7 @@ def render_html(
 def at_a_glance(
     report: MemoryReport, gpu: GpuSpec | None, further: Sequence[sections.Figure] = (), categories: Sequence[str] = ()
 ) -> tuple[Markup, Markup]:
-    """The card as a bar, and the figures that matter; `categories`: all that the picture below has colours for."""
+    """Return the card as a bar, and the key figures. `categories`: all categories with a colour in the charts below."""
     numbers = colours([*categories, *report.breakdown_bytes])
     return sections.memory_bar(report, gpu, numbers), sections.figures(report, gpu, further)
 
@@ -79,7 +79,7 @@ def at_a_glance(
 def picture(
     profile: Profile, report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePeak] = ()
 ) -> tuple[Markup | None, ...]:
-    """The places of both charts, and the tables that say the same; `page_data` is what the script draws there."""
+    """Return the placeholders of both charts and the equivalent tables; the script draws `page_data` there."""
     categories = page_categories(profile)
     numbers = colours([*categories, *report.breakdown_bytes])
     return (
@@ -91,11 +91,14 @@ def picture(
 
 
 def chart_script(opening: str, closing: str) -> str:
-    """The script that draws both charts from `data`; `opening` gives it that, and `signal`, which stops it."""
+    """Return the script that draws both charts from `data`.
+
+    `opening` defines `data`, and `signal`, which stops the script.
+    """
     return "\n".join([opening, *map(asset, _SCRIPTS)]) + closing
 
 
-# `data` comes beside the script, and nothing ever stops it.
+# `data` is embedded beside the script, and nothing stops it.
 _ALONE = """(() => {
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent), { signal } = new AbortController();"""
@@ -114,11 +117,11 @@ def _page(title: str, body: Markup, data: str) -> str:
 
 
 def digest(source: str) -> str:
-    """A style or script as the page's policy names it."""
+    """Return the hash of a style or script as the content security policy expects it."""
     return f"'sha256-{b64encode(sha256(source.encode()).digest()).decode()}'"
 
 
 def asset(name: str) -> str:
-    """A file of this folder."""
+    """Return the content of a file in this folder."""
     loader = cast("ResourceLoader", __spec__.loader)
     return loader.get_data(str(PurePath(__file__).with_name(name))).decode()

@@ -1,7 +1,7 @@
-"""What the page's script gets: the profile as compact JSON.
+"""The data of the page's script: the profile as compact JSON.
 
-Blocks are multiples of 512 bytes, so sizes travel in that unit without loss; series travel as differences, most of
-which are 0. Labels are listed once and only if they are used.
+Blocks are multiples of 512 bytes, so sizes are stored in that unit without loss. Series are stored as differences, most
+of which are 0. Labels are listed once, and only if they are used.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from vramwise.types import GpuSpec
 from vramwise.units import gib
 
 UNIT = 512
-# More runs than this cannot be told apart on a screen; then the smallest neighbours are drawn as one.
+# More runs than this cannot be distinguished on a screen; then the smallest neighbours are merged.
 MAX_RUNS = 6000
 _MAX_LABEL = 160
 _FREE = -1
 
 
 def page_data(profile: Profile, report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePeak]) -> str:
-    """JSON that is safe inside a script element: no `<`, `>` or `&`, nothing but ASCII."""
+    """Return JSON that is safe inside a script element: no `<`, `>` or `&`, only ASCII."""
     text = json.dumps(_data(profile, report, gpu, measured), separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def page_categories(profile: Profile) -> list[str]:
-    """The categories that hold anything at any moment or lie in a segment, in stack order."""
+    """Return the categories that hold memory at any moment or appear in a segment, in stack order."""
     used = {
         name
         for at, name in enumerate(profile.categories)
@@ -90,7 +90,7 @@ class _Labels:
         return found
 
     def list(self, allocations: Iterable[Allocation]) -> list[int]:
-        """Flat: label, size, times, label, size, times…"""
+        """Return allocations as a flat list: label, size, times, label, size, times…"""
         flat: list[int] = []
         for tag, size_bytes, times in allocations:
             flat += (self.number(tag), size_bytes // UNIT, times)
@@ -103,9 +103,9 @@ def _differences(values: Iterable[int]) -> list[int]:
 
 
 def _lines(profile: Profile, report: MemoryReport, gpu: GpuSpec | None) -> list[list[Any]]:
-    """Lines across the chart: what the allocator can have on this card, and a limit if there is one.
+    """Return the horizontal lines of the chart: the card's capacity, and a limit if there is one.
 
-    Each: bytes, name, short name.
+    Each is a list of bytes, name and short name.
     """
     lines: list[list[Any]] = []
     room = None
@@ -121,7 +121,10 @@ def _lines(profile: Profile, report: MemoryReport, gpu: GpuSpec | None) -> list[
 
 
 def _segments(bars: Sequence[SegmentBar], categories: Sequence[str], labels: _Labels) -> list[list[Any]]:
-    """Large pool first. Each: pool (1 = small), expandable, stream, then category, size, label, blocks of each run."""
+    """Return the segments, large pool first.
+
+    Each: pool (1 = small), expandable, stream, then category, size, label and blocks of each run.
+    """
     numbers = {name: at for at, name in enumerate(categories)} | {HOLE: _FREE}
     coarse = sum(len(bar.runs) for bar in bars) > MAX_RUNS
     finest = sum(bar.size_bytes for bar in bars) // MAX_RUNS if coarse else 0
@@ -136,7 +139,7 @@ def _segments(bars: Sequence[SegmentBar], categories: Sequence[str], labels: _La
 
 
 def _coarsened(runs: Iterable[Run], finest: int) -> list[Run]:
-    """Join neighbours that are both too small to be seen; the larger one gives its name."""
+    """Merge neighbours that are both too small to be seen; the larger one gives its name."""
     joined: list[Run] = []
     for run in runs:
         if joined and run.size_bytes < finest and joined[-1].size_bytes < finest:

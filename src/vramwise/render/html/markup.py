@@ -1,6 +1,6 @@
-"""HTML written so that nothing gets in unescaped: whatever is not `Markup` already is text, and text is escaped.
+"""Builds HTML so that nothing gets in unescaped: whatever is not `Markup` is text, and text is escaped.
 
-Knows no page: only elements, attributes and what a stranger's text may contain.
+Knows no page, only elements, attributes and unsafe characters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_TEXT = 2000
 
 
 class Markup(str):
-    """Text that is HTML already. Only this module and the page's own files make it."""
+    """Text that already is HTML. Only this module and the page's own files create it."""
 
     __slots__ = ()
 
@@ -25,24 +25,27 @@ Child = str | Iterable[str] | None
 
 
 def printable(text: str) -> str:
-    """Control characters, bidirectional overrides and broken surrogates as escapes; shortened if it is endless."""
+    """Return text with control characters, bidirectional overrides and lone surrogates escaped.
+
+    Very long text is shortened.
+    """
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
     return "\n".join(map(visible, text.split("\n")))
 
 
 def text(value: str) -> Markup:
-    """Escape a text, unless it is markup."""
+    """Escape a text unless it is markup."""
     return value if isinstance(value, Markup) else Markup(escape(printable(value)))
 
 
 def breakable(name: str) -> Markup:
-    """A dotted name that may be broken after its dots and underscores."""
+    """Return a dotted name that may be broken after dots and underscores."""
     return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", text(name)))
 
 
 def together(*children: Child) -> Markup:
-    """Children one after the other; None is left out."""
+    """Concatenate children; None is skipped."""
     parts: list[str] = []
     for child in children:
         if isinstance(child, str):
@@ -53,7 +56,7 @@ def together(*children: Child) -> Markup:
 
 
 def element(name: str, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """An element. `class_` is class, `aria_label` is aria-label; None and False leave an attribute out."""
+    """Return an element. `class_` becomes class, `aria_label` aria-label; None and False omit an attribute."""
     words = [name]
     for key, value in attributes.items():
         if value is None or value is False:

@@ -1,7 +1,7 @@
 """Categories on the page: their order in the stack and the number of their colour.
 
-Long-lived memory lies at the bottom of the stack, what comes and goes on top. The colours themselves are in page.css
-(`.k0` … `.k11`): a palette that people with any kind of colour vision can tell apart.
+Long-lived memory is at the bottom of the stack, short-lived memory on top. The colours are in page.css (`.k0` …
+`.k11`), a palette that people with any kind of colour vision can distinguish.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ EXTRA_COLOURS = 3  # for categories not named above
 
 
 def stack_order(categories: Iterable[str]) -> list[str]:
-    """Known categories bottom first, unknown ones above them in the order given."""
+    """Return known categories bottom first, then unknown ones in the given order."""
     given = list(dict.fromkeys(categories))
     return [name for name in KNOWN if name in given] + [name for name in given if name not in KNOWN]
 
 
 def colours(categories: Iterable[str]) -> dict[str, int]:
-    """The number of each category's colour."""
+    """Return the colour number of each category."""
     strangers = 0
     numbers = {}
     for name in stack_order(categories):

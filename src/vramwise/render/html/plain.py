@@ -1,4 +1,4 @@
-"""A page that needs no script: head, policy, style and content."""
+"""An HTML page without a script: head, policy, style and content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vramwise.render.html.markup import Markup, element, together
 
 
 def plain_page(title: str, body: Markup, own_style: str = "") -> str:
-    """The whole file; `own_style` names a file whose style comes after that which all pages share."""
+    """Return the whole file. `own_style` names a style file that follows the shared style."""
     style = asset("page.css") + (f"\n{asset(own_style)}" if own_style else "")
     policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
     head = together(

@@ -1,7 +1,7 @@
 """The parts of the page that need no script: verdict, figures, findings, breakdown, assumptions.
 
-Everything a chart shows stands here or in `tables` as text too. Widths are SVG attributes, because the page's policy
-allows no inline styles.
+Everything in the charts is also here or in `tables` as text. Widths are SVG attributes, because the content security
+policy forbids inline styles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def swatch(colour: int | str) -> Markup:
 
 
 def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
-    """`bad`, `good`, or `open` where no card is known, or where it fits only by releasing cached memory."""
+    """Return `bad`, `good`, or `open` if there is no card or it fits only by releasing cached memory."""
     if report.out_of_memory is not None:
         return "bad"
     if gpu is None or (report.capacity_bytes is not None and report.retries):
@@ -32,7 +32,7 @@ def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
 
 
 def header(title: str, verdict: str | Sequence[str], subtitle: str, expected_error: str, state: str) -> Markup:
-    """Who and what, and the answer: of several lines of a verdict the first is the answer, the others its reasons."""
+    """Return the title and the answer. The first line of a verdict is the answer, the others are its reasons."""
     sign = {"good": "✓", "bad": "✗", "open": "•"}[state]
     answer, *small = [verdict] if isinstance(verdict, str) else verdict
     if expected_error:
@@ -51,7 +51,7 @@ def header(title: str, verdict: str | Sequence[str], subtitle: str, expected_err
 
 
 def ways_out(lines: Sequence[str]) -> Markup | None:
-    """What would make it fit: a title, then each change and the command that shows it."""
+    """Return what would make it fit: a title, then each change and the command that shows it."""
     if not lines:
         return None
     items = [element("p", element("code", line) if line.startswith("vramwise ") else line) for line in lines[1:]]
@@ -62,12 +62,12 @@ Figure = tuple[str, str, str]  # a name, a value, a note
 
 
 def figures(report: MemoryReport, gpu: GpuSpec | None, more: Sequence[Figure] = ()) -> Markup:
-    """The numbers that matter, in one row."""
+    """Return the key figures in one row."""
     return figure_row([*_figures(report, gpu), *more])
 
 
 def figure_row(items: Sequence[Figure]) -> Markup:
-    """Named numbers in one row."""
+    """Return named figures in one row."""
     shown = [
         element("div", element("dt", name), element("dd", value), element("dd", note, class_="note") if note else None)
         for name, value, note in items
@@ -95,12 +95,12 @@ def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[Figure]:
 
 
 def moment_name(phase: str, step: int) -> str:
-    """`step 2, backward`; `load` before the first step."""
+    """Return `step 2, backward`, or `load` before the first step."""
     return f"step {step}, {phase}" if step else phase
 
 
 def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, int]) -> Markup:
-    """The card as one bar: what fills it at the peak, and what is left."""
+    """Return the card as one bar: what fills it at the peak, and what is free."""
     parts = breakdown_parts(report, colours)
     total = sum(amount for _, amount, _ in parts)
     whole = max(total, gpu.memory_bytes if gpu is not None else 0) or 1
@@ -138,7 +138,7 @@ def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, 
 
 
 def breakdown_parts(report: MemoryReport, colours: Mapping[str, int]) -> list[tuple[str, int, str]]:
-    """Name, bytes and colour of everything on the card at the peak."""
+    """Return name, bytes and colour of everything on the card at the peak."""
     parts = [(name, amount, str(colours.get(name, 8))) for name, amount in report.breakdown_bytes.items() if amount]
     if report.idle_bytes:
         parts.append(("reserved, not in use", report.idle_bytes, "idle"))
@@ -148,7 +148,7 @@ def breakdown_parts(report: MemoryReport, colours: Mapping[str, int]) -> list[tu
 
 
 def findings_list(findings: Sequence[Finding]) -> Markup | None:
-    """The gravest first."""
+    """Return the findings, the most severe first; None if there are none."""
     if not findings:
         return None
     ranked = sorted(findings, key=lambda found: -found.severity.rank)
@@ -175,7 +175,7 @@ def _finding(found: Finding) -> Markup:
 
 
 def assumptions_list(assumptions: Sequence[str], settings: str) -> Markup:
-    """What the figures rest on."""
+    """Return the assumptions behind the figures, and the allocator settings."""
     items = [element("li", assumption) for assumption in assumptions]
     rest = (element("dt", "Allocator"), element("dd", element("code", settings) if settings else "torch's defaults"))
     return card(
@@ -187,20 +187,20 @@ def assumptions_list(assumptions: Sequence[str], settings: str) -> Markup:
 
 
 def card(key: str, title: str, *children: Child) -> Markup:
-    """A titled part of the page."""
+    """Return a titled section of the page."""
     heading = element("h2", title, id=f"{key}-title")
     return element("section", heading, *children, id=key, class_="card", aria_labelledby=f"{key}-title")
 
 
 def bar(part: float, colour: str) -> Markup:
-    """A bar inside a table cell: `part` of the cell's width."""
+    """Return a bar inside a table cell, `part` of the cell's width."""
     width = _n(_BAR * min(max(part, 0.0), 1.0))
     rect = element("rect", class_=f"k{colour}", x=0, y=0, width=width, height=10)
     return element("svg", rect, class_="bar", viewBox=f"0 0 {_BAR} 10", preserveAspectRatio="none", aria_hidden="true")
 
 
 def table(name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    """A table that scrolls sideways by itself where the page is too narrow; the first column names the row."""
+    """Return a table that scrolls sideways on narrow pages; the first column names the row."""
     header_cells = [element("th", title, scope="col") if title else element("td") for title in head]
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
@@ -215,7 +215,7 @@ def table(name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[
 
 
 def scrolling(name: str, inner: Markup) -> Markup:
-    """Something wide: it scrolls sideways by itself, with the keyboard too."""
+    """Wrap wide content so that it scrolls sideways, also with the keyboard."""
     return element("div", inner, class_="scroll", tabindex=0, role="region", aria_label=name)
 
 

@@ -1,6 +1,6 @@
-"""The page's tables: what fills the peak, the largest holdings, the segments, phase by phase, and the chart as a table.
+"""The tables of the page: the peak, the largest holdings, the segments, the phases, and the chart as a table.
 
-They say in text all that the charts show.
+They contain everything that the charts show.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from vramwise.units import readable
 
 LARGEST = 14
 MAX_ROWS = 160
-# A layer's number within a name: what differs only there is one kind of thing.
+# A layer's number within a name: names that differ only there are grouped.
 _NUMBER = re.compile(r"(?<![^.\s])\d+(?![^.:\s])")
 
 
 def breakdown(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, int]) -> Markup:
-    """Everything on the card when reserved stands highest."""
+    """Return everything on the card at the peak of reserved memory."""
     whole = report.device_bytes or 1
     rows: list[tuple[str, ...]] = [
         (together(swatch(colour), name), readable(amount), f"{100 * amount / whole:.1f} %", bar(amount / whole, colour))
@@ -41,7 +41,7 @@ def breakdown(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, i
 
 
 def largest(profile: Profile, colours: Mapping[str, int]) -> Markup | None:
-    """The largest things alive at the focus; the same thing in every layer is one row."""
+    """Return the largest holdings at the focus; the same holding in every layer is one row."""
     groups = _by_kind(profile.holdings)
     if not groups:
         return None
@@ -82,7 +82,7 @@ def _when(profile: Profile) -> str:
 
 
 def segments(profile: Profile) -> Markup | None:
-    """Pool by pool: how much is reserved, and how much of that lies idle in which way."""
+    """Return, for each pool, how much is reserved and how much of it is free."""
     if not profile.segments:
         return None
     pools: dict[str, list[SegmentBar]] = {}
@@ -118,7 +118,7 @@ def _pool(name: str, bars: Sequence[SegmentBar]) -> tuple[str, ...]:
 
 
 def phases(report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePeak]) -> Markup | None:
-    """A row a step, a column a phase; steps that follow each other with the same marks are one row."""
+    """Return a row per step and a column per phase; consecutive steps with the same peaks share a row."""
     if not report.phases:
         return None
     seen = {(peak.step, peak.phase): peak for peak in measured}
@@ -163,7 +163,7 @@ def _mark(
 
 
 def _measured(peak: PhasePeak, found: PhasePeak) -> Markup:
-    """The measured marks, and how far off the reserved one is."""
+    """Return the measured peaks, and the error of the reserved prediction."""
     off = peak.peak_reserved_bytes / found.peak_reserved_bytes - 1 if found.peak_reserved_bytes else 0.0
     lines = (readable(found.peak_allocated_bytes), readable(found.peak_reserved_bytes), f"{100 * off:+.1f} %")
     return together(*(element("small", line, class_="measured") for line in lines))
@@ -172,7 +172,7 @@ def _measured(peak: PhasePeak, found: PhasePeak) -> Markup:
 def _alike(
     peaks: Sequence[PhasePeak], measured: Mapping[tuple[int, str], PhasePeak]
 ) -> Iterator[tuple[str, list[PhasePeak]]]:
-    """Steps that follow each other and have the same marks, measured ones too: their numbers and one of them."""
+    """Yield consecutive steps with the same predicted and measured peaks: their numbers, and the peaks of one."""
     by_step: dict[int, list[PhasePeak]] = {}
     for peak in peaks:
         by_step.setdefault(peak.step, []).append(peak)
@@ -195,14 +195,14 @@ def _figures(peak: PhasePeak) -> tuple[int, int]:
 
 
 def timeline(profile: Profile, categories: Sequence[str]) -> Markup:
-    """Where the script draws the timeline, and the same in words."""
+    """Return the placeholder of the timeline chart, and the same as a table."""
     empty = None if profile.moments else element("p", "Nothing was allocated.")
     place = element("div", empty, id="timeline-chart", class_="chart")
     return card("timeline", "Memory over the run", place, _timeline_table(profile, categories))
 
 
 def _timeline_table(profile: Profile, categories: Sequence[str]) -> Markup | None:
-    """The timeline for those who cannot see it: each stretch of each phase at its fullest."""
+    """Return the timeline as a table, for readers who cannot see it: each phase at its peak."""
     if not profile.moments or not profile.marks:
         return None
     columns = [(name, profile.categories.index(name)) for name in categories if name in profile.categories]

@@ -61,7 +61,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _verdict(run: RunSpec) -> str | None:
-    """What keeps expandable segments from working, or None where they work."""
+    """Return what keeps expandable segments from working; None if they work."""
     target = run.target
     try:
         settings = parse_settings(run.allocator.settings, target.torch)
@@ -104,19 +104,22 @@ def _source(run: RunSpec) -> str:
 
 
 def _line(run: RunSpec) -> str:
-    """The shell line that works: torch reads the CUDA variable first, so it also wins over one that is set already."""
+    """Return the shell line that works.
+
+    torch reads the CUDA variable first, so it overrides one that is already set.
+    """
     if run.origins["allocator"].kind == "environment" and _variable(run) != GENERIC_VARIABLE:
         return f"export {CUDA_VARIABLE}={EXPANDABLE}"
     return export_line(run.target.torch)
 
 
 def _environment(run: RunSpec) -> dict[str, str]:
-    """The allocator variables inside the training process."""
+    """Return the allocator variables inside the training process."""
     return {**run.added_variables, **run.target.alloc_env}
 
 
 def _variable(run: RunSpec) -> str | None:
-    """The variable that the CUDA allocator takes its settings from."""
+    """Return the variable that the CUDA allocator reads its settings from."""
     return effective_settings(run.target.torch, _environment(run))[1]
 
 

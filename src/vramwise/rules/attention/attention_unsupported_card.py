@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
 _SAGE = ((8, 0), (8, 6), (8, 9), (9, 0), (12, 0))
-# Oldest compute capability by backend, after transformers 5 (modeling_flash_attention_utils.py).
+# Lowest compute capability by backend, as in transformers 5 (modeling_flash_attention_utils.py).
 _OLDEST = {
     "flash_attention_2": (8, 0),
     "kernels-community/flash-attn2": (8, 0),

@@ -12,7 +12,7 @@ from vramwise.units import mib
 from vramwise.variants import changes
 
 _LONG = 2048
-# Soft-capped scores (Gemma 2) and models that transformers 5 has no sdpa path for.
+# Models with soft-capped scores (Gemma 2) and those without an sdpa path in transformers 5.
 _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", re.IGNORECASE)
 
 

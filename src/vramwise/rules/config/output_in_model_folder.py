@@ -47,16 +47,16 @@ def _relation(output: tuple[str, ...], base: tuple[str, ...], *, base_is_path: b
 
 
 def _start(parts: tuple[str, ...]) -> str:
-    """Where a path starts: at the root or a home folder, else "", the working folder."""
+    """Return where a path starts: at the root or a home folder; "" for the working folder."""
     return f"/{parts[0]}" if parts and (not parts[0] or parts[0][0] == "~") else ""
 
 
 def _is_path(name: str) -> bool:
-    """Whether a name can only be a path: a model of the hub is `owner/name`."""
+    """Whether a name can only be a path: a hub model is `owner/name`."""
     return name.startswith((".", "/", "~", "\\")) or "\\" in name or ":" in name or name.count("/") > 1
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """The folders of a path, without those that say nothing; of the working folder there are none."""
+    """Return the folders of a path without "." parts; empty for the working folder."""
     normal = posixpath.normpath(path.strip().replace("\\", "/"))
     return tuple(part for part in normal.split("/") if part != ".") if normal != "/" else ("",)

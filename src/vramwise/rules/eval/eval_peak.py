@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     evals = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "eval"]
     training = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase not in ("eval", "load")]
-    same = run.evaluation.eval_batch_size == run.batch.micro_batch_size  # which is the remedy
+    same = run.evaluation.eval_batch_size == run.batch.micro_batch_size  # then the remedy is already applied
     if evals and training and max(evals) > max(training):
         yield Hit(
             field="eval_batch_size",

@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants import changes
 
-# Below this share of the most that is allocated, a loss without them would hardly be noticed.
+# Below this share of the peak, a loss without logits would hardly make a difference.
 _SHARE = 0.05
 
 
@@ -70,7 +70,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _added_by_the_loss(memory: MemoryReport) -> int:
-    """What the loss holds beyond the forward pass before it: the logits, and what is computed from them."""
+    """Return what the loss holds beyond the forward pass: the logits, and what is computed from them."""
     forward = {peak.step: peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "forward"}
     loss = [peak for peak in memory.phases if peak.phase == "loss" and peak.step in forward]
     return max((peak.peak_allocated_bytes - forward[peak.step] for peak in loss), default=0)

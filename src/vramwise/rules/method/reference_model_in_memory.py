@@ -48,6 +48,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _method(run: RunSpec) -> str:
-    """The method as the file names it; where the command names it, its name alone."""
+    """Return the method as written in the file; if the command names it, only its name."""
     written, name = as_written(run, "rl"), str(run.objective.rl)
     return written if written is not None and written.endswith(f": {name}") else name.upper()

@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
-# ADOPT needs torch 2.5.1; a target names minor versions only, so 2.5 itself gets the benefit of the doubt.
+# ADOPT needs torch 2.5.1; a target has only minor versions, so 2.5 is accepted.
 _OLDEST = {"adopt_adamw": (2, 5)}
 
 

@@ -33,7 +33,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     gpu = run.target.gpu
     if gpu is None or gpu.bf16:
         return
-    # Weights alone can be bf16, too: then another key than that of the precision decided, or only the checkpoint did.
+    # The weights alone can be bf16, too: then another key than the precision decided, or only the checkpoint.
     field = next((name for name in ("precision", "weights_dtype") if run.value(name) == "bf16"), None)
     if field is None or (field == "weights_dtype" and run.origins[field].kind == "assumed"):
         return
@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _said(run: RunSpec, field: str) -> str:
-    """The key as it is written; where none is, bf16 is on all the same."""
+    """Return the key as written; without a key, say that bf16 is on anyway."""
     written, key = as_written(run, field), run.origins[field].key
     if written is None and key is None:
         return "bf16 is on by default" if field == "precision" else "bf16 weights"

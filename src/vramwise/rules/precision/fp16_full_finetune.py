@@ -12,7 +12,7 @@ from vramwise.variants import changes
 
 _UNSCALE = "`Attempting to unscale FP16 gradients`"
 _MISMATCH = "`expected mat1 and mat2 to have the same dtype`"
-# DeepSpeed scales the loss itself, FSDP1 has a scaler of its own that takes fp16 gradients.
+# DeepSpeed scales the loss itself; FSDP1 has its own scaler that accepts fp16 gradients.
 _PLAIN_SCALER = ("none", "ddp", "fsdp2")
 
 

@@ -32,7 +32,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.precision.compute != "fp32" or not wide:
         return
     if run.origins["weights_dtype"].key is not None:
-        return  # another key than the precision's made them fp32, and has a rule of its own
+        return  # another key than the precision made them fp32, which has its own rule
     if run.loading.quantization:
         fact = "neither bf16 nor fp16 is on: everything but the quantised base is stored and computed in fp32"
     else:

@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _said(run: RunSpec) -> str:
-    """fp8 as the file asks for it: by a key of that name, or by a launcher's setting."""
+    """Return fp8 as the file requests it: by a key of that name, or by a launcher's setting."""
     return "fp8: true" if run.keys["precision"] == "fp8" else "fp8"
 
 

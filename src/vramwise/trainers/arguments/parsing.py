@@ -1,8 +1,8 @@
-"""What becomes of a written value in transformers' HfArgumentParser, by the type of its field.
+"""What transformers' HfArgumentParser does to a written value, by the type of its field.
 
-Files reach the dataclasses by one of two ways. As defaults of argparse (TRL): texts are converted to the field's type,
-and what is no text passes as it is. As a mapping (LLaMA-Factory, JSON): nothing is converted. Types are checked in
-neither; only fields whose own code stops at another type (schema/strict.json) refuse one.
+Files reach the dataclasses in one of two ways. As argparse defaults (TRL), texts are converted to the field's type and
+other values pass unchanged. As a mapping (LLaMA-Factory, JSON), nothing is converted. Neither checks types; only fields
+whose own code fails with another type (schema/strict.json) refuse one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from vramwise.trainers.value_types import LONGEST_NUMBER_TEXT, ValueType, accept
 TRUE = frozenset({"yes", "true", "t", "y", "1"})
 FALSE = frozenset({"no", "false", "f", "n", "0"})
 NOTHING = frozenset({"none", "null"})
-# What means no to people, and is a text like any other where nothing is converted.
+# Words that mean no to people but are plain text if nothing is converted.
 NO = FALSE | {"off"}
 _CLASSES: dict[str, Any] = {"number": int | float, "text": str, "list": list, "mapping": dict}
 _PLAIN_TEXT = frozenset({"str", "one_of", "any"})
 
 
 def text_kind(written: str) -> tuple[ValueType, bool]:
-    """The alternative that argparse converts a text to, and whether `none` is null: texts win, but over a switch."""
+    """Return the alternative that argparse converts a text to, and whether `none` means null.
+
+    Text types win, except over a required switch.
+    """
     alternatives, optional = parse_type(written)
     by_kind = {one.kind: one for one in alternatives}
     if "bool" in by_kind and not optional:
@@ -31,7 +34,7 @@ def text_kind(written: str) -> tuple[ValueType, bool]:
 
 
 def converted(written: str, text: str) -> Any:
-    """The text as argparse hands it to the field; ValueError where it refuses it."""
+    """Return the text as argparse passes it to the field; raises ValueError if argparse refuses it."""
     kind, optional = text_kind(written)
     if optional and text.lower() in NOTHING:
         return None
@@ -56,7 +59,7 @@ def _single(kind: str, text: str) -> Any:
 
 
 def class_of(value: Any) -> str:
-    """The sort of a value, as schema/strict.json names it."""
+    """Return the class of a value, as schema/strict.json names it."""
     if value is None:
         return "null"
     for name, kind in _CLASSES.items():
@@ -66,7 +69,7 @@ def class_of(value: Any) -> str:
 
 
 def of_type(written: str, value: Any) -> bool:
-    """Whether a value as it stands is of a type: numbers of any sort are alike, texts are no numbers."""
+    """Return whether a value is of a type as it is: all numbers are alike, texts are not numbers."""
     alternatives, optional = parse_type(written)
     kinds = {one.kind for one in alternatives}
     if value is None:
@@ -81,7 +84,7 @@ def of_type(written: str, value: Any) -> bool:
 
 
 def will_do(written: str, value: Any) -> bool:
-    """Whether a value that is not of the type works all the same: a single one for a text or a list, null for no."""
+    """Return whether a value of another type works anyway: a single value for a text or list, null for no."""
     alternatives, _ = parse_type(written)
     kinds = {one.kind for one in alternatives}
     if value is None:

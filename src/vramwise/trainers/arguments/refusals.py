@@ -27,26 +27,26 @@ _NEEDS_EVAL = ("reduce_lr_on_plateau", "greedy")
 
 
 class Held:
-    """The values as the dataclasses hold them: what is written, else their defaults."""
+    """The values of the dataclasses: what is written, else their defaults."""
 
     def __init__(self, run: RunSpec, words: Vocabulary) -> None:
         self.run = run
         self._words = words
 
     def __call__(self, key: str) -> Any:
-        """The value of a key; its default where what is written cannot be used."""
+        """Return the value of a key; its default if the written value cannot be used."""
         values = self.run.config.document.values
         found = self._words.held(key, values[key]) if key in values else UNUSABLE
         return self._words.default(key) if found is UNUSABLE else found
 
     def number(self, key: str) -> float:
-        """A number; 0 where it is none."""
+        """Return a number, or 0 if the value is not one."""
         found = self(key)
         return float(found) if isinstance(found, int | float) else 0.0
 
 
 def argument_refusals(has: Held) -> Iterator[Refusal]:
-    """Every refusal that the values meet."""
+    """Yield every refusal that applies to the values."""
     for found in (_steps, _best_model, _precision, _loading, _sharding, _mappings):
         yield from found(has)
 
@@ -97,7 +97,7 @@ def _loading(has: Held) -> Iterator[Refusal]:
 
 
 def _sharding(has: Held) -> Iterator[Refusal]:
-    """`fsdp` as words; since transformers 5.16 it is FSDP 2 unless fsdp_config says otherwise."""
+    """Check the options of `fsdp`; since transformers 5.16 it means FSDP 2 unless fsdp_config says otherwise."""
     written = has("fsdp")
     words = written.split() if isinstance(written, str) else written if isinstance(written, list) else []
     strange = [word for word in words if not isinstance(word, str) or word not in _FSDP | _FSDP_MORE]
@@ -114,7 +114,7 @@ def _sharding(has: Held) -> Iterator[Refusal]:
 
 
 def fsdp2_by_default(stack: Stack) -> bool:
-    """Whether `fsdp` means FSDP 2 where no version is said."""
+    """Return whether `fsdp` means FSDP 2 if no version is given."""
     return stack.parts("transformers") >= (5, 16)
 
 

@@ -1,6 +1,6 @@
-"""Changes in TrainingArguments' words: a field of RunSpec with its new value → edits of the file.
+"""Changes as edits of TrainingArguments: a field of RunSpec with its new value → edits of the file.
 
-A trainer joins its own spellers to `SPELLERS` and calls `spell_with`.
+A trainer adds its own spellers to `SPELLERS` and calls `spell_with`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramwise.trainers.base import Spelling
 from vramwise.trainers.spelling import KWARGS, Speller, placed, reentrant, speller_by_key, tf32
 from vramwise.types import Change, Edit, RunSpec, join_key
 
-# What a new line is best written below.
+# The keys below which a new line is inserted.
 _BESIDE = {
     "per_device_eval_batch_size": ("per_device_train_batch_size", "eval_strategy"),
     "gradient_accumulation_steps": ("per_device_train_batch_size",),
@@ -27,14 +27,14 @@ _BESIDE = {
     "pad_to_multiple_of": ("max_length", "packing"),
 }
 _RELATED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "model_name_or_path")
-# No argument lets the card choose: what is written is what this card would choose.
+# No argument lets the card choose, so the choice for this card is written.
 _CHOSEN = {
     "bf16": "Train in bf16",
     "fp16": "Use fp16 on this card: fp16 true, bf16 false",
     "fp32": "Train in fp32 on this card: bf16 false (fp16 needs an adapter)",
 }
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-# The lines to write where no config is at hand.
+# The lines to write if there is no config.
 WORDS: dict[str, tuple[str, ...]] = {
     "smaller-micro-batch": ("per_device_train_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
     "equal-eval-batch": ("per_device_eval_batch_size: the value of per_device_train_batch_size",),
@@ -59,7 +59,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one has no word here; a choice by the card is titled by what is chosen."""
+    """Return the edits for all fields of a change, or None; a choice by the card is titled by what is chosen."""
     found = spelling.spell_with(spellers, run, change)
     if found is None or not change.fields.get("precision_by_card"):
         return found
@@ -79,7 +79,7 @@ key_speller = partial(speller_by_key, put)
 
 
 def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """bf16 and fp16 are switches of their own: one on, the other off."""
+    """Set bf16 and fp16, which are separate switches: one on, the other off."""
     if value == "fp8":
         return None
     on = {"bf16": value == "bf16", "fp16": value == "fp16"}
@@ -95,14 +95,14 @@ def _defaults_on(run: RunSpec, key: str) -> bool:
 
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """No argument lets the card decide; what the card at hand has is written."""
+    """No argument lets the card decide, so the target card's choice is written."""
     if not value or (run.precision.compute == "fp32" and run.target.gpu is None):
         return None
     return _precision(run, _chosen(run))
 
 
 def _chosen(run: RunSpec) -> str:
-    """What a choice by the card comes to on the card at hand."""
+    """Return what a choice by the card means on the target card."""
     gpu = run.target.gpu
     return "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32"
 

@@ -1,4 +1,4 @@
-"""What trainers built on TrainingArguments have in common."""
+"""The base class of trainers built on TrainingArguments."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
 from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
 
-# What TrainingArguments has where nothing is said, and more steps than anybody counts.
+# The default of TrainingArguments, and more steps than any run has.
 _EPOCHS = 3.0
 _MOST = 1e12
 
 
 class ArgumentsTrainer:
-    """A base for trainers: they add recognising, resolving, spelling and their own keys."""
+    """A base for trainers, which add recognition, resolving, spelling and their own keys."""
 
     name = ""
     package = ""
     title = ""
-    # The key that says which part of the data is held out for evaluation, if there is one.
+    # The key for the part of the data that is held out for evaluation, if there is one.
     held_out_key = ""
 
     def schedule(self, document: Document) -> Schedule:
-        """`num_train_epochs`, three where nothing is said, or `max_steps`."""
+        """Return the schedule from `num_train_epochs` (default: three) or `max_steps`."""
         values = document.values
         epochs, steps = _number(values.get("num_train_epochs")), _number(values.get("max_steps"))
         held = _number(values.get(self.held_out_key)) if self.held_out_key else None
@@ -37,39 +37,39 @@ class ArgumentsTrainer:
         )
 
     def split_seed(self, document: Document) -> int | None:
-        """The seed by which held-out samples are drawn; None where every run draws anew."""
+        """Return the seed for drawing held-out samples; None if every run draws differently."""
         return None if document.script is None else document.script.split_seed
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """Every key that this file may have; without one, every key there is."""
+        """Return every key that this file may have; without a file, every key."""
         return training_arguments(stack)
 
     def vocabulary_of(self, run: RunSpec) -> Vocabulary:
-        """Every key that the file of a run may have."""
+        """Return every key that the file of a run may have."""
         return self.vocabulary(run.config.document, run.target.stack)
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """What becomes of a key that nobody knows, in words that end a sentence, and how bad that is."""
+        """Return the severity of an unknown key, and its effect as the end of a sentence."""
         return Severity.ERROR, f"{self.title} stops"
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
-        """The keys of a file that nobody knows."""
+        """Return the unknown keys of a file."""
         found = strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
         return [one for one in found if in_config(run, one.key)]
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """What cannot work, by type."""
+        """Return the values whose type cannot work, each with a sentence."""
         words = self.vocabulary(document, stack)
         grave = ((one.key, one.sentence) for one in words.misreadings(document.values) if one.grave)
         return [*words.type_errors(document.values), *grave]
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
-        """None for a key of the dataclasses."""
+        """Return why a key is unknown; None for a key of the dataclasses."""
         return unknown_key(key, self.vocabulary(None, stack), self.title)
 
 
 def _number(value: Any) -> float | None:
-    """A number, in quotes or not; None where it is none that could be counted with."""
+    """Return a number, quoted or not; None if it is not a usable one."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
@@ -78,7 +78,7 @@ def _number(value: Any) -> float | None:
 
 
 def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:
-    """The trainer of a run, for rules that all of them share; None for one of another sort."""
+    """Return the trainer of a run for rules that all of them share; None for other trainers."""
     from vramwise.trainers.registry import trainer_named
 
     found = trainer_named(run.trainer)
@@ -86,7 +86,7 @@ def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:
 
 
 def in_config(run: RunSpec, key: str) -> bool:
-    """Whether a key is written in the config: of a script, as an argument of the call that holds the arguments."""
+    """Return whether a key is written in the config; in a script, as an argument of the arguments' call."""
     script = run.config.document.script
     if script is None:
         return True

@@ -1,4 +1,4 @@
-"""Keys of a file that its trainer does not know."""
+"""Finds keys of a file that its trainer does not know."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vramwise.bundled import bundled_json
 from vramwise.trainers.arguments.vocabulary import Vocabulary
 from vramwise.trainers.names import suggest
 
-# From here on a misspelt word is taken for the one it resembles.
+# From this similarity on, a misspelt word is assumed to mean the similar one.
 _VERY_CLOSE = 0.88
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrangeKey:
-    """A key that nobody reads: why, the name its value belongs under (None: not known), and whether it may just go."""
+    """An unknown key: why it is unknown, the key that is meant (None: not known), and whether it can be deleted."""
 
     key: str
     why: str
@@ -28,9 +28,9 @@ class StrangeKey:
 def strange_keys(
     values: Mapping[Any, Any], words: Vocabulary, title: str, named: Mapping[str, str]
 ) -> Iterator[StrangeKey]:
-    """Every key that is no word of the trainer's, with the words it may mean.
+    """Yield every key that the trainer does not have, with suggestions.
 
-    `named`: field → the trainer's own key for it, as a run has them.
+    `named`: field → the trainer's own key for it, as in a run.
     """
     for key in values:
         if not isinstance(key, str) or key in words:
@@ -50,5 +50,5 @@ def strange_keys(
 
 @cache
 def other_words() -> Mapping[str, str]:
-    """Keys of all trainers, with the field of a run that each decides (scripts/other_words.py)."""
+    """Return the keys of all trainers with the field of a run that each sets (scripts/other_words.py)."""
     return cast(Mapping[str, str], bundled_json("schema/words.json", __file__))

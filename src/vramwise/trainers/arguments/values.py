@@ -10,14 +10,14 @@ from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Document, Origin
 
-# Blocks whose keys may carry their own name in front: `fsdp_config.fsdp_offload_params`.
+# Blocks whose keys may have the block's name as a prefix: `fsdp_config.fsdp_offload_params`.
 _PREFIXED = {"fsdp_config": "fsdp_"}
-# No mapping that somebody writes in a line of text is longer.
+# No mapping written as a line of text is longer.
 _LONGEST_JSON = 100_000
 
 
 def arguments_config(document: Document, words: Vocabulary) -> Config:
-    """The file's values as the parser makes them; those that cannot be used are left out (a rule reports them)."""
+    """Return the file's values as the parser converts them; unusable ones are left out, and a rule reports them."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for key, value in document.values.items():
@@ -32,7 +32,7 @@ def arguments_config(document: Document, words: Vocabulary) -> Config:
 
 
 def _mapping(value: Any, written: str | None) -> Any:
-    """A mapping that is written as a text of JSON; anything else as it is."""
+    """Return a mapping that is written as JSON text; anything else unchanged."""
     if not isinstance(value, str) or "dict" not in (written or "") or not value.startswith("{"):
         return value
     try:
@@ -52,9 +52,9 @@ def _without_prefix(block: str, values: dict[Any, Any], sources: dict[str, str])
 
 
 class Arguments:
-    """What the dataclasses hold: what is written, null included, else their defaults. Records origins in `fields`.
+    """The values of the dataclasses: what is written, including null, else defaults. Records origins in `fields`.
 
-    `defaults` replace the dataclass's own where a script sets others.
+    `defaults` replace the dataclass's own defaults if a script sets others.
     """
 
     def __init__(self, fields: Fields, words: Vocabulary, defaults: dict[str, Any] | None = None) -> None:
@@ -68,41 +68,41 @@ class Arguments:
         return self.fields.values
 
     def written(self, key: str) -> bool:
-        """Whether the file sets the key to a usable value, null included."""
+        """Return whether the file sets the key to a usable value, including null."""
         return key in self.fields.config and key in self.fields.config.values
 
     def value(self, key: str) -> Any:
-        """What the dataclass's field holds."""
+        """Return the value of the dataclass's field."""
         if self.written(key):
             return self.fields.config.get(key)
         return self.default(key)
 
     def default(self, key: str) -> Any:
-        """What it holds where nothing is written."""
+        """Return the value of a key that is not written."""
         return self._defaults[key] if key in self._defaults else self.words.default(key)
 
     def text(self, key: str) -> str | None:
-        """Its value where that is a text."""
+        """Return the value if it is a text, else None."""
         value = self.value(key)
         return value if isinstance(value, str) else None
 
     def count(self, key: str) -> int:
-        """Its value as a number of things: nonsense below 1 counts as 1, so that arithmetic goes on."""
+        """Return the value as a count: values below 1 count as 1, so that calculations go on."""
         value = self.value(key)
         if isinstance(value, float):
             value = int(value) if isfinite(value) else 1
         return max(1, value) if isinstance(value, int) else 1
 
     def take(self, field: str, key: str, *, why: str | None = None) -> Any:
-        """The key's value as a field of the run."""
+        """Set a field of the run to the key's value."""
         return self.put(field, key, self.value(key), why=why)
 
     def take_count(self, field: str, key: str, *, why: str | None = None) -> int:
-        """The key's value as a number of things."""
+        """Set a field of the run to the key's value as a count."""
         return int(self.put(field, key, self.count(key), why=why))
 
     def put(self, field: str, key: str, value: Any, *, why: str | None = None) -> Any:
-        """A value that this key decides; where it is not written, by its default."""
+        """Set a field whose value this key decides, by its default if it is not written."""
         fields = self.fields
         fields.keys[field] = key
         if self.written(key):
@@ -111,11 +111,11 @@ class Arguments:
         return fields.put(field, value, Origin(kind="default", why=reason))
 
     def assume(self, field: str, value: Any, why: str) -> Any:
-        """A value that the file leaves open."""
+        """Set a value that the file leaves open."""
         return self.fields.assume(field, value, why)
 
     def derive(self, field: str, value: Any, why: str, *, key: str | None = None) -> Any:
-        """A value that follows from others; `key` is the one to speak of, and where it stands."""
+        """Set a value that follows from others; `key` is the key to report, with its place."""
         if key is not None:
             self.fields.keys[field] = key
         return self.fields.derive(field, value, why, key=key)

@@ -1,1 +1,1 @@
-"""Axolotl: its keys by version, what its runs really do, its own rules, and the spelling of changes."""
+"""Axolotl: its keys by version, what its runs really do, its own rules, and edits of its files."""

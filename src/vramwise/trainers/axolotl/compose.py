@@ -1,4 +1,4 @@
-"""A config from a few wishes, as one would write it for Axolotl."""
+"""Builds an Axolotl config from a few options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from vramwise.trainers.axolotl.plugins import LIGER
 from vramwise.trainers.wishes import Wishes
 
-# What examples of Axolotl take where nobody says a rank, and the alpha that goes with any.
+# The rank of Axolotl's examples, and the usual ratio of alpha to rank.
 _RANK, _ALPHA_PER_RANK = 16, 2
 _KEYS = {
     "sequence_len": "sequence_len",
@@ -21,7 +21,7 @@ _KEYS = {
 
 
 def compose(wishes: Wishes) -> dict[str, Any]:
-    """The config's values, in the order one reads them."""
+    """Return the config's values, in reading order."""
     values: dict[str, Any] = {"base_model": wishes.model, **_adapter(wishes)}
     for wish, key in _KEYS.items():
         if (value := getattr(wishes, wish)) is not None:

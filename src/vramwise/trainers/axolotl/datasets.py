@@ -1,4 +1,4 @@
-"""The datasets that a config names, in which columns their texts stand, and how often they are trained on."""
+"""Reads the datasets of a config, the columns of their texts, and the training schedule."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vramwise.types import Schedule
 _COLUMNS = ("field", "field_messages", "field_chosen", "field_rejected", "field_prompt")
 
 
-# What Axolotl seeds with where nothing is said.
+# Axolotl's default seed.
 _SEED = 42
 
 
 def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
-    """Every entry of the lists that name data; what is no entry is left to the rules."""
+    """Yield every valid entry of the lists that name data; the rules report invalid ones."""
     for key in ("datasets", "pretraining_dataset", "test_datasets"):
         written = values.get(key)
         for block in written if isinstance(written, list) else ():
@@ -32,7 +32,10 @@ def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
 
 
 def schedule(values: Mapping[str, Any]) -> Schedule:
-    """How long it trains: `max_steps` comes before `num_epochs`; `test_datasets` leave `datasets` whole."""
+    """Return the schedule: `max_steps` overrides `num_epochs`.
+
+    With `test_datasets`, nothing of `datasets` is held out.
+    """
     steps = _number(values.get("max_steps"))
     held_out = 0.0 if values.get("test_datasets") else _number(values.get("val_set_size"))
     seed = values.get("seed", _SEED)
@@ -40,14 +43,14 @@ def schedule(values: Mapping[str, Any]) -> Schedule:
         epochs=_number(values.get("num_epochs")) or 1.0,
         max_steps=int(steps) if steps >= 1 else None,
         held_out=held_out,
-        # shuffled when it is loaded; then the last samples are split off
+        # the data is shuffled when it is loaded; then the last samples are held out
         split_seed=seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None,
         held_out_last=True,
     )
 
 
 def _number(written: Any) -> float:
-    """0 for what is none, or none that a run could have."""
+    """Return a positive number, or 0 for anything that no run could have."""
     plain = isinstance(written, int | float) and not isinstance(written, bool)
     return float(written) if plain and 0 < written < 2**31 else 0.0
 

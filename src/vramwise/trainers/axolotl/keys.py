@@ -1,4 +1,4 @@
-"""Axolotl's keys with what is known of each: types and defaults of the schema, names, plugins, what was renamed."""
+"""Axolotl's keys with facts about each: type and default from the schema, names, plugins, deprecations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from vramwise.trainers.axolotl.schema import Deprecation, Schema, schema_of_version
 from vramwise.trainers.vocabulary import KeyFact
 
-# Keys that decide a field of the run under another name.
+# Keys that set a field of the run with another name.
 _FIELDS: dict[str, str] = {
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "gptq"), "quantization"),
     **dict.fromkeys(("bf16", "fp16", "fp8", "bfloat16", "float16"), "precision"),
@@ -35,7 +35,7 @@ _FIELDS: dict[str, str] = {
 
 @cache
 def key_facts(version: str) -> Mapping[str, KeyFact]:
-    """Every key of a version: top-level, of plugins and of blocks, and those that were keys and are refused now."""
+    """Return every key of a version: top-level, of plugins and of blocks, including keys that are refused now."""
     schema = schema_of_version(version)
     return {key: _fact(schema, key) for key in sorted({*_keys(schema), *schema.deprecations()})}
 

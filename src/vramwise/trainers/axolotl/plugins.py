@@ -1,4 +1,4 @@
-"""Which plugins a config lists: a plugin's keys and checks exist only then."""
+"""Which plugins a config lists: a plugin's keys and checks exist only if it is listed."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ CUT_CROSS_ENTROPY = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugi
 
 
 def listed_plugins(run: RunSpec) -> tuple[str, ...]:
-    """Class paths of Axolotl's own plugins under `plugins:`, in the order in which they are applied."""
+    """Return the class paths of Axolotl's own plugins under `plugins:`, in the order in which they are applied."""
     return tuple(plugin for plugin in _named(run) if plugin is not None)
 
 
 def loaded_plugins(run: RunSpec) -> tuple[str, ...]:
-    """The listed plugins, and those that this version loads by itself."""
+    """Return the listed plugins, and those that this version loads by default."""
     return (*schema_of(run).built_in_plugins(), *listed_plugins(run))
 
 
 def lists_plugin(run: RunSpec, name: str) -> bool:
-    """Whether one of Axolotl's own plugins, by class name, is listed."""
+    """Return whether one of Axolotl's own plugins is listed, by class name."""
     return any(plugin.endswith(f".{name}") for plugin in listed_plugins(run))
 
 
-def mends_diffusion(run: RunSpec) -> bool:
-    """Whether the DiffusionPlugin of 0.21 corrects an old file before it is judged: warm-up and best metric."""
-    return schema_of(run).mends_diffusion(run.config.document.values)
+def repairs_diffusion(run: RunSpec) -> bool:
+    """Return whether the DiffusionPlugin of 0.21 corrects an old file before validation: warm-up and best metric."""
+    return schema_of(run).repairs_diffusion(run.config.document.values)
 
 
 def lists_foreign_plugin(run: RunSpec) -> bool:
-    """Whether a plugin is listed that is not Axolotl's own: it may bring adapters and keys that we cannot know."""
+    """Return whether a plugin is listed that is not Axolotl's own: it may add unknown adapters and keys."""
     return None in _named(run)
 
 
 def list_plugin(run: RunSpec, plugin: str, *, beside: str) -> Edit | None:
-    """Add one of Axolotl's own plugins to `plugins:`; None where it is listed, or its value is no list."""
+    """Return an edit that adds one of Axolotl's own plugins to `plugins:`.
+
+    None if it is already listed, or if the value is not a list.
+    """
     written = run.config.document.values.get("plugins")
     if plugin in listed_plugins(run) or not isinstance(written, list | None):
         return None
@@ -48,9 +51,9 @@ def list_plugin(run: RunSpec, plugin: str, *, beside: str) -> Edit | None:
 
 
 def _named(run: RunSpec) -> list[str | None]:
-    """For each entry the class path of Axolotl's own plugin, or None for somebody else's.
+    """Return, for each entry, the class path of Axolotl's own plugin, or None for other plugins.
 
-    As written in the file: where one entry is of a wrong type, the others are listed all the same.
+    Uses the file's own values: if one entry has a wrong type, the others still count.
     """
     written = run.config.document.values.get("plugins")
     named = schema_of(run).plugin_named

@@ -1,4 +1,4 @@
-"""Is this one of Axolotl's training configs? By its keys alone.
+"""Recognises Axolotl's training configs by their keys.
 
 One shared key proves nothing: mkdocs has `plugins`, accelerate `fsdp_config`, mergekit and model cards `base_model`.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from vramwise.trainers.signs import words
 
-# Words that Axolotl's configs have and hardly anybody else's: several of them are enough.
+# Keys that are rare outside Axolotl's configs: several of them are enough.
 OWN = words(
     """
     micro_batch_size sequence_len sample_packing eval_sample_packing pad_to_sequence_len val_set_size
@@ -21,8 +21,8 @@ OWN = words(
     """
 )
 _SEVERAL = 3
-# Beside a base model: how to train it. Not here, because others have them beside a base model: datasets, tags, plugins
-# (model cards), merge_method, dtype, models (mergekit).
+# Training settings that are enough together with a base model. Not included, because other tools use them with a base
+# model: datasets, tags, plugins (model cards), merge_method, dtype, models (mergekit).
 TRAINING = OWN | words(
     """
     adapter auto_resume_from_checkpoints batch_size bf16 bfloat16 eval_batch_size float16 fp16 rl optimizer
@@ -31,14 +31,14 @@ TRAINING = OWN | words(
     weight_decay attn_implementation deepspeed fsdp
     """
 )
-# A base model beside these is another tool's: mergekit, model cards, other trainers.
+# Keys that show that a base model belongs to another tool: mergekit, model cards, other trainers.
 NOT_TRAINING = words("merge_method slices model_name_or_path library_name pipeline_tag")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of one of Axolotl's configs: a base model and a setting, or several own words.
+    """Return whether these are values of an Axolotl config: a base model and a setting, or several own keys.
 
-    Both are single values (a list will do for a setting): other tools nest mappings under the same names.
+    Both must be single values (a list is fine for a setting): other tools nest mappings under the same names.
     """
     keys = {key for key in values if isinstance(key, str)}
     if keys & NOT_TRAINING:

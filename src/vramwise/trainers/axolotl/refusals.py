@@ -136,7 +136,7 @@ def _reads_weights(run: RunSpec) -> bool:
 
 
 def _staged(run: RunSpec) -> bool:
-    """Whether rank 0 or torchao quantises on the CPU; without FSDP Axolotl drops the former with a warning."""
+    """Return whether rank 0 or torchao quantises on the CPU; without FSDP, Axolotl drops the former with a warning."""
     if _on(run, "nf4_backend") == "torchao":
         return True
     efficient = _on(run, "fsdp_config.cpu_ram_efficient_loading")

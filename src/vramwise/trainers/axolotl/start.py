@@ -1,4 +1,4 @@
-"""A new config for Axolotl: the wishes in its keys, the data, the schedule."""
+"""Writes new configs for Axolotl: the requested settings, the data and the schedule."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PRECISION: dict[str, dict[str, Any]] = {
     "fp16": {"bf16": False, "fp16": True},
     "fp32": {"bf16": False, "fp16": False},
 }
-# The tokenizer's own template; base models often have none.
+# The tokenizer's own template, with a fallback, because base models often have none.
 _TEMPLATE = "tokenizer_default_fallback_chatml"
 
 
 def start(start: Start) -> dict[str, Any]:
-    """Every value of the config."""
+    """Return every value of the config."""
     values = compose(start.wishes)
     if start.preference:
         values["rl"] = "dpo"
@@ -109,16 +109,16 @@ _TYPES = {"alpaca": _alpaca, "chat": _chat, "prompt": _prompt, "pairs": _pairs, 
 
 
 def companions(start: Start) -> dict[str, str]:
-    """None: the config names its data."""
+    """Return nothing: the config names its data."""
     return {}
 
 
 def requirements(start: Start) -> tuple[str, ...]:
-    """None."""
+    """Return nothing."""
     return ()
 
 
 def launch(run: RunSpec, path: str) -> str:
-    """Axolotl's command starts a process for each GPU by itself."""
+    """Return the launch command; `axolotl train` starts a process for each GPU itself."""
     fetch = f"{FETCH} && " if run.sharding.kind.startswith("zero") else ""
     return f"{fetch}axolotl train {path}"

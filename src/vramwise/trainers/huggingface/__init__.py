@@ -1,1 +1,1 @@
-"""transformers' own Trainer by its TrainingArguments: `training_args.json`, and the JSON of HfArgumentParser."""
+"""transformers' own Trainer, from its TrainingArguments: `training_args.json`, and the JSON of HfArgumentParser."""

@@ -1,4 +1,4 @@
-"""Is this a file of TrainingArguments? By several of its keys, and none of another trainer's."""
+"""Recognises a file of TrainingArguments: several of its keys, and none of another trainer's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.trainers.signs import words
 
-# Keys of TrainingArguments that every dump of them has and hardly anybody writes elsewhere.
+# Keys that every dump of TrainingArguments has and that are rarely used elsewhere.
 TELLING = words(
     """
     per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_train_epochs
@@ -17,10 +17,10 @@ TELLING = words(
 )
 _BATCH = "per_device_train_batch_size"
 _SEVERAL = 4
-# Beside the model, as the scripts that read such a file call it, fewer are enough.
+# If the model is named too, as scripts that read such a file do, fewer keys are enough.
 _MODEL = "model_name_or_path"
 _SOME = 2
-# Another tool's; what belongs to TRL is asked for before.
+# Keys of other tools; TRL's files are recognised before.
 FOREIGN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit export_dir infer_backend
@@ -30,7 +30,7 @@ FOREIGN = words(
 
 
 def is_arguments(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of TrainingArguments, with or without a script's own."""
+    """Return whether these are the values of TrainingArguments, with or without a script's own."""
     keys = {key for key in values if isinstance(key, str)}
     if keys & FOREIGN or isinstance(values.get(_BATCH), dict | list):
         return False

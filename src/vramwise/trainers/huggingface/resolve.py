@@ -1,7 +1,7 @@
-"""Document → RunSpec for transformers' plain Trainer.
+"""Resolves a Document to a RunSpec for transformers' plain Trainer.
 
-The model, its type and the rows are a script's business: what run_clm.py and its kin call them is read, and what a file
-does not say is assumed and told.
+The script decides the model, its dtype and its rows: the names that run_clm.py and similar scripts use are read, and
+missing values are assumed and reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH = 1024
 
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
-    """Every field."""
+    """Return the run of a file or script of TrainingArguments."""
     words = training_arguments(target.stack).unconverted()
     config = arguments_config(document, words)
     args = Arguments(Fields(config, "transformers"), words)
@@ -47,7 +47,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
     resolve_optimizer(args)
     resolve_savers(args)
-    # packing and preferences are a script's business; what it trains is known where the script itself is read
+    # the script decides packing and preferences; what it trains is known if the script itself is read
     args.fields.neutral_section("objective")
     if document.script is None:
         args.fields.neutral_section("adapter")
@@ -86,7 +86,7 @@ _OTHER_ADAPTER_SETTINGS = (
 
 
 def _adapter(args: Arguments) -> None:
-    """What a script hands to PEFT and bitsandbytes itself."""
+    """Fill what a script passes to PEFT and bitsandbytes itself."""
     script = args.fields.config.document.script
     resolve_adapter(args)
     args.fields.neutral(*_OTHER_ADAPTER_SETTINGS, why="PEFT adapters, in fp32 on a 16-bit base")
@@ -122,7 +122,7 @@ def _weights(args: Arguments, modern: bool) -> None:
 
 
 def _loading(args: Arguments) -> None:
-    """bitsandbytes quantises on the card; a device map places weights there as they are read."""
+    """Fill how weights are loaded: bitsandbytes quantises on the card; a device map loads weights onto it."""
     script = args.fields.config.document.script
     if args.values["quantization"] is not None:
         args.derive("loads_through", "device", "quantised weights are loaded directly onto the card")

@@ -1,4 +1,4 @@
-"""transformers' Trainer as a trainer of ours: a file of TrainingArguments."""
+"""transformers' Trainer: files of TrainingArguments."""
 
 from __future__ import annotations
 
@@ -33,58 +33,58 @@ class HfTrainer(ArgumentsTrainer):
     title = "transformers' Trainer"
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """By several keys of TrainingArguments."""
+        """Recognise a file by several keys of TrainingArguments."""
         from vramwise.trainers.huggingface.recognise import is_arguments
 
         return is_arguments(values)
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """TrainingArguments', as JSON reaches them: nothing is converted."""
+        """Return the keys of TrainingArguments, as read from JSON: nothing is converted."""
         return training_arguments(stack).unconverted()
 
     def might_be(self, keys: frozenset[str]) -> bool:
-        """Never by a text that cannot be read: dumps are written by programs."""
+        """Return False: dumps are written by programs, so an unreadable text is not one."""
         return False
 
     def side_files(self, document: Document) -> tuple[str, ...]:
-        """DeepSpeed's and FSDP's JSON."""
+        """Return the JSON files of DeepSpeed and FSDP."""
         return side_files(document.values)
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """`train_file` and `validation_file`, or a dataset's name."""
+        """Return `train_file` and `validation_file`, or a dataset's name."""
         named = ((key, document.values.get(key)) for key in ("train_file", "dataset_name", "validation_file"))
         return tuple(
             DatasetBlock(path=name, evaluation=key == "validation_file") for key, name in named if isinstance(name, str)
         )
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Every field, as far as arguments decide it."""
+        """Return the run, as far as arguments decide it."""
         from vramwise.trainers.huggingface.resolve import resolve_arguments
 
         return resolve_arguments(document, target, side_files)
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The change as edits of the file."""
+        """Return the change as edits of the file."""
         return spell_with(SPELLERS, run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
-        """The lines to write for a change."""
+        """Return the lines to write for a change."""
         return WORDS.get(change_id, ())
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """A script has dataclasses of its own: only what resembles an argument is reported."""
+        """Return a warning: a script has its own dataclasses, so only keys that resemble an argument are reported."""
         return Severity.WARNING, "the argument it resembles keeps its default"
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
-        """Keys that very much resemble an argument that is not written."""
+        """Return keys that closely resemble an argument that is not written."""
         return [strange for strange in super().strange_keys(run) if strange.now is not None]
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Versions of transformers whose arguments are known."""
+        """Return the versions of transformers whose arguments are known."""
         from vramwise.trainers.arguments.vocabulary import argument_versions
 
         return dict.fromkeys(argument_versions(), _BESIDES)
 
     def rules(self) -> Sequence[Rule]:
-        """Those that all arguments share, and those of scripts."""
+        """Return the rules that all arguments share, and those of scripts."""
         return (*rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES))

@@ -1,1 +1,1 @@
-"""LLaMA-Factory: flat YAML or JSON files that `llamafactory-cli train` takes."""
+"""LLaMA-Factory: flat YAML or JSON files for `llamafactory-cli train`."""

@@ -1,4 +1,4 @@
-"""A config from a few wishes, as one would write it for `llamafactory-cli train`."""
+"""Builds a config for `llamafactory-cli train` from a few options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.errors import VramwiseError
 from vramwise.trainers.llamafactory.resolve.savings import ATTENTION
 from vramwise.trainers.wishes import Wishes
 
-# To be replaced: with `do_train` LLaMA-Factory insists on one.
+# A placeholder: with `do_train`, LLaMA-Factory requires a dataset.
 _DATASET = "your_dataset"
 _KEYS = {
     "sequence_len": "cutoff_len",
@@ -19,7 +19,7 @@ _KEYS = {
 
 
 def compose(wishes: Wishes) -> dict[str, Any]:
-    """The config's values, in the order one reads them.
+    """Return the config's values, in reading order.
 
     Each of LLaMA-Factory's examples sets `bf16`: without it there is no mixed precision at all.
     """
@@ -42,7 +42,7 @@ def _switches(wishes: Wishes) -> dict[str, Any]:
     if wishes.packing is not None:
         found["packing"] = wishes.packing
     if wishes.packing:
-        found["neat_packing"] = True  # as other trainers pack: no sample sees those before it
+        found["neat_packing"] = True  # as other trainers pack: no sample attends to those before it
     if wishes.checkpointing is not None:
         found["disable_gradient_checkpointing"] = not wishes.checkpointing
     if wishes.attention is not None:

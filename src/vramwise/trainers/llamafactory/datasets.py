@@ -1,4 +1,4 @@
-"""The datasets that a file names: names of `dataset_info.json`, which stand for files or hub ids."""
+"""Reads the datasets of a file: names in `dataset_info.json`, which refer to files or hub ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENDINGS = (".json", ".jsonl", ".csv", ".parquet", ".txt", ".arrow")
 
 
 def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
-    """Every name under `dataset` and `eval_dataset`; a bare name is looked for in `dataset_dir` as a file of JSON."""
+    """Yield every name under `dataset` and `eval_dataset`; a bare name means a JSON file in `dataset_dir`."""
     folder = values.get("dataset_dir", "data")
     folder = folder if isinstance(folder, str) else "data"
     for key in ("dataset", "eval_dataset"):

@@ -1,7 +1,7 @@
-"""Is this a training file of LLaMA-Factory? By its keys alone.
+"""Recognises training files of LLaMA-Factory by their keys.
 
 Not its files for chat, export and evaluation; not those of its new core (`USE_V1=1`), whose keys the normal command
-refuses; not those for Megatron (`USE_MCA=1`), whose arguments are another package's.
+refuses; and not those for Megatron (`USE_MCA=1`), whose arguments belong to another package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from vramwise.trainers.signs import Sign, words
 
-# Words of LLaMA-Factory's training files that TRL's and transformers' have not.
+# Keys of LLaMA-Factory's training files that TRL's and transformers' files do not have.
 OWN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit lora_target lora_rank
@@ -19,7 +19,7 @@ OWN = words(
     preprocessing_num_workers disable_gradient_checkpointing flash_attn enable_liger_kernel val_size plot_loss
     """
 )
-# Beside these a file trains: what is trained, or by how much at once.
+# Keys that show that a file trains.
 _TRAINS = words(
     """
     stage do_train finetuning_type per_device_train_batch_size gradient_accumulation_steps learning_rate
@@ -27,14 +27,14 @@ _TRAINS = words(
     """
 )
 _OTHER_COMMANDS = words("export_dir infer_backend api_host vllm_enforce_eager")
-# Arguments of Megatron's adapter, which only USE_MCA=1 takes.
+# Arguments of Megatron's adapter, which only USE_MCA=1 accepts.
 _MEGATRON = words(
     """
     tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size use_distributed_optimizer
     virtual_pipeline_model_parallel_size
     """
 )
-# TRL's words for the same things: a file with more of these has a word of LLaMA-Factory's by mistake.
+# TRL's keys for the same settings: a file with more of these has LLaMA-Factory's keys by mistake.
 _TRLS = words(
     """
     dataset_name dataset_train_split dataset_test_split dataset_mixer dataset_mixture use_peft lora_r
@@ -43,12 +43,12 @@ _TRLS = words(
     """
 )
 _SEVERAL = 2
-# Words that nobody else has: one is enough.
+# Keys that no other tool has: one is enough.
 _ALONE = words("finetuning_type cutoff_len neat_packing quantization_bit pure_bf16")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of one of LLaMA-Factory's training files."""
+    """Return whether these are the values of a LLaMA-Factory training file."""
     keys = {key for key in values if isinstance(key, str)}
     if not isinstance(values.get("model_name_or_path"), str) and "model_name_or_path" not in keys:
         return False
@@ -61,12 +61,12 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
 
 
 def _certain(own: set[str]) -> bool:
-    """One word alone, if nobody else has it."""
+    """Return whether there is a key that no other tool has."""
     return bool(own & _ALONE)
 
 
 _MODEL = words("model_name_or_path")
-# Its files that train nothing, or by other commands.
+# Its files that do not train, or belong to other commands.
 OTHER_FILES = (
     Sign(
         kind="llamafactory-other",

@@ -1,6 +1,6 @@
-"""What `llamafactory-cli train` refuses before anything is loaded: `get_train_args` and the dataclasses' own checks.
+"""What `llamafactory-cli train` refuses before it loads anything: `get_train_args` and the dataclasses' own checks.
 
-Each refusal is a key to blame and a sentence. Read in hparams/*.py of 0.9.4 and 0.9.5; where the two differ it is said.
+Each refusal is a key and a sentence. Read in hparams/*.py of 0.9.4 and 0.9.5; differences are noted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TINY = 1e-6
 
 
 def refusals(run: RunSpec) -> Iterator[Refusal]:
-    """Every refusal that the file meets."""
+    """Yield every refusal that applies to the file."""
     has = Held(run, vocabulary(run.target.stack))
     for found in (_data, _stages, _method, _model, _spread, _card):
         yield from found(run, has)

@@ -1,4 +1,4 @@
-"""Changes in LLaMA-Factory's words: a field of RunSpec with its new value → edits of the file."""
+"""Changes as edits of LLaMA-Factory's files: a field of RunSpec with its new value → edits of the file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
 
 
 def spell(run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one of them has no word here."""
+    """Return the edits for all fields of a change, or None if one of them has no key."""
     if change.id == "separate-samples":
         edits = (put(run, "neat_packing", True, beside=("packing", "cutoff_len")),)
         return Spelling(edits=edits, title="Keep packed samples apart: neat_packing")
@@ -56,7 +56,7 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 
 
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """On by default; transformers' own switch turns it on as well."""
+    """Set checkpointing, which is on by default; transformers' own switch turns it on too."""
     if value:
         return () if run.savings.gradient_checkpointing else (put(run, _OFF, False),)
     edits = (put(run, _OFF, True, beside=("flash_attn", "bf16")),)
@@ -65,14 +65,14 @@ def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Where transformers turns checkpointing on (again) its kwargs decide, else LLaMA-Factory's own key."""
+    """Set the form of checkpointing: by kwargs if transformers turns it on, else by LLaMA-Factory's own key."""
     if run.config.get("gradient_checkpointing"):
         return COMMON["checkpointing_reentrant"](run, value)
     return (put(run, "use_reentrant_gc", value, beside=(_OFF, "bf16")),)
 
 
 def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """One switch for all of Liger's kernels; a loss of LLaMA-Factory's own stands against it."""
+    """Set the loss with the one switch for all of Liger's kernels; LLaMA-Factory's own losses conflict with it."""
     if value == "liger_fused_linear" and run.kernels.loss_kernel == "stock" and run.objective.kind == "tokens":
         return (put(run, "enable_liger_kernel", True, beside=("flash_attn", "bf16", "cutoff_len")),)
     if value == "stock" and run.config.get("enable_liger_kernel"):
@@ -81,7 +81,7 @@ def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """The one switch; where it decides the loss too, the loss is what is asked for."""
+    """Set Liger's kernels with their one switch; None if it also decides the loss."""
     if run.objective.kind == "tokens":
         return None
     return (put(run, "enable_liger_kernel", bool(value), beside=("flash_attn", "bf16", "cutoff_len")),)
@@ -93,7 +93,7 @@ def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _follows(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Evaluations have no length of their own."""
+    """Return no edits: evaluations have no length of their own."""
     return ()
 
 
@@ -105,7 +105,7 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Only one kind: inputs of checkpointed blocks in host memory."""
+    """Set offloading; there is only one kind: inputs of checkpointed blocks in host memory."""
     if value == "off" and not run.config.get("use_unsloth_gc"):
         return ()
     if value not in ("hidden_states", "off"):
@@ -114,7 +114,7 @@ def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """On the fly by bitsandbytes; PiSSA, new tokens and fp8 stand against it."""
+    """Quantise on the fly with bitsandbytes; None with PiSSA, new tokens or fp8."""
     against = ("pissa_init", "resize_vocab", "add_tokens", "add_special_tokens", "fp8")
     if value not in ("4bit", "8bit") or any(run.config.get(key) for key in against):
         return None
@@ -125,7 +125,7 @@ def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """`qlora` is `lora` on a base of few bits."""
+    """Set the adapter; `qlora` is `lora` on a base with fewer bits."""
     if value not in ("lora", "qlora"):
         return None
     written = run.config.get("finetuning_type", "lora") == "lora"
@@ -133,14 +133,14 @@ def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Where packing is written, one token of cutoff_len is lost."""
+    """Set cutoff_len, including the token that is lost if packing is set."""
     cutoff = run.config.get("cutoff_len", 2048)
     lost = cutoff - run.shapes.sequence_len
     return (put(run, "cutoff_len", value + lost, beside=("template", "dataset")),)
 
 
 def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """With samples kept apart, which 0.9.4 refuses and flash attention does for one row alone."""
+    """Pack with samples kept apart, which 0.9.4 refuses and flash attention supports only for one row."""
     if not value or run.objective.kind != "tokens":
         return None
     apart = since(run.target.stack, 0, 9, 5) and run.config.get("stage", "sft") == "sft"
@@ -155,10 +155,10 @@ def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _fsdp(run: RunSpec) -> tuple[Edit, ...] | None:
-    """FSDP 2 by transformers' own keys, which torchrun's processes hand to accelerate.
+    """Use FSDP 2 through transformers' own keys, which torchrun's processes pass to accelerate.
 
-    When the model is loaded nobody knows of it yet: it must be kept off the card, and LLaMA-Factory does not choose the
-    form of checkpointing that goes with it.
+    FSDP is not known yet when the model is loaded, so the model must stay off the card, and LLaMA-Factory does not
+    choose the matching form of checkpointing.
     """
     against = ("use_galore", "use_apollo", "use_badam", "use_unsloth", "use_kt", "quantization_bit", "pissa_init")
     if any(run.config.get(key) for key in (*against, "fsdp", "deepspeed")) or run.target.launcher != "cli":
@@ -174,7 +174,7 @@ def _fsdp(run: RunSpec) -> tuple[Edit, ...] | None:
 
 
 def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Written into the file. Some keys stand against it."""
+    """Write sharding into the file; None if another key conflicts with it."""
     if value == "fsdp2":
         return _fsdp(run)
     against = ["use_galore", "use_apollo", "fsdp", "deepspeed"]
@@ -185,7 +185,7 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _switches(field: str) -> Speller:
-    """bf16 and fp16, and the switch of LLaMA-Factory's own that turns bf16 on without them."""
+    """Return a speller for bf16 and fp16 that also removes LLaMA-Factory's own `pure_bf16`."""
 
     def speller(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
         edits = COMMON[field](run, value)
@@ -198,7 +198,7 @@ def _switches(field: str) -> Speller:
 
 
 def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """GaLore, APOLLO, BAdam, Adam-mini and Muon are switches of their own, and win over `optim`."""
+    """Set `optim`; None if GaLore, APOLLO, BAdam, Adam-mini or Muon is switched on, which override it."""
     own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
     if any(run.config.get(key) for key in own):
         return None

@@ -1,4 +1,4 @@
-"""A new config for LLaMA-Factory: the wishes in its keys, the data by name, the schedule."""
+"""Writes new configs for LLaMA-Factory: the requested settings, the data by name, the schedule."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ("bf16", "fp16", "pure_bf16", "flash_attn", "disable_gradient_checkpointing", "enable_liger_kernel"),
     ("logging_steps", "eval_strategy", "save_strategy", "save_total_limit"),
 )
-# LLaMA-Factory finds data by its name in this file of `dataset_dir`.
+# LLaMA-Factory looks up data by name in this file of `dataset_dir`.
 INFO = "dataset_info.json"
 _ALPHA_PER_RANK = 2
 
 
 def start(start: Start) -> dict[str, Any]:
-    """Every value of the config."""
+    """Return every value of the config."""
     values = compose(start.wishes)
     values["stage"] = {"pairs": "dpo", "text": "pt"}.get(start.source.format, "sft")
     if start.preference:
@@ -58,7 +58,10 @@ def start(start: Start) -> dict[str, Any]:
 
 
 def _precision(start: Start) -> dict[str, Any]:
-    """`pure_bf16` keeps weights and states of a whole model in bf16; with `bf16` they would be fp32."""
+    """Return the precision keys.
+
+    `pure_bf16` keeps weights and states of full fine-tuning in bf16; with `bf16` they would be fp32.
+    """
     if start.wishes.adapter is None and start.precision == "bf16":
         return {"pure_bf16": True, "bf16": None}
     return {"bf16": start.precision == "bf16", "fp16": start.precision == "fp16"}
@@ -75,7 +78,7 @@ def _folder(source: Source) -> str:
 
 
 def companions(start: Start) -> dict[str, str]:
-    """The entry that tells LLaMA-Factory which file and columns a name means."""
+    """Return the entry that tells LLaMA-Factory which file and columns a name means."""
     source = start.source
     if source.placeholder:
         return {}
@@ -125,11 +128,11 @@ _ENTRIES = {"alpaca": _alpaca, "chat": _chat, "prompt": _prompt, "pairs": _pairs
 
 
 def requirements(start: Start) -> tuple[str, ...]:
-    """None."""
+    """Return nothing."""
     return ()
 
 
 def launch(run: RunSpec, path: str) -> str:
-    """torchrun starts a process for each GPU, and is needed for DeepSpeed and FSDP."""
+    """Return the launch command; torchrun starts a process for each GPU and is needed for DeepSpeed and FSDP."""
     forced = "FORCE_TORCHRUN=1 " if run.batch.gpus > 1 else ""
     return f"{forced}llamafactory-cli train {path}"

@@ -1,4 +1,4 @@
-"""LLaMA-Factory as a trainer: the functions of this room under the names that all trainers have."""
+"""LLaMA-Factory as a trainer: the functions of this folder as methods of the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vramwise.trainers.wishes import Wishes
 
 
-# Of TrainingArguments.
+# The default of TrainingArguments.
 _SEED = 42
 
 
@@ -29,83 +29,83 @@ class LlamaFactory(ArgumentsTrainer):
     title = "LLaMA-Factory"
     held_out_key = "val_size"
     other_names = ("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory")  # in logs
-    own_setting = "cutoff_len"  # that logs print under this name for no other trainer
+    own_setting = "cutoff_len"  # logs print a setting with this name for no other trainer
 
     def split_seed(self, document: Document) -> int | None:
-        """`seed`, as training has it."""
+        """Return `seed`, which also draws the held-out samples."""
         seed = document.values.get("seed", _SEED)
         return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
 
     def other_files(self) -> Sequence[Sign]:
-        """Signs of files that are no training configs."""
+        """Return signs of files that are not training configs."""
         from vramwise.trainers.llamafactory.recognise import OTHER_FILES
 
         return OTHER_FILES
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """Its own keys and TrainingArguments'."""
+        """Return its own keys and those of TrainingArguments."""
         from vramwise.trainers.llamafactory.keys import vocabulary
 
         return vocabulary(stack)
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """A model, something to train it by, and words of its own."""
+        """Recognise a file by a model, training settings and its own keys."""
         from vramwise.trainers.llamafactory.recognise import is_training_config
 
         return is_training_config(values)
 
     def might_be(self, keys: frozenset[str]) -> bool:
-        """By a model and a word of its own."""
+        """Return whether there is a model and one of its own keys."""
         from vramwise.trainers.llamafactory.recognise import OWN
 
         return "model_name_or_path" in keys and bool(keys & OWN)
 
     def side_files(self, document: Document) -> tuple[str, ...]:
-        """DeepSpeed's and FSDP's files."""
+        """Return the files of DeepSpeed and FSDP."""
         return side_files(document.values)
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """`dataset` and `eval_dataset`."""
+        """Return the datasets of `dataset` and `eval_dataset`."""
         from vramwise.trainers.llamafactory.datasets import dataset_blocks
 
         return tuple(dataset_blocks(document.values))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Every field, as this version decides it."""
+        """Return the run as this version resolves it."""
         from vramwise.trainers.llamafactory.resolve import resolve_llamafactory
 
         return resolve_llamafactory(document, target, side_files)
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The change as edits of the file."""
+        """Return the change as edits of the file."""
         from vramwise.trainers.llamafactory.spell import spell
 
         return spell(run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
-        """The lines to write for a change."""
+        """Return the lines to write for a change."""
         from vramwise.trainers.llamafactory.spell import WORDS
 
         return WORDS.get(change_id, ())
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
-        """A config for supervised fine-tuning from a few wishes."""
+        """Return a config for supervised fine-tuning from a few options."""
         from vramwise.trainers.llamafactory.compose import compose
 
         return compose(wishes)
 
     def starter(self) -> Starter:
-        """What writes new configs."""
+        """Return the module that writes new configs."""
         from vramwise.trainers.llamafactory import start
 
         return start
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Versions whose facts are known, with the versions they install with."""
+        """Return the known versions with the versions that they install with."""
         from vramwise.trainers.llamafactory.keys import releases
 
         return releases()
 
     def rules(self) -> Sequence[Rule]:
-        """Rules about its own keys."""
+        """Return the rules about its own keys, and those that all arguments share."""
         return (*rules_below("vramwise.trainers.llamafactory.rules"), *rules_below(ARGUMENT_RULES))

@@ -1,1 +1,1 @@
-"""Training scripts and notebooks: the calls that train, as a document with the keys of the trainer they call."""
+"""Training scripts and notebooks: their training calls as a document with the keys of the trainer they use."""

@@ -1,10 +1,10 @@
-"""The calls of transformers, TRL, PEFT, bitsandbytes and Unsloth that decide a run, and the keys they stand for."""
+"""The calls of transformers, TRL, PEFT, bitsandbytes and Unsloth that affect a run, and the keys they represent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# A trainer's class → (the trainer's name here, the kind of training).
+# A trainer's class → (the name of our trainer, the kind of training).
 TRAINERS: Mapping[str, tuple[str, str]] = {
     "SFTTrainer": ("trl", "sft"),
     "DPOTrainer": ("trl", "dpo"),
@@ -18,12 +18,12 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
     "Seq2SeqTrainer": ("hf-trainer", ""),
     "UnslothTrainer": ("trl", "sft"),
 }
-# Positional parameters of trainers: model first, arguments second. DPOTrainer of old took the reference second.
+# Positional parameters of trainers: model first, arguments second. The old DPOTrainer took the reference second.
 MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
-# Of a trainer that loads the model by its name, as of `from_pretrained`.
+# An argument of trainers that load the model by name, and of `from_pretrained`.
 QUANTIZATION = "quantization_config"
 REFERENCE_SECOND = frozenset({"DPOTrainer", "KTOTrainer"})
-# What holds a training's arguments.
+# The classes of a training's arguments.
 CONFIGS = frozenset(
     {
         *("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "KTOConfig", "ORPOConfig"),
@@ -70,7 +70,7 @@ ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
 }
-# TRL's functions that make configs of the command line, None unless one of these is set.
+# TRL's functions that create configs from the command line; they return None unless one of these is set.
 NOTHING_WITHOUT: Mapping[str, tuple[str, ...]] = {
     "get_quantization_config": ("load_in_4bit", "load_in_8bit"),
     "get_peft_config": ("use_peft",),
@@ -91,14 +91,14 @@ SETTERS: Mapping[str, Mapping[str, str]] = {
         "eval_batch_size": "per_device_eval_batch_size",
     },
 }
-# Modules that trainers come from; a class of the same name from elsewhere may be anything.
+# Modules that define trainers; a class of the same name from elsewhere may be anything.
 LIBRARIES = frozenset({"transformers", "trl", "unsloth", "unsloth_zoo"})
 TYPES = frozenset({"bfloat16", "float16", "float32"})
-# Keys that say how long rows are.
+# Keys for the row length.
 LENGTHS = frozenset({"max_length", "max_seq_length", "block_size", "model_max_length", "max_source_length"})
-# Methods that change the type of a model's weights, and to what.
+# Methods that change the dtype of a model's weights, and the new dtype.
 CASTS: Mapping[str, str] = {"bfloat16": "bfloat16", "half": "float16", "float": "float32"}
-# Arguments that trainers of old took themselves, and the key of the config that has them now.
+# Arguments that old trainers took themselves, and the config key for them today.
 OLD_TRAINER_ARGUMENTS: Mapping[str, str] = {
     "max_seq_length": "max_length",
     "max_length": "max_length",
@@ -111,7 +111,7 @@ OLD_TRAINER_ARGUMENTS: Mapping[str, str] = {
     "loss_type": "loss_type",
     "precompute_ref_log_probs": "precompute_ref_log_probs",
 }
-# Arguments of a config that were renamed; the key that means the same today.
+# Renamed arguments of a config, and their keys today.
 RENAMED_ARGUMENTS: Mapping[str, str] = {"max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
 
 _LORA: Mapping[str, str] = {
@@ -154,9 +154,9 @@ _QUANTIZATION: Mapping[str, str] = {
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
 }
-# What is open about an adapter alone.
+# Keys that concern only an adapter.
 ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
-# Keys, and what they are a part of where that is not known as a whole; the others are arguments of the training.
+# Keys, and the groups that they belong to, which may be unknown as a whole; other keys are training arguments.
 OPEN_KINDS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({*_LORA.values(), "use_peft"}), ("adapter", "model")),
     (frozenset({*_QUANTIZATION.values(), *_LOADING.values()}), ("quantization", "model")),
@@ -176,19 +176,19 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
 }
 # Device maps that spread a model over all cards.
 SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
-# Keys that are off where a call does not say them, and those that change what a run needs.
+# Keys that are off unless a call sets them, and keys that change what a run needs.
 SWITCHES = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementation"})
-# Keys that follow from what a script calls: no argument says them.
+# Keys that follow from the calls of a script and are not arguments.
 NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size", "env"})
-# What libraries take where a call leaves it out, and TRL's command would take something else.
+# Defaults of libraries that differ from those of TRL's command.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})
-# Those that compile transformers' own modules.
+# The models that compile transformers' own modules.
 UNSLOTH_COMPILED = frozenset({"FastModel", "FastVisionModel"})
 UNSLOTH = "unsloth"
 PREPARES = frozenset({"prepare_model_for_kbit_training", "prepare_model_for_int8_training"})
-# Calls that give back the model they are given, or that are methods of it.
+# Calls that return the model they are given, or are methods of it.
 PASSES_ON = frozenset(
     {
         *("to", "cuda", "half", "bfloat16", "float", "train", "prepare", "setup_chat_format", "prepare_model"),
@@ -196,7 +196,7 @@ PASSES_ON = frozenset(
         *("for_training", "eval", "get_base_model"),
     }
 )
-# Methods that change a run, besides those of the model's chain.
+# Methods that change a run, in addition to those in the model's chain.
 METHODS = frozenset(
     {
         *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "add_adapter", "empty_cache"),

@@ -1,4 +1,4 @@
-"""From a trainer's model back to the call that loaded it, through all that was done to it."""
+"""Follows a trainer's model back to the call that loaded it, through everything done to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vramwise.trainers.scripts.collected import unsaid_of
 from vramwise.trainers.scripts.loads import EMPTY, Loads
 from vramwise.types import Unsaid
 
-# Calls that lead from a trainer to its model: no script has more.
+# The longest chain of calls from a trainer to its model.
 _LONGEST_CHAIN = 30
-# Ways to make a model that are looked at, and how deep they branch again.
+# How many ways to create a model are followed, and how deeply they may branch.
 _MOST_SIDES = 4
 
 
@@ -25,7 +25,7 @@ class Chain(Loads):
     __slots__ = ()
 
     def read_model(self, model: Result | None) -> None:
-        """From the trainer's model back to what loaded it."""
+        """Follow the trainer's model back to the call that loaded it."""
         for _ in range(_LONGEST_CHAIN):
             if model is None:
                 return
@@ -49,7 +49,7 @@ class Chain(Loads):
             model = self._step(model)
 
     def _step(self, called: Called) -> Result | None:
-        """What a call in the model's chain says, and the model that it is given."""
+        """Read a call in the model's chain, and return the model that it is given."""
         last = called.last.partition("[")[0]
         owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
         positional, named, unknown = self.evaluator.arguments(called)
@@ -96,7 +96,7 @@ class Chain(Loads):
         return None
 
     def _saved_adapter(self, called: Called) -> None:
-        """An adapter that was trained before: its settings are saved with it. None is left where it is merged."""
+        """Read an adapter that was trained before; its settings are saved with it. Merged adapters are ignored."""
         if self.merged or self.values.get("use_peft"):
             return
         self.put("use_peft", True)
@@ -104,7 +104,7 @@ class Chain(Loads):
         self.unsaid.append(Unsaid(key="adapter", name="lora_r", line=called.node.lineno, why=why))
 
     def _side(self, missing: Missing) -> Called | None:
-        """The call to follow where a branch is open: the one that makes more of the model, a new adapter first."""
+        """Return the call to follow if a branch is unknown: the one that adds to the model, a new adapter first."""
         sides = [one for one in missing.sides if _adds(one)]
         if len(sides) > 1:
             made = [one for one in sides if one.last == "get_peft_model"]
@@ -115,7 +115,7 @@ class Chain(Loads):
         return sides[0] if sides else None
 
     def _branches(self, missing: Missing) -> None:
-        """Several calls may make the model: what all of them say is known, the rest is open."""
+        """Read several calls that may create the model: what they agree on is known, the rest is open."""
         sides = [one for one in missing.sides if _adds(one)][:_MOST_SIDES]
         read = [self._apart(one) for one in sides]
         if not any("model_name_or_path" in one.values for one in read):
@@ -142,7 +142,7 @@ class Chain(Loads):
                 self.unsaid.append(replace(unsaid_of(key, missing), either=tuple(held)))
 
     def _apart(self, model: Called) -> Self:
-        """What one way to make the model says, by itself."""
+        """Return what one way to create the model says, read separately."""
         other = type(self)(found=self.found, evaluator=self.evaluator, source=self.source, said=self.said)
         other.depth = self.depth + 1
         if other.depth < _MOST_SIDES:
@@ -150,13 +150,13 @@ class Chain(Loads):
         return other
 
     def _unknown_model(self, missing: Missing, *, made: bool = False) -> None:
-        """The model cannot be followed: its name is not known, nor, where something makes it, what was done to it."""
+        """Record that the model is unknown and, if a call creates it, that its adapter is unknown too."""
         self.unsaid.append(unsaid_of("model_name_or_path", missing))
         if "use_peft" not in self.values and (missing.sides or made):
             self.unsaid.append(unsaid_of("adapter", missing))
 
     def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:
-        """`.bfloat16()`, `.to(torch.float16)`: the type that the weights have from then on."""
+        """Record the dtype of the weights after `.bfloat16()` or `.to(torch.float16)`."""
         name = cast_by(last, positional, named)
         if name is not None and "dtype" not in self.values:
             self.values["dtype"] = name
@@ -164,12 +164,12 @@ class Chain(Loads):
 
 
 def cast_by(method: str, positional: list[Result], named: Mapping[str, Result]) -> str | None:
-    """The type that a method gives a model's weights; None where it leaves it."""
+    """Return the dtype that a method gives a model's weights; None if it leaves it unchanged."""
     given = [plain(one) for one in (*positional, *named.values())] if method == "to" else []
     types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
     return calls.CASTS.get(method) or (str(types[0]) if types else None)
 
 
 def _adds(called: Called) -> bool:
-    """Whether a call makes more of a model than the model it is given."""
+    """Return whether a call does more than return the model it is given."""
     return called.last.partition("[")[0] not in calls.PASSES_ON

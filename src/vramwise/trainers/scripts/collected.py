@@ -1,4 +1,4 @@
-"""What is collected of one training: keys with their values, places, and what is not known."""
+"""Collects one training: keys with their values and places, and what is unknown."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Found:
 
     call: ast.Call
     site: Site
-    name: str  # of the trainer's class, as the library has it
+    name: str  # the name of the library's trainer class
     trainer: str
     kind: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Collected:
-    """What one training is given, collected as keys."""
+    """The settings of one training, collected as keys."""
 
     found: Found
     evaluator: Evaluator
@@ -40,25 +40,25 @@ class Collected:
     assumed: list[str] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
     unsloth: bool = False
-    # A method has given the weights their type, whatever they were loaded as.
+    # A method has set the dtype of the weights, whatever they were loaded as.
     cast: bool = False
     # Adapters further down the chain were merged into the weights.
     merged: bool = False
     depth: int = 0
-    # Key → the argument of a home that says it.
+    # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def is_open(self, key: str) -> bool:
-        """Whether a key is known to be given, but not its value."""
+        """Return whether a key is given but its value is unknown."""
         return any(one.key == key for one in self.unsaid)
 
     def owner(self, called: Called) -> Result | None:
-        """The object that a method is called on; None for a function."""
+        """Return the object that a method is called on; None for a function."""
         function = called.node.func
         return self.evaluator.evaluate(function.value, called.site) if isinstance(function, ast.Attribute) else None
 
     def add(self, key: str, result: Result, *, role: str = "", argument: str = "") -> None:
-        """A key with what an argument gives it, and where that is written."""
+        """Set a key to the value of an argument, with its place."""
         if key in self.said:
             self.values[key] = self.said[key]
             self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
@@ -83,13 +83,13 @@ class Collected:
             )
 
     def put(self, key: str, value: Any) -> None:
-        """A key that follows from a call, where none says it."""
+        """Set a key that follows from a call, unless it is already set."""
         if key in self.said:
             value = self.said[key]
         self.values.setdefault(key, value)
 
     def home(self, role: str, called: Called) -> None:
-        """Keep where a call takes its arguments, the first one of each role: edits go there."""
+        """Record the first call of each role: edits of its arguments go there."""
         node = called.node
         if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
             return
@@ -105,41 +105,41 @@ class Collected:
         )
 
     def argument_line(self, role: str, argument: str) -> int:
-        """The line of an argument; that of the trainer's call where it is not written in the home of its role."""
+        """Return the line of an argument; that of the trainer's call if it is not written in the call of its role."""
         home = self.homes.get(role)
         if home is None or argument not in home.arguments:
             return self.found.call.lineno
         return self.source.text.count("\n", 0, home.arguments[argument][0]) + 1
 
     def lacking(self, key: str, unknown: list[Missing]) -> None:
-        """Note what cannot be known of a call's arguments."""
+        """Record what is unknown about a call's arguments."""
         self.unsaid += [unsaid_of(key, one) for one in unknown]
 
 
 def is_none(result: Result) -> bool:
-    """Whether a result is known to be None."""
+    """Return whether a result is known to be None."""
     return isinstance(result, Value) and result.value is None
 
 
 def is_true(result: Result | None) -> bool:
-    """Whether a result is known and counts as true."""
+    """Return whether a result is known and counts as true."""
     found = plain(result) if result is not None else None
     return isinstance(found, Value) and bool(found.value)
 
 
 def unsaid_of(key: str, missing: Missing) -> Unsaid:
-    """What is missing, as the value of a key."""
+    """Return a missing result as the open value of a key."""
     return Unsaid(key=key, name=missing.name, line=missing.line, why=missing.why, either=missing.either)
 
 
 def made_elsewhere(key: str, called: Called) -> Unsaid:
-    """What a call gives that is not followed, as the value of a key."""
+    """Return the result of a call that is not followed as the open value of a key."""
     name = called.name.partition("[")[0]
     return Unsaid(key=key, name=key, line=called.node.lineno, why=f"it comes from {name}(), which is not run")
 
 
 def _as_yaml(value: Any) -> Any:
-    """A value as a config would hold it."""
+    """Return a value as a config would hold it."""
     if isinstance(value, tuple | list | set | frozenset):
         return [_as_yaml(one) for one in value]
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The data that a script loads: the files of its one `load_dataset`, and the share that it holds out."""
+"""Finds the data that a script loads: the files of its only `load_dataset`, and the held-out share."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Result, Value, plain
 
-# Readers of datasets that take files.
+# Readers of `datasets` that take files.
 _READERS = frozenset({"json", "csv", "parquet", "text"})
 _MOST_FILES = 100
 
 
 def loaded_data(evaluator: Evaluator) -> dict[str, Any]:
-    """`datasets` or `dataset_name`, and `test_split_size`, as TRL's command has them; nothing of what is not plain.
+    """Return `datasets` or `dataset_name`, and `test_split_size`, as TRL's command has them, if they are plain.
 
-    What the script does with the rows is not followed. Where it loads several datasets, none is taken.
+    What the script does with the rows is not followed. If it loads several datasets, none is used.
     """
     loads, splits = list(_called(evaluator, "load_dataset")), list(_called(evaluator, "train_test_split"))
     found = _loaded(evaluator, loads[0]) if len(loads) == 1 else {}
@@ -25,7 +25,7 @@ def loaded_data(evaluator: Evaluator) -> dict[str, Any]:
 
 
 def split_seed(evaluator: Evaluator) -> int | None:
-    """The seed of the one `train_test_split`; None where it has none, or there are several."""
+    """Return the seed of the only `train_test_split`; None if it has none or there are several."""
     splits = list(_called(evaluator, "train_test_split"))
     seed = _arguments(evaluator, splits[0])[1].get("seed") if len(splits) == 1 else None
     return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None

@@ -1,4 +1,4 @@
-"""How long rows are, where a script tokenizes by itself: the length that it truncates, cuts or groups them to."""
+"""Finds row lengths if a script tokenizes itself: the length that it truncates, cuts or groups rows to."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Missing, Value, plain
 from vramwise.documents.python.scopes import Scope, Site, dotted
 
-# Names of the rows that a script cuts: `input_ids[:MAX_LENGTH]`.
+# Names of rows that a script cuts: `input_ids[:MAX_LENGTH]`.
 _ROWS = ("input_ids", "labels")
-# Shorter parts are no rows of a language model: answers to choose from, say.
+# Shorter parts are not rows of a language model, but for example answers to choose from.
 _SHORTEST_BLOCK = 32
 
 
 def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
-    """Every different length of rows that the source tells, in its order.
+    """Return every different row length in the source, in order.
 
-    `tokenizer(…, truncation=True, max_length=N)`, `input_ids[:N]`, and `ids[i : i + N]` of rows that are joined. What
-    is missing is listed where nothing is known.
+    Recognises `tokenizer(…, truncation=True, max_length=N)`, `input_ids[:N]`, and `ids[i : i + N]` of joined rows. If
+    none is known, returns the first missing one.
     """
     found: dict[object, Value] = {}
     missing: list[Missing] = []
@@ -41,7 +41,7 @@ def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site]]:
         filled = isinstance(padding, ast.Constant) and padding.value == "max_length"
         if "max_length" not in named or not ("truncation" in named or filled):
             continue
-        # What is tokenized to generate from is no row to train on.
+        # Text that is tokenized for generation is not trained on.
         if id(site.scope) in generating and (site.scope.parent is not None or "return_tensors" in named):
             continue
         yield named["max_length"], site
@@ -52,7 +52,7 @@ def _method(call: ast.Call) -> str:
 
 
 def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
-    """Upper ends of slices in the functions of a scope, and how long each must be to be one of rows."""
+    """Yield the upper ends of slices in the functions of a scope, and the least length that counts as a row."""
     for inner in (*scope.functions.values(), *scope.classes.values()):
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
             site = Site(scope=inner, order=2**31)
@@ -65,7 +65,7 @@ def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
 
 
 def _end(rows: ast.expr, part: ast.Slice) -> ast.expr | None:
-    """How long a slice of rows is, where it begins at their start or is one of equal parts."""
+    """Return the length of a slice of rows if it begins at their start or is one of equal parts; else None."""
     if part.upper is None or part.step is not None:
         return None
     if part.lower is None:

@@ -1,4 +1,4 @@
-"""How a script loads its model: the call's own arguments, quantisation, and the adapter on top."""
+"""Reads how a script loads its model: the call's arguments, quantisation, and the adapter."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Loads(Collected):
             self.unsaid.append(made_elsewhere("quantization", config))
 
     def _dequantized(self, config: Called) -> bool:
-        """`Mxfp4Config(dequantize=True)` loads plain weights."""
+        """Return whether a config such as `Mxfp4Config(dequantize=True)` loads plain weights."""
         return is_true(self.evaluator.arguments(config)[1].get("dequantize"))
 
     def read_adapter(self, config: Result) -> None:
-        """A LoraConfig; what it leaves out has PEFT's defaults, not those of TRL's command."""
+        """Read a LoraConfig; missing settings have PEFT's defaults, not those of TRL's command."""
         if isinstance(config, Missing):
             self.unsaid.append(unsaid_of("adapter", config))
             return
@@ -65,7 +65,7 @@ class Loads(Collected):
                 self.put(key, default)
 
     def _of_command_line(self, config: Called, keys: tuple[str, ...]) -> None:
-        """TRL's `get_peft_config` and `get_quantization_config`: what the command line says of the model."""
+        """Read TRL's `get_peft_config` and `get_quantization_config`: the command line's model settings."""
         positional, _, _ = self.evaluator.arguments(config)
         held = positional[0] if positional else None
         if isinstance(held, Called | Record):
@@ -75,7 +75,7 @@ class Loads(Collected):
                     self.add(key, items[key])
 
     def read_unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
-        """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
+        """Read Unsloth's `get_peft_model`; missing settings have the trainer's own defaults."""
         self.unsloth = True
         self.home("lora", called)
         self.put("use_peft", True)
@@ -90,14 +90,17 @@ class Loads(Collected):
             self.facts["vision"] = called.node.lineno
 
     def read_prepared(self, called: Called, named: Mapping[str, Result]) -> None:
-        """PEFT's preparation of a quantised base also turns checkpointing on, unless an argument says otherwise."""
+        """Read PEFT's preparation of a quantised base.
+
+        It also turns checkpointing on, unless an argument says otherwise.
+        """
         self.facts["prepared"] = called.node.lineno
         off = named.get("use_gradient_checkpointing")
         if off is None or is_true(off):
             self.facts["prepared with checkpointing"] = called.node.lineno
 
     def read_loading(self, named: Mapping[str, Result], role: str = "") -> None:
-        """Arguments of `from_pretrained`, from the call or from a mapping."""
+        """Read the arguments of `from_pretrained`, from the call or from a mapping."""
         listed = calls.UNSLOTH_ARGUMENTS if self.unsloth else calls.ARGUMENTS
         for argument, key in listed["model"].items():
             if argument in named and key != "model_name_or_path" and not (key == "dtype" and self.cast):
@@ -109,7 +112,7 @@ class Loads(Collected):
             self._quantized(named[calls.QUANTIZATION])
 
     def read_init(self, kwargs: Result) -> None:
-        """`model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""
+        """Read `model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""
         if isinstance(kwargs, Entries):
             self.read_loading(kwargs.items)
         elif isinstance(kwargs, Missing):
@@ -121,7 +124,7 @@ class Loads(Collected):
         self.add("model_name_or_path", name, role="model", argument=argument)
 
     def _model_name(self, result: Result) -> Result:
-        """A config object stands for the model that it is of, a download's folder for what was downloaded."""
+        """Return the model behind a config object or a downloaded folder; other results unchanged."""
         if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict", "snapshot_download"):
             positional, named, _ = self.evaluator.arguments(result)
             names = [named[one] for one in ("repo_id", "model_id") if one in named]
@@ -129,7 +132,7 @@ class Loads(Collected):
         return result
 
     def read_loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:
-        """`from_pretrained`: the model's name, its type, quantisation, attention."""
+        """Read `from_pretrained`: the model's name, dtype, quantisation and attention."""
         self.unsloth = self.unsloth or owner in calls.UNSLOTH_MODELS
         self.home("model", called)
         names = ("pretrained_model_name_or_path", "model_name", "model_id", "config")

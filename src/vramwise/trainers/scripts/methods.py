@@ -1,4 +1,4 @@
-"""What a script calls on a model or on a training's arguments, beside the calls that make them."""
+"""Reads methods that a script calls on a model or on a training's arguments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Methods(Chain):
     __slots__ = ()
 
     def read_set(self, called: Called) -> None:
-        """`args.set_training(batch_size=…)`."""
+        """Read `args.set_training(batch_size=…)`."""
         _, named, _ = self.evaluator.arguments(called)
         for argument, key in calls.SETTERS[called.last].items():
             if argument in named:
                 self.add(key, named[argument])
 
     def read_methods(self) -> None:
-        """What is called on the model besides."""
+        """Read the other methods called on the model."""
         for call, site in self.evaluator.found.calls:
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if name not in calls.METHODS or self.evaluator.holds(site) is False or self._of_another(call, site):
@@ -46,7 +46,7 @@ class Methods(Chain):
                 self.facts.setdefault("empty_cache", call.lineno)
 
     def _of_another(self, call: ast.Call, site: Site) -> bool:
-        """Whether a call beside the trainer's belongs to another training of the same code: the one before or after."""
+        """Return whether a call in the same scope belongs to another training, before or after this one."""
         if site.scope is not self.found.site.scope:
             return False
         home = self.homes.get("model")
@@ -54,7 +54,7 @@ class Methods(Chain):
         return not loaded <= call.lineno <= self.found.call.lineno
 
     def _not_checkpointed(self, called: Called) -> None:
-        """Takes back what a method turned on before; where the training's arguments turn it on, it is on."""
+        """Undo checkpointing that a method turned on before; the training's arguments still turn it on."""
         kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
         if called.site.order < self.found.site.order:
             self.facts.pop("prepared with checkpointing", None)
@@ -63,7 +63,7 @@ class Methods(Chain):
             self.values.pop("gradient_checkpointing", None)
 
     def _cast_in_place(self, called: Called) -> None:
-        """`model.half()`, `model.to(torch.bfloat16)`: the weights change their type where they are."""
+        """Read `model.half()` or `model.to(torch.bfloat16)`, which change the dtype in place."""
         home, owner = self.homes.get("model"), called.node.func
         if home is None or called.site.order > self.found.site.order or not isinstance(owner, ast.Attribute):
             return
@@ -79,7 +79,7 @@ class Methods(Chain):
             self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
 
     def read_frozen(self) -> None:
-        """Weights that the script freezes itself are counted as trained: say so."""
+        """Record the assumption that weights frozen by the script itself count as trained."""
         if self.values.get("use_peft") or self.is_open("adapter"):
             return
         for scope in (self.evaluator.found.module, self.found.site.scope):

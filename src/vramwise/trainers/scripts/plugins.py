@@ -1,8 +1,7 @@
-"""How a script shards through accelerate: plugins of its Accelerator, or the file of `accelerate launch`, as the keys
-of TrainingArguments that mean the same.
+"""Reads sharding through accelerate, as the equivalent keys of TrainingArguments.
 
-The Trainer makes an Accelerator of its own, which shares the state of the script's. Without several processes neither
-has an effect.
+The source is a plugin of the script's Accelerator, or the file of `accelerate launch`. The Trainer creates its own
+Accelerator, which shares the state of the script's. With one process neither has an effect.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from vramwise.documents.python.results import Called, Missing, Result, Value, pl
 from vramwise.trainers.arguments.resolve.accelerate import read_accelerate
 
 _STRATEGIES = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard"}
-# Arguments of FullyShardedDataParallelPlugin → words of fsdp_config.
+# Arguments of FullyShardedDataParallelPlugin → keys of fsdp_config.
 _FSDP = {
     "fsdp_version": "version",
     "reshard_after_forward": "reshard_after_forward",
@@ -27,7 +26,7 @@ _OFFLOADS = ("offload_optimizer_device", "offload_param_device")
 
 
 def from_accelerator(evaluator: Evaluator) -> tuple[dict[str, Any], list[tuple[str, Missing]]]:
-    """Keys that `Accelerator(fsdp_plugin=…, deepspeed_plugin=…)` stands for, and what of them is not known."""
+    """Return the keys for `Accelerator(fsdp_plugin=…, deepspeed_plugin=…)`, and which of them are unknown."""
     for call, site in evaluator.found.calls:
         if evaluator.called(call, site).rpartition(".")[2] != "Accelerator" or evaluator.holds(site) is False:
             continue
@@ -43,7 +42,7 @@ def from_accelerator(evaluator: Evaluator) -> tuple[dict[str, Any], list[tuple[s
 
 
 def from_file(content: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """The same for accelerate's own file; nothing where it cannot be read."""
+    """Return the keys for accelerate's own file; empty if it cannot be read."""
     read = read_accelerate(content, key="accelerate_config", name=name)
     if read.deepspeed:
         return {"deepspeed": read.deepspeed}
@@ -73,7 +72,7 @@ def _deepspeed(given: Mapping[str, Result]) -> dict[str, Any]:
 
 
 def _value(result: Result | None, default: Any) -> Any:
-    """A plain value; a class such as CPUOffload(offload_params=True) counts as true."""
+    """Return a plain value; a class such as CPUOffload(offload_params=True) counts as true."""
     if isinstance(result, Called):
         return result.name if not result.last[:1].isupper() else True
     found = None if result is None else plain(result)

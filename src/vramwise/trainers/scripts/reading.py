@@ -1,4 +1,4 @@
-"""A script or notebook as a Document: the keys of one of its trainings, with the place of every value."""
+"""Reads a script or notebook as a Document: the keys of one of its trainings, with the place of every value."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
 from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 
-# Data reaches a trainer's call as an object: keys that name it are of no use.
+# A script passes its data to the trainer as an object, so keys that name it do not apply.
 _ITS_OWN = "the script's own data"
-# The trainer whose configs have a key for variables.
+# The trainer whose configs have a key for environment variables.
 _IN_FILE = "trl"
-# A file without one of these words trains nothing that is known here.
+# A file without one of these words calls no known trainer.
 _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unsloth)?Trainer\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a script is to be read. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
+    """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability`, `gpus`: of the card that is meant. `load`: files beside the script.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -52,16 +52,16 @@ class Reading:
 
 @cache
 def plain_arguments() -> Vocabulary:
-    """What TrainingArguments takes; trainers built on it have arguments of their own."""
+    """Return the keys of TrainingArguments; trainers built on it have further arguments."""
     return training_arguments(Stack(releases={}))
 
 
 class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
-    """Source in which nothing is trained that is known here."""
+    """Raised for source that calls no known trainer."""
 
 
 def may_train(data: bytes) -> bool:
-    """Whether a source can hold a training, by its words alone."""
+    """Return whether a source can contain a training, judging by its words alone."""
     return _TRAINS.search(data) is not None
 
 
@@ -114,10 +114,10 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _shard(training: Training, reading: Reading) -> None:
-    """Sharding from the options of accelerate, unless the training's own arguments say it."""
+    """Set sharding from the options of accelerate, unless the training's own arguments set it."""
     found, unknown = from_accelerator(training.evaluator)
     named = reading.said.get("accelerate_config")
-    if isinstance(named, str) and not training.found.kind:  # trainers of a kind take the key itself
+    if isinstance(named, str) and not training.found.kind:  # trainers with a kind use the key itself
         found = found or from_file(reading.load(named), named)
     if training.values.keys() & {"fsdp", "deepspeed"}:
         return
@@ -126,7 +126,10 @@ def _shard(training: Training, reading: Reading) -> None:
 
 
 def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:
-    """The training that is meant: the one asked for, else the last that runs, which earlier ones usually prepare."""
+    """Return the training that is meant: the requested one, else the last that runs.
+
+    Earlier ones usually prepare it.
+    """
     if wanted is None:
         others = _of_other_subcommands(evaluator)
         run = [
@@ -143,7 +146,7 @@ def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> in
 
 
 def _of_other_subcommands(evaluator: Evaluator) -> set[str]:
-    """Functions that run under another subcommand than the one that --args gives."""
+    """Return the functions that run under another subcommand than the one in --args."""
     functions = functions_of_subcommands(evaluator.found)
     given = {functions[one] for one in evaluator.given.values() if isinstance(one, str) and one in functions}
     return set(functions.values()) - given if given else set()
@@ -196,7 +199,7 @@ def _document(
 
 
 def _open(key: str, training: Training) -> bool:
-    """Whether a key has a value that is not known, by itself or with all of its kind."""
+    """Return whether a key has an unknown value, by itself or together with its group."""
     if key in training.values:
         return False
     kinds = next((kinds for keys, kinds in calls.OPEN_KINDS if key in keys), calls.OPEN_ARGUMENTS)
@@ -204,13 +207,13 @@ def _open(key: str, training: Training) -> bool:
 
 
 def _spelt(argument: str, training: Training, source: Source) -> str:
-    """`dtype` as a pinned transformers calls it: `torch_dtype` before 4.56."""
+    """Return an argument's name in a pinned transformers: `dtype` is `torch_dtype` before 4.56."""
     pinned = source.versions.get("transformers")
     old = pinned is not None and version_parts(pinned) < (4, 56) and not training.unsloth
     return "torch_dtype" if argument == "dtype" and old else argument
 
 
 def _as_it_was(data: bytes, source: Source) -> str:
-    """The script's text with its own line ends and mark, where those are not what is worked with."""
+    """Return the script's original text with its line endings and mark; "" if it is the same as the text used."""
     text = data.decode("utf-8", "replace")
     return "" if text == source.text else text

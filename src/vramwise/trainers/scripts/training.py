@@ -1,4 +1,4 @@
-"""One training of a script: the trainer's call, and from there its arguments, model, adapter and quantisation."""
+"""Reads one training of a script: the trainer's call, then its arguments, model, adapter and quantisation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vramwise.trainers.scripts.methods import Methods
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
-    """Every call of a trainer that is known, in the file's order; classes of the file count as what they extend."""
+    """Return every call of a known trainer, in the file's order; classes of the file count as what they extend."""
     listed = []
     for call, site in found.calls:
         full = evaluator.called(call, site)
         name = _class_name(full.rpartition(".")[2], site.scope)
         if name not in calls.TRAINERS and isinstance(call.func, ast.Name) and _has_arguments(call):
-            held = evaluator.evaluate(call.func, site)  # a name that one of several trainers was given
+            held = evaluator.evaluate(call.func, site)  # a variable that holds one of several trainers
             full = held.name if isinstance(held, Record) and held.open else full
             name = _class_name(full.rpartition(".")[2], site.scope)
         if name in calls.TRAINERS and not _is_another(full, name, call, evaluator, site):
@@ -36,7 +36,7 @@ def _has_arguments(call: ast.Call) -> bool:
 
 
 def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site: Site) -> bool:
-    """Whether a class only shares its name: it is the project's own and is not given a training's arguments."""
+    """Return whether a class only shares its name: it is the project's own and gets no training arguments."""
     imported = evaluator.imported((dotted(call.func) or "").partition(".")[0], site.scope)
     if imported is None or full.partition(".")[0] in calls.LIBRARIES or not full.endswith(name):
         return False
@@ -44,7 +44,7 @@ def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site
 
 
 def _class_name(name: str, scope: Scope | None) -> str:
-    """The library's class behind a class of the file; empty where that extends none and only shares its name."""
+    """Return the library's class behind a class of the file; empty if it extends none and only shares its name."""
     for _ in range(5):
         holder = scope
         while holder is not None and name not in holder.classes:
@@ -65,7 +65,7 @@ class Training(Methods):
     __slots__ = ()
 
     def read(self) -> None:
-        """Follow the call to all that decides the run."""
+        """Follow the call to everything that affects the run."""
         called = Called(name=self.found.name, node=self.found.call, site=self.found.site)
         positional, named, unknown = self.evaluator.arguments(called)
         self.lacking("arguments", unknown)
@@ -95,11 +95,11 @@ class Training(Methods):
         self.read_frozen()
         self._prepared()
         self._plain_defaults()
-        if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
+        if not self.found.kind:  # with the plain Trainer, the script tokenizes
             self._length()
 
     def _full_finetuning(self) -> None:
-        """Unsloth's `get_peft_model` gives the model back as it is when it was loaded with `full_finetuning`."""
+        """Remove the adapter: Unsloth's `get_peft_model` has no effect on a model loaded with `full_finetuning`."""
         if not (self.unsloth and self.values.get("full_finetuning") and self.values.get("use_peft")):
             return
         for key in calls.UNSLOTH_ARGUMENTS["lora"].values():
@@ -111,25 +111,25 @@ class Training(Methods):
         self.assumed.append("use_peft: get_peft_model has no effect with full_finetuning")
 
     def _made(self, called: Called) -> Result | None:
-        """The model that `model_init=function` makes."""
+        """Return the model that `model_init=function` creates, or None."""
         maker = next((one.value for one in called.node.keywords if one.arg == "model_init"), None)
         return self.evaluator.returned(maker.id, called.site) if isinstance(maker, ast.Name) else None
 
     def _reference(self, named: Mapping[str, Result], positional: list[Result]) -> None:
-        """A second model that the trainer is given to compare with."""
+        """Record a second model that the trainer gets as the reference."""
         second = positional[1] if self.found.name in calls.REFERENCE_SECOND and len(positional) > 1 else None
         given = named.get("ref_model", second)
         if isinstance(given, Called) and given.last == "from_pretrained":
             self.facts["reference model"] = given.node.lineno
 
     def _collator(self, named: Mapping[str, Result]) -> None:
-        """What puts rows together, where the trainer does not choose it."""
+        """Record a data collator that the script passes itself."""
         given = named.get("data_collator")
         if given is not None and not (isinstance(given, Value) and given.value is None):
             self.facts["data collator"] = self.found.call.lineno
 
     def _changed_arguments(self) -> None:
-        """`trainer.args.x = …` behind the trainer's call."""
+        """Read `trainer.args.x = …` after the trainer's call."""
         scope = self.found.site.scope
         for name, bindings in list(scope.bindings.items()):
             if any(one.value is self.found.call for one in bindings):
@@ -140,9 +140,10 @@ class Training(Methods):
                         self.add(other[len(start) :], held)
 
     def _prepared(self) -> None:
-        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them.
+        """Apply PEFT's preparation: it casts all unquantised weights to fp32.
 
-        With quantisation it turns checkpointing on. No argument turns it off again: the Trainer only turns it on.
+        With quantisation it also turns checkpointing on. No argument turns it off again, because the Trainer only turns
+        it on.
         """
         quantised = self.values.get("load_in_4bit") or self.values.get("load_in_8bit")
         unknown = any(self.is_open(key) for key in ("quantization", "load_in_4bit", "load_in_8bit", "model"))
@@ -159,7 +160,7 @@ class Training(Methods):
             self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {at})")
 
     def _plain_defaults(self) -> None:
-        """TRL copies a plain TrainingArguments into its own config, defaults included: they replace TRL's.
+        """Set defaults of a plain TrainingArguments, which TRL copies into its own config and which replace TRL's.
 
         Unsloth decides both of these itself.
         """
@@ -175,7 +176,7 @@ class Training(Methods):
                 )
 
     def _length(self) -> None:
-        """How long rows are, where the script's own tokenizing says it."""
+        """Set the row length if the script's own tokenizing shows it."""
         if self.values.keys() & calls.LENGTHS:
             return
         found = row_lengths(self.evaluator)
@@ -190,7 +191,7 @@ class Training(Methods):
             self.add("max_length", one if isinstance(one, Missing) else replace(one, node=None))
 
     def _arguments(self, args: Result | None) -> None:
-        """The training's config: its keywords are keys under the same names."""
+        """Read the training's config: its keywords are keys with the same names."""
         if args is None:
             return
         if isinstance(args, Record) and not args.open:

@@ -1,5 +1,6 @@
-"""The allocator's variables that a script sets itself: `os.environ["PYTORCH_ALLOC_CONF"] = "…"` at its beginning,
-or `os.environ.setdefault("PYTORCH_ALLOC_CONF", "…")`.
+"""Finds allocator variables that a script sets itself.
+
+`os.environ["PYTORCH_ALLOC_CONF"] = "…"` at its beginning, or `os.environ.setdefault("PYTORCH_ALLOC_CONF", "…")`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _ENVIRONMENTS = ("os.environ", "environ")
 
 
 def own_variables(tree: ast.Module) -> dict[str, str]:
-    """Those that statements of the module itself set to a plain text, whatever was set before."""
+    """Return the variables that statements at module level set to a plain text, whatever was set before."""
     found: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -29,7 +30,7 @@ def own_variables(tree: ast.Module) -> dict[str, str]:
 
 
 def _defaulted(call: ast.Call) -> tuple[str, str]:
-    """Name and text of `os.environ.setdefault("X", "…")`; empty for other calls."""
+    """Return name and text of `os.environ.setdefault("X", "…")`; empty for other calls."""
     texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     known = dotted(call.func) in [f"{one}.setdefault" for one in _ENVIRONMENTS] and len(texts) == 2
     return (texts[0], texts[1]) if known else ("", "")

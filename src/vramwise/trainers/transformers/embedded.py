@@ -1,4 +1,4 @@
-"""Files of other trainers as the embedded engine runs them: their keys and rules, transformers' plain Trainer."""
+"""Other trainers' files run by the embedded engine: their keys and rules, with transformers' plain Trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramwise.types import Change, Document, Origin, RunSpec, Target
 
 
 class EmbeddedOn:
-    """A trainer's files under the embedded engine; what is not said here is the trainer's own."""
+    """A trainer's files under the embedded engine; everything not defined here is the trainer's own."""
 
     def __init__(self, owner: Trainer) -> None:
         self._owner = owner
@@ -23,29 +23,29 @@ class EmbeddedOn:
         return getattr(self._owner, name)
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """The run as the embedded engine does it."""
+        """Return the run as the embedded engine does it."""
         run = self._owner.resolve(document, target, side_files)
         return as_embedded(run, run.added_variables if getattr(self._owner, "variables_in_file", False) else {})
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """In the file's own keys, but for what the engine would refuse."""
+        """Return the change in the file's own keys, or None if the engine does not support it."""
         return None if lacks(change) or change.fields.get("sample_packing") else self._owner.spell(run, change)
 
     def rules(self) -> Sequence[Rule]:
-        """The trainer's, less those that the engine makes moot."""
+        """Return the trainer's rules without those that do not apply under the engine."""
         return [rule for rule in self._owner.rules() if not rule.moot_when_embedded]
 
 
 def embedded_on(owner: Trainer) -> Trainer:
-    """The owner's files under the embedded engine."""
+    """Return the trainer for the owner's files under the embedded engine."""
     return cast(Trainer, EmbeddedOn(owner))
 
 
 def as_embedded(run: RunSpec, in_file: Mapping[str, str]) -> RunSpec:
-    """The same settings under transformers' plain Trainer, as far as it goes another way than the file's trainer.
+    """Return the same settings under transformers' plain Trainer, where it differs from the file's trainer.
 
-    What is trained keeps the types that the trainer gives it, and evaluations its schedule. `in_file`: variables that
-    the file itself sets, which win over everything.
+    Trained weights keep the dtype that the trainer gives them, and evaluations their schedule. `in_file`: variables
+    that the file itself sets, which override everything.
     """
     plain = as_plain_trainer(run)
     kept = ("quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len", "eval_scheduled")

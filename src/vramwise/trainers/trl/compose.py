@@ -1,4 +1,4 @@
-"""A config from a few wishes, as one would write it for `trl sft`."""
+"""Builds a config for `trl sft` from a few options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from vramwise.trainers.wishes import Wishes
 
 _ALPHA_PER_RANK = 2
-# To be replaced: TRL trains on nothing else, and a file without it is hardly known as TRL's.
+# A placeholder: TRL needs a dataset, and a file without one is hard to recognise as TRL's.
 _DATASET = "your/dataset"
 _KEYS = {
     "sequence_len": "max_length",
@@ -20,9 +20,9 @@ _KEYS = {
 
 
 def compose(wishes: Wishes) -> dict[str, Any]:
-    """The config's values, in the order one reads them. The loss is fused whatever one wishes."""
+    """Return the config's values, in reading order. The loss is always fused."""
     values: dict[str, Any] = {"model_name_or_path": wishes.model, "dataset_name": _DATASET, **_adapter(wishes)}
-    # off where nothing is said; written, for it is the key by which a file is known to be for supervised fine-tuning
+    # off by default, but written, because this key identifies a file for supervised fine-tuning
     values["packing"] = bool(wishes.packing)
     for wish, key in _KEYS.items():
         if (value := getattr(wishes, wish)) is not None:

@@ -1,4 +1,4 @@
-"""The datasets that a file names: TRL's own keys, and the mixtures of projects built on it."""
+"""Reads the datasets of a file: TRL's own keys, and the mixtures of projects built on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vramwise.trainers.base import DatasetBlock
 
 
 def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
-    """`datasets` where it is written, which wins over `dataset_name`; else that, or a project's mixture."""
+    """Yield `datasets`, which overrides `dataset_name`; else that, or a project's mixture."""
     columns = tuple(name for name in (values.get("dataset_text_field"),) if isinstance(name, str))
     listed = values.get("datasets")
     mixture = values.get("dataset_mixture")

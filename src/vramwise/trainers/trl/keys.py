@@ -1,4 +1,4 @@
-"""TRL's vocabulary: keys by version and kind of training, keys of projects that build on it, names that are gone."""
+"""TRL's vocabulary: keys by version and kind of training, keys of projects built on it, removed names."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vramwise.types import RunSpec, Stack, version_parts
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
-# What the command itself takes out of the file before anybody else sees it.
+# Keys that the command itself removes from the file first.
 COMMAND_KEYS = frozenset({"env", "accelerate_config"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """A name that TRL had once: what it is called now ("" = nothing), and since which version the old one is gone."""
+    """A name that TRL once had: its current name ("" = none), and the version that removed the old one."""
 
     now: str
     since: str
 
 
-# Old names, as recipes still have them; `now` is set where the value can be moved as it is.
+# Old names that recipes still use; `now` is set if the value can be moved unchanged.
 GONE: Mapping[str, Gone] = {
     "torch_dtype": Gone(now="dtype", since="TRL 0.27"),
     "max_seq_length": Gone(now="max_length", since="TRL 0.20"),
@@ -51,7 +51,7 @@ GONE: Mapping[str, Gone] = {
 }
 
 
-# Keys that a project adds in dataclasses of its own, which its own script reads.
+# Keys that a project adds in its own dataclasses, which its own script reads.
 PROJECTS: Mapping[str, frozenset[str]] = {
     "alignment-handbook": words(
         """
@@ -74,35 +74,35 @@ PROJECTS: Mapping[str, frozenset[str]] = {
 ALL_PROJECT_KEYS = frozenset().union(*PROJECTS.values())
 
 
-# One word of a project's alone may be a mistake in a file for TRL's own command; several make a recipe.
+# One key of a project may be a mistake in a file for TRL's own command; several make a recipe.
 _RECIPE = 2
 
 
 def project_of(values: Mapping[Any, Any]) -> str | None:
-    """The project whose recipe this is: the one with most of its own keys in it, two at least."""
+    """Return the project whose recipe this is: the one with most of its own keys, at least two; else None."""
     counts = {name: len(keys & values.keys()) for name, keys in PROJECTS.items()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] >= _RECIPE else None
 
 
 def release_of(stack: Stack) -> str:
-    """The version of TRL, as text."""
+    """Return the version of TRL as text."""
     release = stack.releases.get("trl")
     return release.version if release else known_versions(__file__)[-1]
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
-    """Everything known about the stack's TRL."""
+    """Return everything known about the stack's TRL."""
     return versioned_facts(release_of(stack), __file__)
 
 
 def kinds(stack: Stack) -> tuple[str, ...]:
-    """The kinds of training that it knows."""
+    """Return the kinds of training that it supports."""
     return tuple(name for name in facts(stack) if name not in _NOT_KINDS)
 
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
-    """Every key of one kind of training, or of them all; the command's own and its launcher's apart."""
+    """Return every key of one kind of training, or of all; without those of the command and its launcher."""
     return _vocabulary(kind, release_of(stack), training_arguments(stack))
 
 
@@ -115,20 +115,20 @@ def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabu
 
 
 def launcher_keys(stack: Stack) -> frozenset[str]:
-    """Options of `accelerate launch` that a file may carry, because TRL's command hands them on."""
+    """Return the options of `accelerate launch` that a file may contain, because TRL's command passes them on."""
     return frozenset(facts(stack)["launch"])
 
 
 @cache
 def own_words() -> frozenset[str]:
-    """Keys that TRL's own dataclasses have and TrainingArguments does not, of every kind."""
+    """Return keys of TRL's own dataclasses, of every kind, that TrainingArguments does not have."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
     own = [newest["keys"], *(newest[name] for name in newest if name not in _NOT_KINDS)]
     return frozenset(key for one in own for key in one)
 
 
 def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
-    """Keys that nobody reads: not TRL for this kind of training, its command, its launcher, or a project's script."""
+    """Yield keys that TRL (for this kind), its command, its launcher and a project's script do not read."""
     values, stack = run.config.document.values, run.target.stack
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
@@ -155,7 +155,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
 
 
 def _still_there(gone: Gone, run: RunSpec) -> bool:
-    """Whether a script pins a release that still has the name; what is older than all facts is read by the oldest."""
+    """Return whether a script pins a release that still has the name."""
     script = run.config.document.script
     library, _, since = gone.since.lower().rpartition(" ")
     pinned = script.versions.get(library) if script is not None else None

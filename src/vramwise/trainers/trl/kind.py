@@ -1,7 +1,7 @@
-"""Which kind of training a file is for. TRL's command says it, the file does not: by its keys, then by its words.
+"""Determines the kind of training of a file, which only TRL's command says: by its keys, then by its words.
 
-A key that one kind alone has decides. Where several have it, what the file calls itself does: comments, where its
-output goes, its own path. Where nothing speaks, it is supervised fine-tuning.
+A key that only one kind has decides. If several have it, the words of the file decide: comments, its output folder, its
+own path. Default: supervised fine-tuning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from vramwise.types import Document, RunSpec
 
-# The most telling first; a key that is gone from TRL tells as well.
+# The most specific first, including keys that TRL has removed.
 _BY_KEY: tuple[tuple[str, frozenset[str]], ...] = (
     ("distillation", frozenset({"teacher_model_name_or_path", "teacher_model_init_kwargs"})),
     ("rloo", frozenset({"normalize_advantages", "reward_clip_range"})),
@@ -36,12 +36,12 @@ _BY_KEY: tuple[tuple[str, frozenset[str]], ...] = (
         | frozenset({"dataset_text_field", "dataset_kwargs", "max_seq_length", "eos_token"}),
     ),
 )
-# Keys that several kinds of preference training have, and no supervised one.
+# Keys that several kinds of preference training have, but not supervised training.
 _PREFERENCE = frozenset({"beta", "max_prompt_length", "precompute_ref_log_probs", "label_smoothing"})
-# Losses that one kind alone has; any other is of preference training.
+# Losses that only one kind has; any other belongs to preference training.
 _LOSSES = {"sft": ("nll", "dft", "chunked_nll"), "kto": ("kto", "apo_zero_unpaired")}
 _NAMES = ("orpo", "kto", "grpo", "rloo", "cpo", "dpo", "reward", "distillation", "sft")
-# A kind stands as a word of its own: "# DPOTrainer arguments", data/zephyr-7b-dpo-full, recipes/dpo/config.yaml.
+# A kind appears as a separate word: "# DPOTrainer arguments", data/zephyr-7b-dpo-full, recipes/dpo/config.yaml.
 _WORD = re.compile(rf"(?<![a-z])({'|'.join(_NAMES)})(?=trainer|config|[^a-z]|$)", re.IGNORECASE)
 _SAID_IN = ("output_dir", "hub_model_id", "run_name")
 _OTHERS = {"grpo": ("rloo",), "dpo": ("orpo", "kto", "cpo")}
@@ -59,7 +59,7 @@ class Kind:
 
 
 def kind_of(document: Document, insisted: str | None = None) -> Kind:
-    """What the file is for; the one that somebody insists on."""
+    """Return the kind of training of a file; `insisted` is the kind that the user chose."""
     if insisted is not None:
         return Kind(name=insisted, why=f"--trainer trl:{insisted}")
     values = document.values
@@ -86,7 +86,7 @@ def kind_of(document: Document, insisted: str | None = None) -> Kind:
 
 
 def _of_loss(written: Any) -> str | None:
-    """The kind whose loss it is, "dpo" for any that no other kind has alone; None where none is written."""
+    """Return the kind that a loss belongs to, "dpo" if no other kind has it; None if none is written."""
     if not isinstance(written, str | list) or not written:
         return None
     first = written if isinstance(written, str) else str(written[0])
@@ -94,12 +94,12 @@ def _of_loss(written: Any) -> str | None:
 
 
 def kind_name(run: RunSpec) -> str:
-    """The kind of training of a run that was resolved."""
+    """Return the kind of training of a resolved run."""
     return run.objective.rl or ("reward" if run.objective.kind == "reward" else "sft")
 
 
 def _said(document: Document) -> list[str]:
-    """Kinds that the file names: in comments, in where its output goes, in its path; the first first."""
+    """Return the kinds that the file mentions: in comments, in its output folder, in its path; in order."""
     texts = [_comments(document.text), *(_text(document.values, key) for key in _SAID_IN), document.path]
     found = [match[1].lower() for text in texts for match in _WORD.finditer(text)]
     return list(dict.fromkeys(found))

@@ -1,7 +1,7 @@
-"""Is this one of TRL's training configs? By its keys alone.
+"""Recognises TRL's training configs by their keys.
 
-`model_name_or_path` appears in files of many tools: LLaMA-Factory's, filters of datasets, scripts for inference. A
-training file of TRL says how to train, and in no word of another's.
+`model_name_or_path` appears in files of many tools: LLaMA-Factory's, dataset filters, inference scripts. A training
+file of TRL has training settings and no keys of other tools.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from vramwise.trainers.signs import Sign, words
 from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, own_words
 
-# How long, how fast, in which batches: a file without one of them trains nothing.
+# Training settings: a file without one of them does not train.
 TRAINING = words(
     """
     per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs max_steps
     gradient_checkpointing lr_scheduler_type optim packing use_peft output_dir
     """
 )
-# Words of TRL's command and configs that hardly anybody else writes.
+# Keys of TRL's command and configs that are rare elsewhere.
 OWN = words(
     """
     dataset_name dataset_train_split dataset_test_split dataset_mixture dataset_mixer use_peft lora_task_type
@@ -28,7 +28,7 @@ OWN = words(
     lora_target_modules load_in_4bit max_length beta
     """
 )
-# Another tool's: LLaMA-Factory, accelerate, DeepSpeed, ms-swift, filters of datasets.
+# Keys of other tools: LLaMA-Factory, accelerate, DeepSpeed, ms-swift, dataset filters.
 FOREIGN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit export_dir infer_backend
@@ -40,10 +40,10 @@ _MODEL = "model_name_or_path"
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of one of TRL's configs."""
+    """Return whether these are the values of a TRL config."""
     keys = {key for key in values if isinstance(key, str)}
     own = keys & (own_words() | ALL_PROJECT_KEYS | COMMAND_KEYS) & OWN
-    # a word of another's among many of TRL's own is a mistake in the file
+    # another tool's key among many of TRL's own is a mistake in the file
     if len(keys & FOREIGN) >= max(1, len(own)) or _nested(values):
         return False
     if values.get(_MODEL) is None and "dataset_name" not in keys:
@@ -52,17 +52,17 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
 
 
 def _nested(values: Mapping[Any, Any]) -> bool:
-    """TRL's files are flat: other tools nest mappings and lists under the same names."""
+    """Return whether values are nested: TRL's files are flat, other tools nest mappings under the same names."""
     named = (values.get(key) for key in (_MODEL, "dataset_name", "optim", "learning_rate"))
     return any(isinstance(value, dict) for value in named) or isinstance(values.get(_MODEL), list)
 
 
 def might_be(keys: frozenset[str]) -> bool:
-    """Whether a text that cannot be read may be meant as one."""
+    """Return whether an unreadable text may be meant as a TRL config."""
     return _MODEL in keys and not keys & FOREIGN and bool(keys & TRAINING) and bool(keys & OWN)
 
 
-# Too few words to tell TRL's from transformers'.
+# Too few keys to distinguish TRL's files from transformers'.
 OTHER_FILES = (
     Sign(
         kind="trl",

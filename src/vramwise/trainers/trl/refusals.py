@@ -1,6 +1,6 @@
-"""What TRL's command refuses before anything is loaded: `__post_init__` of its configs, its `env:`, its launcher.
+"""What TRL's command refuses before it loads anything: `__post_init__` of its configs, its `env:`, its launcher.
 
-Each refusal is a key to blame and a sentence. The rule refused-arguments has what trainers refuse later on.
+Each refusal is a key and a sentence. The rule refused-arguments covers what trainers refuse later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = frozenset(["path", "name", "data_dir", "data_files", "split", "columns"
 
 
 def refusals(run: RunSpec) -> Iterator[Refusal]:
-    """Every refusal that the file meets."""
+    """Yield every refusal that applies to the file."""
     has = Held(run, vocabulary(kind_name(run), run.target.stack))
     yield from _datasets(has)
     yield from _method(has)
@@ -59,7 +59,7 @@ def _method(has: Held) -> Iterator[Refusal]:
 
 
 def _generation(run: RunSpec, has: Held) -> Iterator[Refusal]:
-    """Generations hold whole groups of completions; over all ranks."""
+    """Yield refusals of generation: it must consist of whole groups of completions over all ranks."""
     asked, steps = has("generation_batch_size"), has("steps_per_generation")
     group, batch = int(has.number("num_generations")), run.batch.micro_batch_size * run.batch.data_parallel
     if has("auto_find_batch_size"):
@@ -96,7 +96,7 @@ def _sampling(has: Held) -> Iterator[Refusal]:
 
 
 def _launcher(run: RunSpec) -> Iterator[Refusal]:
-    """What `accelerate launch` is given: the values as texts."""
+    """Yield refusals of options for `accelerate launch`, whose values are passed as text."""
     values = run.config.document.values
     if "env" in values and not isinstance(values["env"], Mapping):
         yield "env", "env must be a mapping of variables"
@@ -116,5 +116,5 @@ def _launches(written: str, value: Any) -> bool:
 
 
 def _file_or_shipped(value: Any) -> bool:
-    """Where a file lies is not known here; a bare word is none."""
+    """Return whether a value may be a file or a shipped name; whether a file exists is not known here."""
     return isinstance(value, str) and (value in SHIPPED or bool(PurePath(value).suffix) or "/" in value)

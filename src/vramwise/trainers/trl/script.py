@@ -1,4 +1,4 @@
-"""A config of TRL's command as a Python script: the same values as arguments of TRL's classes."""
+"""Writes a config of TRL's command as a Python script, with the same values as arguments of TRL's classes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from vramwise.trainers.script_text import held_out, literal, loading, reason, script_text
 from vramwise.trainers.starting import Source, Start
 
-# Keys of the command that are no arguments of SFTConfig or DPOConfig: the script says them in another way.
+# Keys of the command that are not arguments of SFTConfig or DPOConfig; the script expresses them differently.
 _MODEL = frozenset({"model_name_or_path", "dtype", "attn_implementation", "load_in_4bit"})
 _ADAPTER = {"lora_r": "r", "lora_alpha": "lora_alpha", "lora_target_modules": "target_modules"}
 _ELSEWHERE = _MODEL | _ADAPTER.keys() | {"use_peft", "datasets", "dataset_name", "test_split_size", "env"}
 _LAUNCHER = frozenset({"accelerate_config", "num_processes"})
-# Messages as text where a tokenizer has no template of its own.
+# A chat template for tokenizers without one.
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}",
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
@@ -23,7 +23,7 @@ _DTYPES = {"bfloat16": "torch.bfloat16", "float16": "torch.float16", "float32": 
 
 
 def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
-    """The script's text. `values` are those of the config, `comments` the reasons of its lines."""
+    """Return the script's text. `values` are those of the config, `comments` the reasons for its lines."""
     kind = "DPO" if start.preference else "SFT"
     conversational = start.source.conversational
     blocks = [
@@ -40,7 +40,7 @@ def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str],
 
 
 def _environment(values: Mapping[str, Any]) -> Iterator[str]:
-    """Variables that torch reads when it is imported."""
+    """Yield variables that torch reads when it is imported."""
     if values.get("env"):
         yield "import os"
         yield ""
@@ -66,7 +66,7 @@ def _data(values: Mapping[str, Any], start: Start) -> Iterator[str]:
 
 
 def _mapped(source: Source) -> Iterator[str]:
-    """Columns under the names that TRL reads."""
+    """Yield the lines that rename columns to the names that TRL reads."""
     if source.format == "alpaca":
         asked = f"row[{literal(source.column('instruction'))}]"
         if "input" in source.columns:
@@ -137,7 +137,7 @@ def _argument_keys(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _tokenizer(values: Mapping[str, Any]) -> Iterator[str]:
-    """The model's tokenizer, with a template for messages: TRL stops without one."""
+    """Yield the model's tokenizer with a chat template, without which TRL stops."""
     yield f"tokenizer = AutoTokenizer.from_pretrained({literal(values['model_name_or_path'])})"
     yield "if tokenizer.chat_template is None:  # base models often have none"
     yield "    tokenizer.chat_template = ("

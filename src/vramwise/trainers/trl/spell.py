@@ -1,4 +1,4 @@
-"""Changes in TRL's words: what TrainingArguments has no key for, and the allocator by way of `env:`."""
+"""Changes as edits of TRL's files: settings without a key in TrainingArguments, and the allocator through `env:`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def spell(run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change as edits of the file, or None where one has no word here."""
+    """Return the edits for all fields of a change, or None if one has no key."""
     return spell_with(SPELLERS, run, change)
 
 
 def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """A line in the `env:` map, which TRL's command puts into the environment before anything starts."""
+    """Set a variable in the `env:` map, which TRL's command puts into the environment before anything starts."""
     if run.target.alloc_conf is not None or run.config.document.script is not None:
         return None  # the command line decides, or the script's own environment
     name = allocator_variable(run.target.torch)
@@ -57,7 +57,7 @@ def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """One key: the old name beside the new one stops the run, or has no effect."""
+    """Set dtype and drop the old name: both together stop the run or have no effect."""
     name = _TYPES.get(value)
     if name is None or run.config.get("model_init_kwargs.dtype") is not None:
         return None
@@ -66,12 +66,12 @@ def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """No key bounds a row of prompt and completion as a whole."""
+    """Set max_length; with generation, no key limits prompt and completion together."""
     return None if run.objective.generation_rows is not None else (put(run, "max_length", value),)
 
 
 def _padded(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Widths in multiples of the longest row are all of one width."""
+    """Pad widths to a multiple of the longest row, which makes all widths equal."""
     if (
         not value
         or run.shapes.sample_packing
@@ -112,7 +112,7 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Supervised training alone packs; rows are filled up to max_length, which must be there."""
+    """Set packing, only for supervised training with a max_length."""
     if (
         run.objective.kind != "tokens"
         or run.objective.rl
@@ -127,12 +127,12 @@ def _rank(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 
 def _alpha(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """A whole number."""
+    """Set lora_alpha if it is a whole number."""
     return (put(run, "lora_alpha", int(value), beside=("lora_r",)),) if float(value).is_integer() else None
 
 
 def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """A list of one would be taken for an expression."""
+    """Set the target modules; a list of one name would be read as a regular expression."""
     names = list(value)
     return (put(run, "lora_target_modules", names, beside=("lora_r",)),) if len(names) > 1 else None
 
@@ -142,14 +142,14 @@ def _linear(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """All of the layers' kernels or none: which is what one switch does."""
+    """Switch all layer kernels on or off, which is what the one switch does."""
     if run.config.get("liger_kernel_config") is not None or (value and set(value) != _LIGER):
         return None
     return (put(run, "use_liger_kernel", bool(value)),)
 
 
 def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """One of the accelerate files that TRL ships, by its name; those are for eight processes unless it is said."""
+    """Use one of the accelerate files that TRL ships; they are for eight processes unless a number is given."""
     against = ("accelerate_config", "config_file", "fsdp", "deepspeed")
     taken = any(run.config.document.values.get(key) for key in against)
     if value not in SHIPPED or taken or run.target.launcher != "cli":
@@ -162,7 +162,7 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """It follows from another field of the same change."""
+    """Return no edits: the setting follows from another field of the same change."""
     return ()
 
 

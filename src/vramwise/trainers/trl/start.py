@@ -1,4 +1,4 @@
-"""A new config for TRL's command: the wishes in its keys, the data, the schedule."""
+"""Writes new configs for TRL's command: the requested settings, the data, the schedule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def start(start: Start) -> dict[str, Any]:
-    """Every value of the config."""
+    """Return every value of the config."""
     values = compose(start.wishes)
     values |= {
         "dtype": _DTYPES[start.precision],
@@ -72,7 +72,7 @@ def _dataset(source: Source) -> dict[str, Any]:
 
 
 def refuse_unread(source: Source) -> None:
-    """Data that TRL's command does not read as it is, and no key maps."""
+    """Raise VramwiseError for data that TRL's command cannot read and no key maps."""
     wanted = {
         "prompt": {"prompt", "completion"},
         "pairs": {"prompt", "chosen", "rejected"},
@@ -92,12 +92,12 @@ def refuse_unread(source: Source) -> None:
 
 
 def companions(start: Start) -> dict[str, str]:
-    """None: the config names its data."""
+    """Return nothing: the config names its data."""
     return {}
 
 
 def requirements(start: Start) -> tuple[str, ...]:
-    """Messages become text by the tokenizer's template; a script brings one where there is none."""
+    """Return the need for a chat template if samples are messages; a script provides one itself."""
     if start.script or not start.source.conversational:
         return ()
     return (
@@ -107,5 +107,5 @@ def requirements(start: Start) -> tuple[str, ...]:
 
 
 def launch(run: RunSpec, path: str) -> str:
-    """TRL's command reads the number of processes from the file."""
+    """Return the launch command; TRL's command reads the number of processes from the file."""
     return f"trl {kind_name(run)} --config {path}"

@@ -1,4 +1,4 @@
-"""TRL as a trainer: the functions of this room under the names that all trainers have."""
+"""TRL as a trainer: the functions of this folder as methods of the protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vramwise.trainers.starting import Start, Starter
     from vramwise.trainers.wishes import Wishes
 
-# TRL pins nothing: what was the newest when each came out.
+# TRL pins nothing: these were the newest versions at the time of each release.
 _INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "liger-kernel": "0.8.5"}
 _OLDER = {"transformers": "5.16.1", **_INSTALLS, "accelerate": "1.13.0", "peft": "0.20.0", "liger-kernel": "0.8.1"}
 _RELEASES: dict[str, dict[str, str]] = {
@@ -45,10 +45,10 @@ class Trl(ArgumentsTrainer):
     script_first = False
 
     def __init__(self, kind: str | None = None) -> None:
-        self._kind = kind  # of training, where somebody says it; else the file is asked
+        self._kind = kind  # the kind of training that the user chose; None: the file decides
 
     def of_kind(self, kind: str) -> Trl:
-        """The same for files of one kind of training, as its command would say."""
+        """Return the trainer for one kind of training; raises VramwiseError for an unknown kind."""
         from vramwise.trainers.trl.keys import KINDS
 
         if kind not in KINDS:
@@ -56,73 +56,73 @@ class Trl(ArgumentsTrainer):
         return Trl(kind)
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """By a model or dataset, a setting of training and a word of TRL's own."""
+        """Recognise a file by a model or dataset, a training setting and a key of TRL's own."""
         from vramwise.trainers.trl.recognise import is_training_config
 
         return is_training_config(values)
 
     def might_be(self, keys: frozenset[str]) -> bool:
-        """By the same words."""
+        """Return whether the keys match TRL's."""
         from vramwise.trainers.trl.recognise import might_be
 
         return might_be(keys)
 
     def other_files(self) -> Sequence[Sign]:
-        """Signs of files that are not training configs."""
+        """Return signs of files that are not training configs."""
         from vramwise.trainers.trl.recognise import OTHER_FILES
 
         return OTHER_FILES
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """The keys of the file's kind of training; without a file those of all kinds."""
+        """Return the keys of the file's kind of training; without a file, those of all kinds."""
         from vramwise.trainers.trl.keys import vocabulary
         from vramwise.trainers.trl.kind import kind_of
 
         return vocabulary(None if document is None else kind_of(document, self._kind).name, stack)
 
     def vocabulary_of(self, run: RunSpec) -> Vocabulary:
-        """The keys of the run's kind of training."""
+        """Return the keys of the run's kind of training."""
         from vramwise.trainers.trl.keys import vocabulary
         from vramwise.trainers.trl.kind import kind_name
 
         return vocabulary(kind_name(run), run.target.stack)
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
-        """Keys that neither TRL, its command, its launcher nor a project's own script reads."""
+        """Return keys that TRL, its command, its launcher and a project's own script do not read."""
         from vramwise.trainers.trl.keys import strange_keys
 
         return [one for one in strange_keys(run, self.vocabulary_of(run)) if in_config(run, one.key)]
 
     def side_files(self, document: Document) -> tuple[str, ...]:
-        """DeepSpeed's and FSDP's JSON, accelerate's YAML."""
+        """Return the JSON files of DeepSpeed and FSDP, and the YAML files of accelerate."""
         return side_files(document.values, "accelerate_config", "config_file")
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """`dataset_name`, `datasets`, or a project's mixture."""
+        """Return `dataset_name`, `datasets`, or a project's mixture."""
         from vramwise.trainers.trl.datasets import dataset_blocks
 
         return tuple(dataset_blocks(document.values))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Every field, as this version of TRL decides it."""
+        """Return the run as this version of TRL resolves it."""
         from vramwise.trainers.trl.resolve import resolve_trl
 
         return resolve_trl(document, target, side_files, self._kind)
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The change as edits of the file."""
+        """Return the change as edits of the file."""
         from vramwise.trainers.trl.spell import spell
 
         return spell(run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
-        """The lines to write for a change."""
+        """Return the lines to write for a change."""
         from vramwise.trainers.trl.spell import WORDS
 
         return WORDS.get(change_id, ())
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
-        """A config for supervised fine-tuning from a few wishes."""
+        """Return a config for supervised fine-tuning from a few options."""
         from vramwise.trainers.trl.compose import compose
 
         if self._kind not in (None, "sft"):
@@ -132,24 +132,24 @@ class Trl(ArgumentsTrainer):
         return compose(wishes)
 
     def starter(self) -> Starter:
-        """What writes new configs."""
+        """Return the module that writes new configs."""
         from vramwise.trainers.trl import start
 
         return start
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
-        """The same training as a Python script."""
+        """Return the same training as a Python script."""
         from vramwise.trainers.trl.script import script
 
         return script(values, start, comments, head)
 
     def launch_script(self, run: RunSpec, path: str) -> str:
-        """accelerate starts a process for each GPU."""
+        """Return the launch command; accelerate starts a process for each GPU."""
         several = f"accelerate launch --num_processes {run.batch.gpus}" if run.batch.gpus > 1 else "python"
         return f"{several} {path}"
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""
+        """Return the effect: the command passes them to `accelerate launch`, which stops; a module drops them."""
         if run.config.document.script is not None:
             release = run.target.stack.releases["trl"]
             if release.origin.kind == "assumed":
@@ -160,7 +160,7 @@ class Trl(ArgumentsTrainer):
         return Severity.ERROR, "the command passes it on to `accelerate launch`, which stops"
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
-        """None for a key of any kind of training, of the command or of its launcher."""
+        """Return why a key is unknown; None for a key of any kind of training, the command or its launcher."""
         from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, launcher_keys
 
         first = key.strip().partition(".")[0]
@@ -169,10 +169,10 @@ class Trl(ArgumentsTrainer):
         return super().key_unknown(key, stack)
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Versions whose facts are known, with what they install with."""
+        """Return the known versions with what they install with."""
         return _RELEASES
 
     def rules(self) -> Sequence[Rule]:
-        """Rules about TRL's own keys, and those that all arguments share."""
+        """Return the rules about TRL's own keys, and those that arguments and scripts share."""
         own = rules_below("vramwise.trainers.trl.rules")
         return (*own, *rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES))

@@ -1,1 +1,1 @@
-"""Unsloth: scripts and notebooks that call FastLanguageModel and its kin, and the YAML of its command."""
+"""Unsloth: scripts and notebooks that call FastLanguageModel and similar classes, and the YAML of its command."""

@@ -1,7 +1,7 @@
 """Unsloth's keys by version: parameters of its calls, on top of TRL's configs, whose defaults it replaces.
 
 A training of a script has the keys of TRL's config and, for Unsloth's own calls, those of `KEYS` in
-scripts/generate_unsloth_facts.py. The command's YAML has sections; `CLI_KEYS` says which key each of its keys is.
+scripts/generate_unsloth_facts.py. The command's YAML has sections; `CLI_KEYS` maps each of its keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vramwise.trainers.trl.keys import vocabulary as trl_vocabulary
 from vramwise.types import Document, Stack
 
 PACKAGE = "unsloth"
-# What was the newest when each release came out, where its pins leave it open.
+# The newest versions at the time of each release, for packages that it does not pin.
 _INSTALLS = {
     "accelerate": "1.15.0",
     "peft": "0.21.2",
@@ -24,7 +24,7 @@ _INSTALLS = {
     "torch": "2.13.0",
     "xformers": "0.0.35",
 }
-# The same for older releases, where it differs.
+# The same for older releases, if it differs.
 _THEN: Mapping[str, dict[str, str]] = {
     "2024.8": {"torch": "2.4.0", "transformers": "4.57.6", "trl": "1.9.0"},
     "2024.11.9": {"torch": "2.5.1", "transformers": "4.57.6", "trl": "1.9.0"},
@@ -57,10 +57,10 @@ CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("lora", "use_dora"): "use_dora",
 }
 SECTIONS = ("data", "training", "lora", "logging")
-# Checkpoints whose layers in 16 bits were seen to take much: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against 15.6 for
-# Gemma 3 27B. Llama 3.3 70B took 4 % more.
+# Checkpoints whose 16-bit layers take much more memory, as measured: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against
+# 15.6 for Gemma 3 27B. Llama 3.3 70B took 4 % more.
 _WIDE = ("qwen3", "gemma-3")
-# Keys that follow from a script's calls, or that its data has.
+# Keys that follow from a script's calls or data.
 _DERIVED = {"use_peft": ["bool", False], "use_dora": ["bool", False], "fast_model": ["bool", False]}
 # Arguments that Unsloth adds to TRL's configs.
 _ADDED = {
@@ -73,23 +73,23 @@ _ADDED = {
 
 
 def release_of(stack: Stack) -> str:
-    """The version of Unsloth, as text."""
+    """Return the version of Unsloth as text."""
     release = stack.releases.get(PACKAGE)
     return release.version if release else known_versions(__file__)[-1]
 
 
 def since(stack: Stack, *version: int) -> bool:
-    """Whether it is this release or a later one."""
+    """Return whether it is this release or a later one."""
     return stack.parts(PACKAGE) >= version
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
-    """Everything known about the stack's Unsloth."""
+    """Return everything known about the stack's Unsloth."""
     return versioned_facts(release_of(stack), __file__)
 
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
-    """Every key of one kind of training."""
+    """Return every key of one kind of training."""
     return _vocabulary(release_of(stack), trl_vocabulary(kind, stack))
 
 
@@ -102,12 +102,12 @@ def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
 
 
 def is_cli(document: Document) -> bool:
-    """Whether it is a file of Unsloth's command: sections, and no script."""
+    """Return whether it is a file of Unsloth's command: sections, and not a script."""
     return document.script is None and any(isinstance(document.values.get(name), Mapping) for name in SECTIONS)
 
 
 def cli_defaults(stack: Stack) -> dict[str, Any]:
-    """What the command's file has where nothing is written, by key."""
+    """Return the defaults of the command's file, by key."""
     sections = facts(stack)["sections"]
     return {
         key: sections[section][name][1]
@@ -117,20 +117,20 @@ def cli_defaults(stack: Stack) -> dict[str, Any]:
 
 
 def dynamic_checkpoint(name: object) -> str | None:
-    """The 4-bit checkpoint with layers in 16 bits that is loaded in place of a model; None where there is none."""
+    """Return the 4-bit checkpoint with 16-bit layers that is loaded instead of a model, or None."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
     found: str | None = newest["dynamic"].get(str(name or "").lower())
     return found
 
 
 def wide_checkpoint(name: str | None) -> str | None:
-    """The checkpoint that is loaded in place of a model, where its layers in 16 bits take much more room."""
+    """Return the checkpoint that is loaded instead of a model if its 16-bit layers take much more memory, or None."""
     found = dynamic_checkpoint(name)
     return found if found is not None and any(word in found.lower() for word in _WIDE) else None
 
 
 def releases() -> dict[str, dict[str, str]]:
-    """Known versions, the oldest first, with the newest version of each package that they allow."""
+    """Return the known versions, oldest first, with the newest version of each package that they allow."""
     return {
         version: {
             **_INSTALLS,
@@ -142,7 +142,7 @@ def releases() -> dict[str, dict[str, str]]:
 
 
 def _newest(pins: Mapping[str, str]) -> dict[str, str]:
-    """The upper bound of each package that has one."""
+    """Return the upper bound of each package that has one."""
     found: dict[str, str] = {}
     for package, wanted in pins.items():
         bounds = [bound.removeprefix("<=") for bound in wanted.split(",") if bound.startswith("<=")]

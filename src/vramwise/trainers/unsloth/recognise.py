@@ -1,4 +1,4 @@
-"""Is this a file of Unsloth's command? By its sections: scripts and notebooks are known by their calls."""
+"""Recognises files of Unsloth's command by their sections; scripts and notebooks are recognised by their calls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from vramwise.trainers.signs import words
 from vramwise.trainers.unsloth.keys import CLI_KEYS
 
 _TOP = words("model data training lora logging")
-# Keys of the sections that no other tool nests so.
+# Keys that no other tool nests in such sections.
 _TELLING = frozenset(name for section, name in CLI_KEYS if section == "training") | words("training_type lora_r")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of such a file: a model's name, and a section with keys of the command."""
+    """Return whether these are the values of such a file: a model's name, and a section with the command's keys."""
     keys = {key for key in values if isinstance(key, str)}
     if not keys or not keys <= _TOP or not isinstance(values.get("model"), str | None):
         return False
@@ -23,5 +23,5 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
 
 
 def might_be(keys: frozenset[str]) -> bool:
-    """Whether a text that cannot be read may be meant as one."""
+    """Return whether an unreadable text may be meant as one."""
     return keys >= {"model", "training"} and keys <= _TOP

@@ -1,4 +1,4 @@
-"""What Unsloth refuses before anything is trained: precision flags and types that do not go together."""
+"""What Unsloth refuses before training: precision flags and dtypes that conflict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTHS = ("load_in_4bit", "load_in_8bit", "load_in_16bit", "load_in_fp8")
 
 
 def refusals(run: RunSpec) -> Iterator[Refusal]:
-    """Every refusal that the training meets."""
+    """Yield every refusal that applies to the training."""
     yield from _strange(run)
     written = [key for key in _WIDTHS if run.config.get(key)]
     if len(written) > 1 and not run.config.get("full_finetuning"):
@@ -29,7 +29,7 @@ def refusals(run: RunSpec) -> Iterator[Refusal]:
 
 
 def _strange(run: RunSpec) -> Iterator[Refusal]:
-    """Keys of the command's file that none of its sections has."""
+    """Yield keys of the command's file that none of its sections has."""
     document = run.config.document
     if not is_cli(document):
         return

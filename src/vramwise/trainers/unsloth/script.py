@@ -1,4 +1,4 @@
-"""A new training as Unsloth's notebooks write it: load, add LoRA, make texts of the data, train."""
+"""Writes a new training as Unsloth's notebooks do: load, add LoRA, convert the data to text, train."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from vramwise.trainers.script_text import held_out, literal, loading, reason, script_text
 from vramwise.trainers.starting import Source, Start
 
-# Keys that are arguments of from_pretrained and get_peft_model, under their names there.
+# Keys that are arguments of from_pretrained and get_peft_model, with their names there.
 _MODEL = {
     "model_name_or_path": "model_name",
     **{
@@ -32,7 +32,7 @@ _ALPACA = "Below is an instruction that describes a task. Write a response that 
 
 
 def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
-    """The script's text. `values`: keys of its calls, `comments`: the reasons of its lines."""
+    """Return the script's text. `values`: keys of its calls. `comments`: the reasons for its lines."""
     chat = _chats(start.source)
     blocks = [
         list(_imports(chat)),
@@ -47,7 +47,7 @@ def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str],
 
 
 def _chats(source: Source) -> bool:
-    """Whether its rows hold messages, which a template makes a text of."""
+    """Return whether rows hold messages, which a template turns into text."""
     return source.format == "chat" or source.turns
 
 

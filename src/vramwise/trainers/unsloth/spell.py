@@ -1,4 +1,4 @@
-"""Changes in Unsloth's words: arguments of its calls in a script, keys of sections in its command's file."""
+"""Changes as edits for Unsloth: arguments of its calls in a script, keys of sections in its command's file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IN_SECTIONS = {key: (section, name) for (section, name), key in CLI_KEYS.items(
 
 
 def spell(run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change as edits, or None where one has no word here."""
+    """Return the edits for all fields of a change, or None if one has no key."""
     spelling = spell_with(SPELLERS, run, change)
     if spelling is None or not is_cli(run.config.document):
         return spelling
@@ -39,7 +39,7 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 
 
 def _in_section(run: RunSpec, edit: Edit) -> Edit | None:
-    """The same edit of the file's own key; None for what its command has no key for."""
+    """Return the same edit of the file's own key; None if its command has no key for it."""
     key = edit.key
     if key.partition(".")[0] in ("model", "data", "training", "lora", "logging"):
         return edit
@@ -62,7 +62,7 @@ def _as_file(key: str, value: Any) -> Any:
 
 
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Its own word: inputs go to host memory, which is the default."""
+    """Set Unsloth's own checkpointing, which offloads inputs to host memory and is the default."""
     return (put(run, _GC, "unsloth" if value else False, beside=("lora_r", "lora_dropout", "max_seq_length")),)
 
 
@@ -89,7 +89,7 @@ def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """A script that trains every weight has no call that would make an adapter."""
+    """Return no edits for an existing adapter; None otherwise, because a script without one has no call for it."""
     return () if value in ("lora", "qlora") and run.adapter.kind is not None else None
 
 
@@ -110,7 +110,7 @@ def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Weights and products have one type, which the card decides."""
+    """Return None: weights and products have one dtype, which the card decides."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""A new training with Unsloth: keys of a script as its notebooks write it, or the file of its command."""
+"""Writes new trainings with Unsloth: keys of a script like its notebooks, or the file of its command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GROUPS: tuple[tuple[str, ...], ...] = (("model",), ("data",), ("training",), ("l
 _ALPHA_PER_RANK = 2
 _DROPOUT = 0
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-# What the command calls the formats; plain text is trained on as it is.
+# The command's names of the formats; plain text is used unchanged.
 _FORMATS = {"alpaca": "alpaca", "chat": "auto", "text": "raw"}
 _WARMUP_STEPS = 5
 
 
 def start(start: Start) -> dict[str, Any]:
-    """Every value: keys of the calls for a script, sections for a file."""
+    """Return every value: keys of the calls for a script, sections for a file; raises VramwiseError if unsupported."""
     if start.preference:
         raise VramwiseError(
             "Unsloth's own DPO is not predicted yet, so no config for it can be promised to fit: choose another "
@@ -64,7 +64,7 @@ def _of_script(start: Start) -> dict[str, Any]:
 
 
 def _exact(wishes: Wishes) -> dict[str, Any]:
-    """Not the checkpoint that is loaded in a model's place, where its size is not known."""
+    """Return the key that prevents loading another checkpoint instead, if the size of that one is unknown."""
     wide = wishes.adapter == "qlora" and wide_checkpoint(wishes.model) is not None
     return {"use_exact_model_name": True} if wide else {}
 
@@ -85,7 +85,7 @@ def _data(source: Source) -> dict[str, Any]:
 
 
 def _of_file(start: Start) -> dict[str, Any]:
-    """The command has no key for the optimizer, for evaluation or for a share of the data that is held out."""
+    """Return the sections of the command's file, which has no key for the optimizer, evaluation or held-out data."""
     wishes = start.wishes
     if start.gpus > 1:
         raise VramwiseError("Unsloth's command uses one card: for several write a script with --as script")
@@ -131,21 +131,21 @@ def _section(source: Source) -> Mapping[str, Any]:
 
 
 def companions(start: Start) -> dict[str, str]:
-    """None: the config names its data."""
+    """Return nothing: the config names its data."""
     return {}
 
 
 def requirements(start: Start) -> tuple[str, ...]:
-    """None."""
+    """Return nothing."""
     return ()
 
 
 def launch(run: RunSpec, path: str) -> str:
-    """The command uses one card."""
+    """Return the launch command, which uses one card."""
     return f"unsloth train --config {path}"
 
 
 def launch_script(run: RunSpec, path: str) -> str:
-    """Only torchrun makes Unsloth use several cards."""
+    """Return the launch command of a script; Unsloth uses several cards only under torchrun."""
     several = f"torchrun --nproc_per_node {run.batch.gpus}" if run.batch.gpus > 1 else "python"
     return f"{several} {path}"

@@ -1,4 +1,4 @@
-"""Unsloth as a trainer: TRL's trainers under its own kernels, loading and defaults."""
+"""Unsloth as a trainer: TRL's trainers with its own kernels, loading and defaults."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Unsloth(ArgumentsTrainer):
     script_first = True
 
     def __init__(self, kind: str | None = None) -> None:
-        self._kind = kind  # of training; the command's files are supervised
+        self._kind = kind  # the kind of training; the command's files are supervised
 
     def of_kind(self, kind: str) -> Unsloth:
-        """The same for one kind of training."""
+        """Return the trainer for one kind of training; raises VramwiseError for an unknown kind."""
         from vramwise.trainers.trl.keys import KINDS
 
         if kind not in KINDS:
@@ -39,36 +39,36 @@ class Unsloth(ArgumentsTrainer):
         return Unsloth(kind)
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """A file of its command, by its sections."""
+        """Recognise a file of its command by its sections."""
         from vramwise.trainers.unsloth.recognise import is_training_config
 
         return is_training_config(values)
 
     def might_be(self, keys: frozenset[str]) -> bool:
-        """By the same sections."""
+        """Return whether the keys are such sections."""
         from vramwise.trainers.unsloth.recognise import might_be
 
         return might_be(keys)
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """The keys of the kind of training, and Unsloth's own."""
+        """Return the keys of the kind of training, and Unsloth's own."""
         from vramwise.trainers.unsloth.keys import vocabulary
 
         return vocabulary(self._kind or "sft", stack)
 
     def vocabulary_of(self, run: RunSpec) -> Vocabulary:
-        """The keys of the run's kind of training."""
+        """Return the keys of the run's kind of training."""
         from vramwise.trainers.trl.kind import kind_name
         from vramwise.trainers.unsloth.keys import vocabulary
 
         return vocabulary(kind_name(run), run.target.stack)
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
-        """Arguments of the config's call that neither Unsloth nor TRL knows; a file's are refused by its command."""
+        """Return arguments of a script that neither Unsloth nor TRL knows; for files, the command refuses them."""
         return super().strange_keys(run) if run.config.document.script is not None else ()
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """A call stops at what it does not know; since 2026.10 it is left out (models/rl_config_compat.py)."""
+        """Return the effect: the call stops; since 2026.10 the argument is dropped (models/rl_config_compat.py)."""
         from vramwise.trainers.unsloth.keys import since
 
         if since(run.target.stack, 2026, 10):
@@ -76,15 +76,15 @@ class Unsloth(ArgumentsTrainer):
         return Severity.ERROR, "the call stops with a TypeError"
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """What cannot work, by type, of a script's keys; a file's are for the command's own check."""
+        """Return values of a script whose type cannot work; files are checked by the command itself."""
         return super().type_errors(document, stack) if document.script is not None else ()
 
     def side_files(self, document: Document) -> tuple[str, ...]:
-        """DeepSpeed's and FSDP's JSON."""
+        """Return the JSON files of DeepSpeed and FSDP."""
         return side_files(document.values)
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """`data.dataset` or `data.local_dataset` of a file; a script's dataset where it is named."""
+        """Return `data.dataset` or `data.local_dataset` of a file, or a script's dataset if it is named."""
         data = document.values.get("data")
         if isinstance(data, Mapping):
             files = data.get("local_dataset")
@@ -95,7 +95,7 @@ class Unsloth(ArgumentsTrainer):
         return tuple(dataset_blocks(document.values))
 
     def schedule(self, document: Document) -> Schedule:
-        """As TrainingArguments say it, or the file's `training` section; `max_steps: 0` means none."""
+        """Return the schedule of TrainingArguments, or of the file's `training` section; `max_steps: 0` means none."""
         training = document.values.get("training")
         if not isinstance(training, Mapping):
             return super().schedule(document)
@@ -106,47 +106,47 @@ class Unsloth(ArgumentsTrainer):
         )
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Every field, as this version decides it."""
+        """Return the run as this version resolves it."""
         from vramwise.trainers.unsloth.resolve import resolve_unsloth
 
         return resolve_unsloth(document, target, side_files, self._kind or "sft")
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The change as edits of the script or file."""
+        """Return the change as edits of the script or file."""
         from vramwise.trainers.unsloth.spell import spell
 
         return spell(run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
-        """The lines to write for a change."""
+        """Return the lines to write for a change."""
         from vramwise.trainers.unsloth.spell import WORDS
 
         return WORDS.get(change_id, ())
 
     def starter(self) -> Starter:
-        """What writes new configs."""
+        """Return the module that writes new configs."""
         from vramwise.trainers.unsloth import start
 
         return start
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
-        """A script as Unsloth's notebooks write it."""
+        """Return a script like Unsloth's notebooks."""
         from vramwise.trainers.unsloth.script import script
 
         return script(values, start, comments, head)
 
     def launch_script(self, run: RunSpec, path: str) -> str:
-        """The command that trains a script."""
+        """Return the command that trains a script."""
         from vramwise.trainers.unsloth.start import launch_script
 
         return launch_script(run, path)
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Versions whose facts are known, with what they install with."""
+        """Return the known versions with what they install with."""
         from vramwise.trainers.unsloth.keys import releases
 
         return releases()
 
     def rules(self) -> Sequence[Rule]:
-        """Rules about its own keys, and those that all arguments share."""
+        """Return the rules about its own keys, and those that all arguments share."""
         return (*rules_below("vramwise.trainers.unsloth.rules"), *rules_below(ARGUMENT_RULES))

@@ -1,4 +1,4 @@
-"""Keys of TrainingArguments under the embedded engine, for every trainer built on them."""
+"""Keys of TrainingArguments under the embedded engine, for all trainers built on them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vramwise.types import Config, RunSpec
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-# Handed on as they are.
+# Passed on unchanged.
 PASSED_ON = words_of(
     """
     num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay adam_beta1
@@ -27,7 +27,7 @@ PASSED_ON = words_of(
     ddp_find_unused_parameters tf32 torch_compile_backend torch_compile_mode
     """
 )
-# Honoured too, by a field of the run or by the engine itself.
+# Also honoured, through a field of the run or by the engine itself.
 DECIDED = words_of(
     """
     per_device_train_batch_size gradient_accumulation_steps per_device_eval_batch_size bf16 fp16 optim max_grad_norm
@@ -35,7 +35,7 @@ DECIDED = words_of(
     data_seed output_dir resume_from_checkpoint save_total_limit warmup_ratio
     """
 )
-# Nothing in the result depends on these: what is printed or counted, who may see it, and what a run starts beside.
+# These do not affect the result: output, counters, visibility, and services started alongside.
 WITHOUT_EFFECT = words_of(
     """
     do_train do_predict overwrite_output_dir disable_tqdm log_level log_level_replica log_on_each_node logging_dir
@@ -53,18 +53,18 @@ OPTIMIZERS = words_of(
     """
 )
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
-# A check of a value: which key, whether it stands against the engine, and why.
+# A check of a value: the key, whether the engine cannot honour it, and why.
 Check = tuple[str, bool, str]
 
 
 def refusal(config: Config, key: str, message: str) -> ConfigError:
-    """What cannot be honoured, and where it stands."""
+    """Return the error for a setting that cannot be honoured, with its place."""
     place = config.place(key)
     return ConfigError(message, line=place.line if place else None, column=place.column if place else None)
 
 
 def unhonoured(run: RunSpec, words: Vocabulary, own: frozenset[str]) -> Iterator[ConfigError]:
-    """Keys that are neither honoured nor off: null, empty, or what the trainer does anyway. `own`: its own honoured."""
+    """Yield errors for keys that are neither honoured nor off. `own`: the trainer's own honoured keys."""
     known = PASSED_ON | DECIDED | WITHOUT_EFFECT | own
     for key, value in run.config.document.values.items():
         if key in known or is_off(value, words.default(str(key))):
@@ -73,21 +73,21 @@ def unhonoured(run: RunSpec, words: Vocabulary, own: frozenset[str]) -> Iterator
 
 
 def is_off(value: Any, default: Any) -> bool:
-    """Written, but without consequence: null, empty, or what the trainer does anyway."""
+    """Return whether a written value has no effect: null, empty, or the trainer's default."""
     if value is None or value in ("", [], {}) or (default is not None and value == default):
         return True
     return value is False and default is not True
 
 
 def against(run: RunSpec, checks: list[Check]) -> Iterator[ConfigError]:
-    """The checks that stand against the engine."""
-    for key, stands, message in checks:
-        if stands:
+    """Yield an error for each check that applies."""
+    for key, applies, message in checks:
+        if applies:
             yield refusal(run.config, key, message)
 
 
 def value_checks(run: RunSpec) -> list[Check]:
-    """What a field of the run may not be, under the trainer's own key for it."""
+    """Return checks of the run's fields, under the trainer's own keys."""
     schedule = run.config.get("lr_scheduler_type", "linear")
     return [
         (
@@ -120,13 +120,14 @@ def _key(run: RunSpec, field: str) -> str:
 
 
 def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
-    """What TrainingArguments get: what is written, else the trainer's own default where it has one."""
+    """Return what TrainingArguments get: written values, else the trainer's own defaults."""
     config = run.config
     found = {key: _read(words, key, config.get(key, words.default(key))) for key in sorted(PASSED_ON)}
     ratio = config.get("warmup_ratio")
-    if ratio and not config.get("warmup_steps"):  # newer ones have no word for it: a number of steps below 1 is a share
+    # newer versions have no key for it: a number of steps below 1 is a share
+    if ratio and not config.get("warmup_steps"):
         found["warmup_steps"] = ratio
-    if "report_to" not in config:  # nowhere unless asked
+    if "report_to" not in config:  # nowhere unless requested
         found["report_to"] = "none"
     if not run.evaluation.evaluates:
         found |= {"eval_strategy": "no", "eval_steps": None}
@@ -134,7 +135,7 @@ def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
 
 
 def _read(words: Vocabulary, key: str, value: Any) -> Any:
-    """A number in the spelling that YAML 1.1 takes for a text (1e-05) is one to every trainer."""
+    """Return a number that YAML 1.1 reads as text (1e-05) as a number, as every trainer does."""
     if not isinstance(value, str) or "float" not in kinds_of(words.type_of(key) or ""):
         return value
     try:
@@ -144,7 +145,7 @@ def _read(words: Vocabulary, key: str, value: Any) -> Any:
 
 
 def engine_values(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
-    """The engine's words for what all such trainers share."""
+    """Return the engine's settings that all such trainers share."""
     get = run.config.get
     return {
         "arguments": passed_on(run, words),

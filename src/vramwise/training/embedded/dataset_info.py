@@ -1,4 +1,4 @@
-"""`dataset_info.json` of LLaMA-Factory: what the names of datasets stand for."""
+"""Reads `dataset_info.json` of LLaMA-Factory, which says what dataset names refer to."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _COLUMNS = frozenset({"prompt", "query", "response", "history", "messages", "sys
 
 
 def blocks_of(run: RunSpec, key: str) -> list[dict[str, Any]]:
-    """Each dataset under a key, as rows are read and encoded by it; KeyError for a name that nobody explains."""
+    """Return each dataset under a key as a block for reading and encoding; raises KeyError for an unknown name."""
     table = _table(run.config)
     return [_block(name, {} if table is None else table[name], run.config) for name in names(run.config.get(key))]
 
 
 def dataset_problems(run: RunSpec) -> Iterator[Check]:
-    """Why the data of a file cannot be read."""
+    """Yield why the data of a file cannot be read."""
     if not names(run.config.get("dataset")):
         yield "dataset", True, "no dataset: nothing to train on"
     for key in ("dataset", "eval_dataset"):
@@ -77,7 +77,7 @@ def _problems(name: str, config: Config) -> Iterator[str]:
 
 
 def _misshapen(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that hold no text, and of tables of names those that hold anything else."""
+    """Yield keys that hold something other than text, or tables with other values."""
     for key in ("file_name", "hf_hub_url", "subset", "split"):
         if not isinstance(entry.get(key), str | None):
             yield key
@@ -91,7 +91,7 @@ def _misshapen(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any]:
     columns = entry.get("columns")
-    # where columns are named at all, those that are not are none
+    # if any columns are named, the others do not exist
     found = dict(columns) if columns is not None else dict(_ALPACA)
     tags = entry.get("tags")
     block = {
@@ -107,19 +107,19 @@ def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any
 
 
 def _folder(config: Config) -> Path:
-    """`dataset_dir`, from the working folder, then from the config's."""
+    """Return `dataset_dir`, relative to the working folder, else to the config's."""
     name = str(config.get("dataset_dir", "data"))
     here, beside = Path(name), Path(config.document.path).parent / name
     try:
         return beside if not here.is_dir() and beside.is_dir() else here
-    except (OSError, ValueError):  # no name of a folder: too long, or with a NUL
+    except (OSError, ValueError):  # not a folder name: too long, or with a NUL
         return here
 
 
 def _table(config: Config) -> dict[str, Any] | None:
     path = _folder(config) / INFO
     try:
-        # no pipe: reading it could wait for ever
+        # not a pipe: reading it could block for ever
         found = parse_json(read_config_bytes(str(path))) if path.is_file() else None
     except (OSError, ValueError, RecursionError, VramwiseError):
         return None

@@ -1,6 +1,6 @@
-"""Files of TrainingArguments under the embedded engine: as the script run_clm.py of transformers trains them.
+"""Files of TrainingArguments under the embedded engine, trained like transformers' run_clm.py.
 
-Its texts are joined and cut into blocks. What another script does with its own keys nobody can know from the file.
+Its texts are joined and cut into blocks. What other scripts do with their own keys cannot be known from the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HELD_OUT_PERCENT = 5
 
 
 def unsupported(run: RunSpec) -> Iterator[ConfigError]:
-    """What the engine cannot honour in a file of TrainingArguments."""
+    """Yield what the engine cannot honour in a file of TrainingArguments."""
     yield from unhonoured(run, training_arguments(run.target.stack), _OWN)
     yield from against(run, [*value_checks(run), *_checks(run)])
 
@@ -46,7 +46,7 @@ def _checks(run: RunSpec) -> list[Check]:
 
 
 def in_engine_words(run: RunSpec) -> dict[str, Any]:
-    """The engine's words for a file of TrainingArguments."""
+    """Return the engine's settings for a file of TrainingArguments."""
     config = run.config
     row = {"type": "blocks", "size": config.get("block_size")}
     held = config.get("validation_file")

@@ -1,7 +1,7 @@
-"""LLaMA-Factory's files under the embedded engine: stage sft, unpacked, LoRA or every weight, plain templates.
+"""LLaMA-Factory's files under the embedded engine: stage sft, unpacked, LoRA or full, plain templates.
 
-Follows data/ and train/sft of 0.9.5. The one file read here is `dataset_info.json`, which says what a dataset's name
-stands for.
+Follows data/ and train/sft of 0.9.5. The only file read here is `dataset_info.json`, which says what a dataset's name
+refers to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OWN = words_of(
 
 
 def unsupported(run: RunSpec) -> Iterator[ConfigError]:
-    """What the engine cannot honour in one of LLaMA-Factory's files."""
+    """Yield what the engine cannot honour in one of LLaMA-Factory's files."""
     yield from unhonoured(run, vocabulary(run.target.stack), _OWN)
     yield from against(run, [*value_checks(run), *_checks(run), *dataset_problems(run)])
 
@@ -73,13 +73,13 @@ def _checks(run: RunSpec) -> list[Check]:
 
 
 def templates() -> Mapping[str, Any]:
-    """The templates that the engine knows, by name."""
+    """Return the templates that the engine supports, by name."""
     found: Mapping[str, Any] = bundled_json("templates.json", __file__)["templates"]
     return found
 
 
 def in_engine_words(run: RunSpec) -> dict[str, Any]:
-    """The engine's words for one of LLaMA-Factory's files."""
+    """Return the engine's settings for one of LLaMA-Factory's files."""
     config = run.config
     template = templates()[str(config.get("template"))]
     row = {

@@ -1,4 +1,4 @@
-"""Whose files the embedded engine trains, what it refuses in them, and its own words for the rest."""
+"""Which trainers' files the embedded engine trains, what it refuses in them, and its settings for the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramwise.types import Config, RunSpec
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What one trainer's files are to the engine. `in_engine_words` is None where they are its own already."""
+    """How the engine handles one trainer's files. `in_engine_words` is None if they already use its keys."""
 
     unsupported: Callable[[RunSpec], Iterator[ConfigError] | list[ConfigError]]
     in_engine_words: Callable[[RunSpec], dict[str, Any]] | None
@@ -31,14 +31,14 @@ OWNERS: Mapping[str, Owner] = {
 
 
 def unsupported(run: RunSpec) -> list[ConfigError]:
-    """What the embedded engine cannot honour in this config, in the file's order."""
+    """Return what the embedded engine cannot honour in this config, in the file's order."""
     if run.trainer not in OWNERS:
         return [ConfigError(f"the embedded engine cannot train what is written for {run.trainer}")]
     return sorted(OWNERS[run.trainer].unsupported(run), key=lambda error: (error.line or 0, error.message))
 
 
 def translated(run: RunSpec) -> RunSpec:
-    """The run with its config in the engine's words; unchanged where it has them already."""
+    """Return the run with its config in the engine's settings; unchanged if it already uses them."""
     words = OWNERS[run.trainer].in_engine_words
     if words is None:
         return run

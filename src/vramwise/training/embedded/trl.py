@@ -26,7 +26,7 @@ _BLOCK = ("path", "name", "data_files", "split", "columns")
 
 
 def unsupported(run: RunSpec) -> Iterator[ConfigError]:
-    """What the engine cannot honour in one of TRL's files."""
+    """Yield what the engine cannot honour in one of TRL's files."""
     yield from unhonoured(run, vocabulary("sft", run.target.stack), _OWN)
     yield from against(run, [*value_checks(run), *_checks(run)])
 
@@ -66,7 +66,7 @@ def _checks(run: RunSpec) -> list[Check]:
 
 
 def in_engine_words(run: RunSpec) -> dict[str, Any]:
-    """The engine's words for one of TRL's files."""
+    """Return the engine's settings for one of TRL's files."""
     words = vocabulary("sft", run.target.stack)
     config = run.config
 
@@ -86,7 +86,7 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
         **_datasets(run, row),
         "weights": "auto" if value("dtype") == "auto" else None,
         "special_tokens": {key: value(key) for key in ("eos_token", "pad_token") if value(key)},
-        # TRL hands PEFT a list of one as a text
+        # TRL passes a list of one to PEFT as text
         "lora_target_modules": targets[0] if isinstance(targets, list) and len(targets) == 1 else targets,
         "bnb_config_kwargs": _quantised(value) if run.loading.quantization == "4bit" else None,
     }

@@ -1,1 +1,1 @@
-"""The memory guard: what it measures, judges and writes down."""
+"""The memory guard: measures, judges and records memory during training."""

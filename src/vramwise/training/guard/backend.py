@@ -1,6 +1,6 @@
-"""Where readings come from: the counters of torch's CUDA allocator, in one cheap call.
+"""Reads the counters of torch's CUDA allocator in one cheap call.
 
-Knows nothing of steps or of what is too much. Without CUDA there is no backend, and the guard has nothing to do.
+Knows nothing about steps or limits. Without CUDA there is no backend, and the guard does nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _FREE_EVERY_SECONDS = 5.0
 
 
 class MemoryBackend(Protocol):
-    """What the guard needs of a device."""
+    """The device interface that the guard needs."""
 
     @property
     def name(self) -> str:
-        """For people: `cuda:0 NVIDIA H200`."""
+        """The device for display: `cuda:0 NVIDIA H200`."""
 
     @property
     def device_bytes(self) -> int | None:
-        """The whole memory of the device, or None where nobody knows."""
+        """The total memory of the device, or None if unknown."""
 
     def read(self, *, fresh: bool = False) -> Reading:
-        """The counters now. `fresh`: ask the driver for the free memory even if that was done a moment ago."""
+        """Return the current counters. `fresh`: ask the driver for free memory even if that was done recently."""
 
     def reset_peaks(self) -> None:
-        """Let the peaks start again from what is in use now."""
+        """Reset the peaks to what is in use now."""
 
 
 class CudaBackend:
@@ -57,7 +57,7 @@ class CudaBackend:
         return self._total
 
     def read(self, *, fresh: bool = False) -> Reading:
-        """One call of torch's statistics; nothing waits for the device."""
+        """Read torch's statistics in one call, without waiting for the device."""
         stats = self._cuda.memory_stats_as_nested_dict(self._device)
         allocated = stats.get("allocated_bytes", {}).get("all", {})
         reserved = stats.get("reserved_bytes", {}).get("all", {})
@@ -83,7 +83,7 @@ class CudaBackend:
 
 
 def find_backend() -> MemoryBackend | None:
-    """The device this process trains on, or None without CUDA. Starts no CUDA context by itself."""
+    """Return the device that this process trains on, or None without CUDA. Creates no CUDA context itself."""
     import torch
 
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):

@@ -1,8 +1,8 @@
-"""The memory guard: a callback of transformers' Trainer that watches the allocator and writes down what it sees.
+"""The memory guard: a callback of transformers' Trainer that watches the allocator and records what it sees.
 
-Two readings a step (after clipping, after the optimizer), one at the end of every evaluation and save; nothing waits
-for the GPU. Without CUDA it notes that and does nothing. Whatever goes wrong in here ends the guard, never the
-training. Judging is `watch`'s business, the file `memory_log`'s.
+It takes two readings per step (after clipping, after the optimizer) and one at the end of every evaluation and save;
+nothing waits for the GPU. Without CUDA it notes that and does nothing. Errors in here end the guard, never the
+training. `watch` judges the readings, `memory_log` writes the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALLOCATOR_HISTORY = 50_000
 
 
 def _unharmful(event: Callable[..., None]) -> Callable[..., None]:
-    """An event of the callback that lets no error out: the first one switches the guard off."""
+    """Wrap an event of the callback so that no error escapes: the first one switches the guard off."""
 
     @wraps(event)
     def guarded(self: MemoryGuard, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -50,12 +50,11 @@ def _unharmful(event: Callable[..., None]) -> Callable[..., None]:
 class MemoryGuard(TrainerCallback):
     """Watch memory while a Trainer trains: `Trainer(..., callbacks=[MemoryGuard()])`.
 
-    `max_width`: the widest row a batch may have; a wider one is warned about.
-    `reset_peaks`: reset torch's peak counters after each phase, so that every phase has peaks of its own; off by
-    default, because whoever else reads those counters would then see the phase instead of the run.
-    `history_entries`: let the allocator keep that many of its last events for the record of an out-of-memory.
-    `limit_bytes`: what the allocator may reserve, where that is less than the card.
-    `report`: gets each warning as text; default: Python's logging.
+    `max_width`: the widest row a batch may have; wider ones cause a warning. `reset_peaks`: reset torch's peak counters
+    after each phase, so that every phase has its own peaks; off by default, because other readers of those counters
+    would then see the phase instead of the run. `history_entries`: let the allocator keep that many of its last events
+    for the record of an out-of-memory. `limit_bytes`: what the allocator may reserve, if that is less than the card.
+    `report`: receives each warning as text; default: Python's logging.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class MemoryGuard(TrainerCallback):
 
     @classmethod
     def for_plan(cls, plan: TrainPlan, *, max_width: int | None = None, **more: Any) -> MemoryGuard:
-        """The guard of a run of `vramwise train`: with its prediction, its thresholds, and peaks by phase."""
+        """Return the guard of a `vramwise train` run: with its prediction, its thresholds, and peaks by phase."""
         return cls(
             output_dir=plan.output_dir,
             predicted=plan.predicted,
@@ -113,7 +112,7 @@ class MemoryGuard(TrainerCallback):
 
     @_unharmful
     def on_train_begin(self, args: Any, state: Any, model: Any = None, optimizer: Any = None, **_: Any) -> None:
-        """Open the log, look at what loading left, and get ready for an out-of-memory."""
+        """Open the log, take a reading after loading, and prepare for an out-of-memory."""
         if not self._expected.thresholds.enabled:
             return
         self._backend = self._find_backend()
@@ -123,19 +122,22 @@ class MemoryGuard(TrainerCallback):
             return
         expected = replace(self._expected, device_bytes=self._room(), max_steps=state.max_steps or None)
         self._watch = Watch(expected)
-        if not getattr(args, "torch_compile", False):  # a hook inside a compiled graph would break the graph
+        if not getattr(args, "torch_compile", False):  # a hook would break a compiled graph
             self._hook = _on_forward(model, self._see_forward)
         self._arm(model, optimizer)
         self._take(state.global_step, "load", fresh=True)
         self.phase = "train"
 
     def _room(self) -> int | None:
-        """What there is to fill: the card, or less where the allocator has a limit."""
+        """Return the available memory: the card, or the allocator's limit if that is lower."""
         bounds = (None if self._backend is None else self._backend.device_bytes, self._limit_bytes)
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def _arm(self, model: Any, optimizer: Any) -> None:
-        """The record of an out-of-memory rests on torch's private functions: without them there is less to record."""
+        """Prepare the record of an out-of-memory.
+
+        It needs torch's private functions; without them there is no snapshot.
+        """
         try:
             oom.arm(model, optimizer, history_entries=self._history_entries)
         except Exception as error:
@@ -158,7 +160,7 @@ class MemoryGuard(TrainerCallback):
 
     @_unharmful
     def on_train_end(self, args: Any, state: Any, **_: Any) -> None:
-        """Write the end and let go of everything."""
+        """Write the end and release everything."""
         if self._log is not None:
             self._log.write("end", {"attempt": self._attempt, "step": state.global_step})
             self._log.close()
@@ -173,34 +175,34 @@ class MemoryGuard(TrainerCallback):
 
     @_unharmful
     def on_step_begin(self, args: Any, state: Any, **_: Any) -> None:
-        """A step starts with its first micro-batch."""
+        """Reset the phase at the first micro-batch of a step."""
         self.phase = "train"
         self._pre_optimizer_seen = False
 
     @_unharmful
     def on_pre_optimizer_step(self, args: Any, state: Any, **_: Any) -> None:
-        """Forward, backward and clipping are done."""
+        """Take a reading after forward, backward and clipping."""
         self._take(state.global_step + 1, "train")
         self._pre_optimizer_seen = True
         self.phase = "optimizer"
 
     @_unharmful
     def on_step_end(self, args: Any, state: Any, **_: Any) -> None:
-        """The step is done and its gradients are gone."""
-        if not self._pre_optimizer_seen:  # before transformers 4.42 nothing is called between the two
+        """Take a reading after the step, when its gradients are freed."""
+        if not self._pre_optimizer_seen:  # before transformers 4.42 there is no event between the two
             self._take(state.global_step, "train")
         self._take(state.global_step, "optimizer")
         self.phase = "train"
 
     @_unharmful
     def on_evaluate(self, args: Any, state: Any, **_: Any) -> None:
-        """An evaluation is over."""
+        """Take a reading after an evaluation."""
         self._take(state.global_step, "eval", fresh=True)
         self.phase = "train"
 
     @_unharmful
     def on_save(self, args: Any, state: Any, **_: Any) -> None:
-        """A checkpoint is written."""
+        """Take a reading after a checkpoint was written."""
         self._take(state.global_step, "save")
 
     def _take(self, step: int, phase: MeasuredPhase, *, fresh: bool = False) -> None:
@@ -217,7 +219,7 @@ class MemoryGuard(TrainerCallback):
             self._say(f"[{warned.rule}] step {warned.step}: {warned.message}{_further(warned)}")
 
     def _see_forward(self, training: bool, width: int | None) -> None:
-        """Called before every forward of the model: the cheapest place that knows the batch."""
+        """Record the phase and the width before every forward: the cheapest place that knows the batch."""
         if not training:
             self.phase = "eval"
         if width is not None and (self._width is None or width > self._width):
@@ -239,7 +241,7 @@ def _rank() -> int:
 
 
 def _on_forward(model: Any, tell: Callable[[bool, int | None], None]) -> Any:
-    """Tell of every forward of the model: training or not, and the width of its rows. Returns the hook's handle."""
+    """Call `tell` before every forward of the model: training or not, and the row width. Returns the hook's handle."""
     if model is None or not hasattr(model, "register_forward_pre_hook"):
         return None
 

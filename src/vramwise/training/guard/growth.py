@@ -1,4 +1,4 @@
-"""The last steps of one figure while a run goes on: what `vramwise.growth` judges is a window that moves along."""
+"""The last steps of one figure during a run: a moving window that `vramwise.growth` judges."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from vramwise.growth import QUARTERS, Trend, steady_climb
 
 
 class Growth:
-    """The last `window` values of one figure, a value a step."""
+    """The last `window` values of one figure, one per step."""
 
     def __init__(self, window: int) -> None:
         self._values: deque[tuple[int, int]] = deque(maxlen=max(window, 2 * QUARTERS))
 
     def see(self, step: int, value_bytes: int) -> Trend | None:
-        """Add a value; the trend, if the full window climbs steadily."""
+        """Add a value; return the trend if the full window climbs steadily, else None."""
         if self._values and step <= self._values[-1][0]:
             self._values.clear()  # the run went back to a checkpoint
         self._values.append((step, value_bytes))

@@ -1,7 +1,7 @@
-"""What the memory held: the blocks of an allocator snapshot, named after the tensors that lie in them.
+"""What memory held: the blocks of an allocator snapshot, named after the tensors in them.
 
-Pure: works on torch's snapshot as plain containers and on a map from address to what lies there. A block nobody claims
-is an activation or a temporary: what the forward keeps for the backward, and what kernels work with.
+Pure: works on torch's snapshot as plain containers and on a map from address to content. A block without a name is an
+activation or a temporary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RECENT_EVENTS = 2000
 
 
 class Claim(NamedTuple):
-    """What lies at an address: a category for the sums and a label for people."""
+    """The content of an address: a category for the sums and a label for people."""
 
     category: str
     label: str
@@ -25,31 +25,31 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Blocks that are the same kind of thing and of the same size."""
+    """Blocks of the same kind and size."""
 
     category: str
     label: str
-    size_bytes: int  # of one
+    size_bytes: int  # of one block
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Everything in use, by category; the largest kinds of blocks; the largest of the last requests."""
+    """Everything in use by category, the largest kinds of blocks, and the largest of the last requests."""
 
     categories: Mapping[str, int]
     largest: Sequence[Holding]
-    cached_bytes: int  # reserved, but in no use
+    cached_bytes: int  # reserved but unused
     largest_hole_bytes: int
-    recent_requests: Sequence[tuple[int, int]]  # size and how often, largest first
+    recent_requests: Sequence[tuple[int, int]]  # size and count, largest first
 
     def to_json(self) -> dict[str, Any]:
-        """Plain containers."""
+        """Return plain containers."""
         return asdict(self)
 
 
 def what_it_held(snapshot: Mapping[str, Any], claims: Mapping[int, Claim], device: int = 0) -> Holdings:
-    """Sum up a snapshot of one device."""
+    """Summarise a snapshot of one device."""
     categories: Counter[str] = Counter()
     kinds: Counter[tuple[str, str, int]] = Counter()
     cached, hole = 0, 0
@@ -75,7 +75,10 @@ def what_it_held(snapshot: Mapping[str, Any], claims: Mapping[int, Claim], devic
 
 
 def _blocks(snapshot: Mapping[str, Any], device: int) -> Iterator[tuple[int, int, bool]]:
-    """Address, size and whether it is in use, of every block. Older snapshots give a block no address of its own."""
+    """Yield address, size and whether it is in use for every block.
+
+    Addresses are computed, because older snapshots give blocks none.
+    """
     for segment in snapshot.get("segments", ()):
         if segment.get("device", 0) != device:
             continue
@@ -93,7 +96,7 @@ def _recent_requests(snapshot: Mapping[str, Any], device: int) -> list[tuple[int
 
 
 def trimmed(snapshot: Mapping[str, Any], keep_events: int) -> dict[str, Any]:
-    """The snapshot with only the last events of each device, and without the stacks (they are most of its size)."""
+    """Return the snapshot with only the last events of each device, and without stacks, which are most of its size."""
     traces = [_without_stacks(trace[-keep_events:]) for trace in snapshot.get("device_traces", ())]
     segments = []
     for segment in snapshot.get("segments", ()):

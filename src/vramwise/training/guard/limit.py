@@ -1,4 +1,4 @@
-"""`--memory-limit`: the allocator of this process may reserve no more than that."""
+"""`--memory-limit`: limits what the allocator of this process may reserve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.training.plan import TrainPlan
 
 
 def keep_limit(plan: TrainPlan) -> None:
-    """Set the limit of a plan, where it has one and there is a GPU."""
+    """Set the limit of a plan, if it has one and there is a GPU."""
     if plan.memory_limit_bytes is None:
         return
     import torch

@@ -1,6 +1,6 @@
-"""Lines of a memory log as the report may rely on them; what a kill or a full disk left behind is passed over.
+"""Validates lines of a memory log; lines damaged by a kill or a full disk are skipped.
 
-Each kind of line has fields that are read from it: where they are missing or of another type, the line does not count.
+Each kind of line has required fields: if they are missing or of another type, the line does not count.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from vramwise.training.guard.samples import PREDICTED_PHASES
 
-_MOST = 2**63  # bytes and steps alike: beyond, it is no measurement
+_MOST = 2**63  # for bytes and steps: larger values are not measurements
 _SIZES = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "retries")
 _PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 
 
 def usable(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The record as the report reads it, or None where it cannot be relied on. Unknown kinds pass."""
+    """Return the record as the report reads it, or None if it is unusable. Unknown kinds pass."""
     kind = record["kind"]
     if kind == "start":
         return _start(record)
@@ -40,7 +40,7 @@ def _start(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _predicted(written: Any) -> dict[str, Any] | None:
-    """The prediction, or None where its own marks are not there; phases that are not all there are left out."""
+    """Return the prediction, or None if its peaks are missing; incomplete phases are left out."""
     if not _has_peaks(written):
         return None
     phases = written.get("phases")

@@ -1,8 +1,8 @@
-"""`memory.jsonl`: what the guard saw, one JSON object a line, appended and never rewritten.
+"""`memory.jsonl`: what the guard saw, one JSON object per line, appended and never rewritten.
 
-Each line goes out in one write, so a process killed at any moment leaves at most one torn line at the end; the next
-writer starts a line of its own, and the reader passes over what it cannot read. Kinds of lines: `start` (an attempt),
-`sample`, `warning`, `end`, and `decision` (what the supervisor did between attempts).
+Each line is one write, so a killed process leaves at most one incomplete line at the end; the next writer starts a new
+line, and the reader skips what it cannot read. Kinds of lines: `start` (an attempt), `sample`, `warning`, `end`, and
+`decision` (what the supervisor did between attempts).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LOG_FILE = "memory.jsonl"
 
 
 def log_path(output_dir: str | Path, rank: int = 0) -> Path:
-    """Where a rank writes: rank 0 `memory.jsonl`, the others `memory.rank3.jsonl`."""
+    """Return where a rank writes: rank 0 to `memory.jsonl`, the others to `memory.rank3.jsonl`."""
     return Path(output_dir) / (LOG_FILE if rank == 0 else f"memory.rank{rank}.jsonl")
 
 
 class MemoryLog:
-    """An open log; lines are with the kernel when `write` returns."""
+    """An open log; lines have reached the kernel when `write` returns."""
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
@@ -41,7 +41,7 @@ class MemoryLog:
         os.write(self._file, line.encode() + b"\n")
 
     def close(self) -> None:
-        """Close; a second time does nothing."""
+        """Close the log; closing it again does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -63,22 +63,22 @@ def _ends_in_a_torn_line(file: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContents:
-    """The readable lines in their order, and how many were not readable."""
+    """The readable lines in order, and the number of unreadable ones."""
 
     records: Sequence[Mapping[str, Any]]
     torn: int
-    cut: bool = False  # the log is longer than is read
+    cut: bool = False  # only the beginning of the log was read
 
     def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
-        """The lines of one kind."""
+        """Return the lines of one kind."""
         return [record for record in self.records if record["kind"] == kind]
 
 
 def read_log(path: str | Path) -> LogContents:
-    """Read a log, also one whose writer was killed or is still writing."""
+    """Read a log, even if its writer was killed or is still writing; raises VramwiseError if it cannot be opened."""
     try:
         with Path(path).open("rb") as file:
-            # All records are kept: half of the memory for them, half for what is made of them.
+            # All records are kept: half of the memory is for them, half for what is computed from them.
             budget = Budget(rows=limits.DATA_LINES, values_bytes=limits.MEMORY_BYTES // 2)
             return replace(parse_log(_lines(file, budget)), cut=budget.cut)
     except OSError as error:
@@ -93,7 +93,7 @@ def _lines(file: BinaryIO, budget: Budget) -> Iterator[bytes]:
 
 
 def parse_log(lines: Iterable[bytes]) -> LogContents:
-    """The records of a log's lines."""
+    """Return the records of a log's lines."""
     records: list[Mapping[str, Any]] = []
     torn = 0
     for line in lines:

@@ -1,9 +1,8 @@
-"""The record of an out-of-memory: what was asked for, what the memory held, and the allocator's snapshot.
+"""The record of an out-of-memory: the request, what memory held, and the allocator's snapshot.
 
-`arm` lets torch call us at the very moment a request fails, while everything is still where it was; `record` writes
-`oom-N.json` for attempt N, `oom.json` for the latest (each whole or not at all), and a snapshot of bounded size that
-`vramwise replay` reads. Works without CUDA too: then there is only what the error says. What to do about it is
-`recover`'s business.
+`arm` makes torch call us at the moment a request fails, while everything is still in place. `record` writes
+`oom-N.json` for attempt N, `oom.json` for the latest (each completely or not at all), and a snapshot of limited size
+that `vramwise replay` reads. Without CUDA there is only the error message. `recover` decides what to do about it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class _Moment:
 
 
 class _Witness:
-    """Keeps what it sees when a request fails. One a process: torch never lets go of an observer."""
+    """Keeps what it sees when a request fails. One per process, because torch never releases an observer."""
 
     def __init__(self) -> None:
         self.attached = False
@@ -64,7 +63,7 @@ _witness = _Witness()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a GPU's memory ran out: torch's own, or that of a library below it."""
+    """Return whether an error means that GPU memory ran out: torch's own, or that of a library below it."""
     seen: BaseException | None = error
     while seen is not None:
         name = type(seen).__name__
@@ -75,7 +74,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def arm(model: Any, optimizer: Any, *, history_entries: int = 0) -> None:
-    """From now on, keep what the memory holds when a request fails. Does nothing without CUDA."""
+    """Record what memory holds when a request fails, from now on. Does nothing without CUDA."""
     import torch
 
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
@@ -104,7 +103,7 @@ def arm(model: Any, optimizer: Any, *, history_entries: int = 0) -> None:
 
 
 def disarm() -> None:
-    """Stop looking, and stop recording history if we started it."""
+    """Stop watching, and stop recording history if we started it."""
     _witness.look = None
     if _witness.recording:
         import torch
@@ -114,7 +113,7 @@ def disarm() -> None:
 
 
 def _claims(model: Any, optimizer: Any) -> Iterator[tuple[int, Claim]]:
-    """The addresses of everything that has a name: weights, gradients, optimizer state."""
+    """Yield the addresses of everything that has a name: weights, gradients, optimizer state."""
     names: dict[int, str] = {}
     for name, parameter in [*model.named_parameters(), *model.named_buffers()] if model is not None else ():
         names[id(parameter)] = name
@@ -130,13 +129,13 @@ def _claims(model: Any, optimizer: Any) -> Iterator[tuple[int, Claim]]:
 
 
 def _address(tensor: Any) -> int:
-    """Where a tensor's storage lies; of a sharded one, the part on this device."""
+    """Return where a tensor's storage is; for a sharded tensor, the part on this device."""
     local = getattr(tensor, "_local_tensor", tensor)
     return int(local.untyped_storage().data_ptr())
 
 
 def record(plan: TrainPlan, error: BaseException, phase: str, *, step: int | None = None) -> Path:
-    """Write `oom.json` and the snapshot into the run's folder. `phase`: where it happened; "eval" is kept apart."""
+    """Write `oom.json` and the snapshot into the run's folder. `phase`: where it happened."""
     folder = Path(plan.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     moment = _witness.moment
@@ -165,12 +164,12 @@ def record(plan: TrainPlan, error: BaseException, phase: str, *, step: int | Non
         }
     data = json.dumps(facts, indent=2).encode() + b"\n"
     put_whole(record_path(folder, plan.attempt), data)
-    put_whole(folder / OOM_FILE, data)  # the latest, under a name that does not change
+    put_whole(folder / OOM_FILE, data)  # the latest record, under a fixed name
     return folder / OOM_FILE
 
 
 def record_path(output_dir: str | Path, attempt: int) -> Path:
-    """Where the record of one attempt stands."""
+    """Return the path of the record of one attempt."""
     return Path(output_dir) / f"oom-{attempt}.json"
 
 
@@ -182,7 +181,7 @@ def _requested(message: str) -> int | None:
 
 
 def _write_snapshot(path: Path, snapshot: Mapping[str, Any]) -> str | None:
-    """As many of the last events as the size allows; None where not even the segments fit."""
+    """Write as many of the last events as the size allows; return None if not even the segments fit."""
     events = max((len(trace) for trace in snapshot.get("device_traces", ())), default=0)
     while True:
         data = pickle.dumps(trimmed(snapshot, events), protocol=4)
@@ -195,7 +194,7 @@ def _write_snapshot(path: Path, snapshot: Mapping[str, Any]) -> str | None:
 
 
 def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
-    """The record of one attempt, or None where there is none. One that cannot be read still says that it happened."""
+    """Return the record of one attempt, or None if there is none. An unreadable record is an empty mapping."""
     path = record_path(output_dir, attempt)
     try:
         if not path.exists():
@@ -207,7 +206,7 @@ def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
 
 
 def forget_records(output_dir: str | Path, since_attempt: int) -> None:
-    """Before a run: take away the records of an earlier run in the same folder, for these attempts and later ones."""
+    """Delete the records of an earlier run in the same folder, for these attempts and later ones."""
     for path in Path(output_dir).glob("oom-*.json"):
         number = whole_number(path.stem.removeprefix("oom-"))
         if number is not None and number >= since_attempt:
@@ -215,14 +214,14 @@ def forget_records(output_dir: str | Path, since_attempt: int) -> None:
 
 
 def describe(facts: Mapping[str, Any]) -> list[str]:
-    """The record in sentences: what was asked for, what the memory held, the largest things in it."""
+    """Describe the record in sentences: the request, what memory held, and the largest holdings."""
     at = "" if facts.get("step") is None else f" at step {facts['step']}"
     asked = facts.get("requested_bytes")
     wanted = f": {readable(asked)} requested" if isinstance(asked, int) else ""
     where = f" on rank {facts['rank']}" if facts.get("rank") else ""
     lines = [f"out of memory in {facts['phase']}{at}{where} (micro-batch {facts['micro_batch_size']}){wanted}"]
     if facts.get("held"):
-        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # a record that is not all there
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # an incomplete record
             lines += _describe_holdings(facts, facts["held"])
     return lines
 

@@ -1,6 +1,6 @@
-"""What the guard measures: one reading of the allocator, and a sample of it at a step and phase of the run.
+"""What the guard measures: a reading of the allocator, and a sample of it at a step and phase of the run.
 
-Data only. Where readings come from is `backend`'s business, what they mean `watch`'s.
+Data only: `backend` takes readings, `watch` judges them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ PREDICTED_PHASES: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The allocator at one moment. Peaks count from the last reset of the counters; `device_free` may be unknown."""
+    """The allocator at one moment.
+
+    Peaks count from the last reset of the counters; `device_free_bytes` may be unknown.
+    """
 
     allocated_bytes: int
     reserved_bytes: int
@@ -35,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A reading at the end of a phase; `width` is the widest batch of that phase in tokens a row, where it is known."""
+    """A reading at the end of a phase; `width` is the widest batch of that phase in tokens per row, if known."""
 
     step: int
     phase: MeasuredPhase
@@ -43,12 +46,12 @@ class Sample:
     width: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Flat, for one line of a log."""
+        """Return a flat mapping for one line of a log."""
         return {"step": self.step, "phase": self.phase, "width": self.width, **asdict(self.reading)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Sample:
-        """The inverse of `to_json`; keys it does not know are left aside."""
+        """Return the sample of such a mapping; unknown keys are ignored."""
         counted = {one.name: int(record[one.name]) for one in fields(Reading) if one.name != "device_free_bytes"}
         reading = Reading(**counted, device_free_bytes=record.get("device_free_bytes"))
         return cls(step=int(record["step"]), phase=record["phase"], reading=reading, width=record.get("width"))

@@ -1,7 +1,7 @@
-"""Judge the samples of a run as they come: what is wrong, each once, with the name of the pattern.
+"""Judges the samples of a run as they come, and reports each problem once, with the name of its pattern.
 
-Pure: no files, no clock, no torch. A warning names what was seen and what follows from it; `see` lists the config rules
-(`vramwise explain ID`) that say more. What is too small to matter on the card is not said.
+Pure: no files, no clock, no torch. A warning says what was seen and what follows from it; `see` lists the config rules
+(`vramwise explain ID`) that explain more. Differences too small to matter on the card are not reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramwise.training.guard.samples import PREDICTED_PHASES, Reading, Sample
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 from vramwise.units import MIB, a_step, gib, mib
 
-# What the guard can say, and the config rules that treat the same matter.
+# The patterns that the guard reports, and the config rules about the same problem.
 PATTERNS: Mapping[str, tuple[str, ...]] = {
     "reserved-jumps-at-eval": ("eval-batch-differs", "allocator-not-expandable"),
     "allocated-grows": (),
@@ -25,7 +25,7 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     "batch-longer-than-declared": (),
     "above-prediction": (),
 }
-# Less than this share of the card is not worth a warning; where the card is unknown, less than this size.
+# Less than this share of the card, or this size if the card is unknown, is not worth a warning.
 _MATTERS_SHARE = 0.01
 _MATTERS_BYTES = 256 * MIB
 # Optimizer state appears in the first step (after a resume too), so growth counts from the third.
@@ -34,7 +34,7 @@ _SETTLING_STEPS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
-    """One thing the guard noticed."""
+    """One problem that the guard noticed."""
 
     rule: str
     step: int
@@ -42,13 +42,13 @@ class Warned:
 
     @property
     def see(self) -> tuple[str, ...]:
-        """Config rules about the same matter."""
+        """Config rules about the same problem."""
         return PATTERNS[self.rule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the run is measured against. `peaks_per_phase`: the counters are reset at each phase's end."""
+    """What the run is compared with. `peaks_per_phase`: the counters are reset at the end of each phase."""
 
     device_bytes: int | None = None
     max_steps: int | None = None
@@ -59,13 +59,13 @@ class Expected:
 
 
 def judge(samples: Iterable[Sample], expected: Expected) -> list[Warned]:
-    """All warnings of a whole series."""
+    """Return all warnings of a whole series."""
     watch = Watch(expected)
     return [warned for sample in samples for warned in watch.see(sample)]
 
 
 class Watch:
-    """The judge of one attempt: sees samples in their order, says each thing once."""
+    """Judges one attempt: sees samples in order, and reports each problem once."""
 
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
@@ -79,7 +79,7 @@ class Watch:
         self._allocated, self._reserved = Growth(window), Growth(window)
 
     def see(self, sample: Sample) -> list[Warned]:
-        """Take in one sample; what it adds to what was said before."""
+        """Add one sample; return the new warnings."""
         self._high_allocated = max(self._high_allocated, sample.reading.peak_allocated_bytes)
         new = []
         for rule, message in self._judge(sample):
@@ -172,7 +172,7 @@ class Watch:
                 )
 
     def _predicted_allocated(self, predicted: PredictedMemory, sample: Sample) -> int:
-        """Of the phase, where peaks are measured by phase and the prediction has it; else of the run."""
+        """Return the prediction for the phase, if peaks are measured by phase and it is predicted; else for the run."""
         resumed = sample.phase == "load" and sample.step > 0  # a checkpoint's optimizer states are loaded too
         if not self._expected.peaks_per_phase or resumed:
             return predicted.peak_allocated_bytes
@@ -181,7 +181,7 @@ class Watch:
         return max(peaks, default=predicted.peak_allocated_bytes)
 
     def _growing(self, sample: Sample) -> Iterator[tuple[str, str]]:
-        """Judged at the end of a step, when gradients and activations are gone: what is left then should stay equal."""
+        """Check growth at the end of a step: without gradients and activations, memory should stay equal."""
         settled = self._first_step is not None and sample.step >= self._first_step + _SETTLING_STEPS
         if sample.phase != "optimizer" or not settled:
             return
@@ -198,7 +198,7 @@ class Watch:
             yield "reserved-grows", f"{_climb('reserved', creep)}, while allocated does not: shapes change{end}"
 
     def _end(self, step: int, trend: Trend, reading: Reading, cached_bytes: int) -> str | None:
-        """Where the climb leads, or None where it leads nowhere within the run."""
+        """Return where the climb leads, or None if it does not fill the card within the run."""
         free = reading.device_free_bytes
         if free is None:
             return "" if self._matters(trend.last_bytes - trend.first_bytes) else None

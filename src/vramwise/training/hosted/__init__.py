@@ -1,1 +1,1 @@
-"""Inside another trainer's own process: its entry, and our guard in every Trainer that it makes."""
+"""Runs inside another trainer's process: its entry, and our guard in every Trainer that it creates."""

@@ -1,7 +1,7 @@
-"""The doors of other trainers, entered as their own commands enter them.
+"""Entry points of other trainers, used like their own commands.
 
-TRL's command computes what `accelerate launch` gets and starts one of its scripts; here it is the same command, and the
-script is ours, which then runs TRL's. LLaMA-Factory's command calls one function, in each process of torchrun.
+TRL's command computes the arguments of `accelerate launch` and starts one of its scripts; here it is the same command
+with our script, which then runs TRL's. LLaMA-Factory's command calls one function in each process of torchrun.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Entry = Callable[[TrainPlan, list[str]], int]
 
 
 def enter(arguments: list[str]) -> int:
-    """`ENTRY PLAN.json WORDS…`: into the trainer; user errors are one sentence and code 2."""
+    """Run `ENTRY PLAN.json WORDS…`: enter the trainer; user errors are one sentence and code 2."""
     name, plan_path, *words = arguments
     try:
         return ENTRIES[name](read_plan(plan_path), [plan_path, *words])
@@ -32,7 +32,7 @@ def enter(arguments: list[str]) -> int:
 
 
 def trl_command(plan: TrainPlan, words: list[str]) -> int:
-    """`trl KIND --config FILE` with our script in place of TRL's: PLAN, KIND, FILE, and more for accelerate."""
+    """Run `trl KIND --config FILE` with our script instead of TRL's. Words: PLAN, KIND, FILE, more for accelerate."""
     plan_path, kind, file, *more = words
     launcher: Any = import_module("trl.cli.accelerate_launcher")
     command = import_module("trl.cli.main")
@@ -49,12 +49,12 @@ def trl_command(plan: TrainPlan, words: list[str]) -> int:
 
 
 def trl_rank(plan: TrainPlan, words: list[str]) -> int:
-    """One process of TRL's training: its script, as if started by name."""
+    """Run one process of TRL's training: its script, as if started by name."""
     _plan_path, kind, file = words
 
     def script() -> None:
         sys.argv = [f"trl {kind}", "--config", file]
-        # TRL holds samples out before it sets its seed: a run that goes on would hold out others
+        # TRL holds samples out before it sets its seed: a resumed run would hold out others
         import_module("transformers").set_seed(plan.seed)
         runpy.run_module(f"trl.scripts.{kind}", run_name="__main__")
 
@@ -62,7 +62,7 @@ def trl_rank(plan: TrainPlan, words: list[str]) -> int:
 
 
 def llamafactory(plan: TrainPlan, words: list[str]) -> int:
-    """One process of `llamafactory-cli train FILE`: PLAN, FILE."""
+    """Run one process of `llamafactory-cli train FILE`. Words: PLAN, FILE."""
     _plan_path, file = words
 
     def train() -> None:
@@ -73,7 +73,7 @@ def llamafactory(plan: TrainPlan, words: list[str]) -> int:
 
 
 def script(plan: TrainPlan, words: list[str]) -> int:
-    """One process of the user's own script: PLAN, FILE, ARGUMENTS…"""
+    """Run one process of the user's own script. Words: PLAN, FILE, ARGUMENTS…"""
     from vramwise.training.hosted.own_script import run_script
 
     _plan_path, file, *arguments = words

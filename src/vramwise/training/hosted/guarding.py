@@ -1,7 +1,7 @@
-"""Another trainer's training under our guard: memory watched, its end recorded, signals heard.
+"""Another trainer's training under our guard: memory is watched, its end recorded, signals handled.
 
-These trainers have no place for callbacks in their files. All of them train with transformers' Trainer or a class
-derived from it, so every Trainer that is made gets ours.
+These trainers have no place for callbacks in their files. All of them use transformers' Trainer or a subclass, so every
+Trainer that is created gets our guard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramwise.training.worker.stop import StopOnSignal
 
 
 def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
-    """Train; the exit code. An error goes on to whoever is above, one of memory after it was written down."""
+    """Train and return the exit code. Errors propagate, an out-of-memory after it was recorded."""
     refuse_payloads(plan.resume_from)
     announce(plan.output_dir)
     keep_limit(plan)
@@ -40,11 +40,11 @@ def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
 
 
 class Stopped(BaseException):
-    """A signal ended the training: what the trainer's script does afterwards is for one that was trained."""
+    """A signal ended the training, so the rest of the trainer's script must not run."""
 
 
 class Watched:
-    """What is known of the training inside: the last Trainer made, and the guard in it."""
+    """The training inside: the last Trainer created, and the guard in it."""
 
     def __init__(self, plan: TrainPlan) -> None:
         self.guard: MemoryGuard | None = None
@@ -53,18 +53,18 @@ class Watched:
         self._plan = plan
 
     def watch_every_trainer(self) -> None:
-        """Every Trainer made from here on has the guard."""
+        """Add the guard to every Trainer created from now on."""
         made = Trainer.__init__
 
         @wraps(made)
-        def __init__(trainer: Any, *arguments: Any, **words: Any) -> None:  # noqa: N807 (it takes that one's place)
+        def __init__(trainer: Any, *arguments: Any, **words: Any) -> None:  # noqa: N807 (it replaces that method)
             made(trainer, *arguments, **words)
             self._join(trainer)
 
         Trainer.__init__ = __init__
 
     def _ends_with_training(self, trainer: Any) -> None:
-        """After a signal nothing follows: no last evaluation, no half-trained model saved as if it were finished."""
+        """After a signal, skip everything that follows: no last evaluation, no half-trained model saved as finished."""
         theirs = trainer.train
 
         def train(*arguments: Any, **words: Any) -> Any:
@@ -76,7 +76,7 @@ class Watched:
         trainer.train = train
 
     def _tells_of_evaluations(self, trainer: Any) -> None:
-        """Where memory runs out in one, its batch is what must become smaller."""
+        """Set the phase during evaluations: if memory runs out in one, its batch must become smaller."""
         theirs = trainer.evaluate
 
         def evaluate(*arguments: Any, **words: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The user's own script in this process, under our guard. It runs as Python would run it; no file is changed.
+"""Runs the user's own script in this process, under our guard, as Python would run it; no file is changed.
 
 Nothing is imported before the script does it: some libraries (Unsloth) must come before transformers. The guard joins
-when transformers' Trainer is loaded. On a restart the decided batches go into every TrainingArguments of the same
-effective batch.
+when transformers' Trainer is loaded. On a restart, every TrainingArguments with the same effective batch gets the
+decided batch sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRAINER = "transformers.trainer"
 
 
 def run_script(plan: TrainPlan, path: str, arguments: Sequence[str]) -> int:
-    """Run the script to its end; the exit code. Its own errors go on, one of memory after it was written down."""
+    """Run the script and return the exit code. Its errors propagate, an out-of-memory after it was recorded."""
     announce(plan.output_dir)
     keep_limit(plan)
     joined = Joined(plan)
@@ -57,7 +57,7 @@ def run_script(plan: TrainPlan, path: str, arguments: Sequence[str]) -> int:
 
 
 def as_it_ran(plan: TrainPlan, trainer: Any) -> TrainPlan:
-    """The plan with the batches that the script's Trainer has."""
+    """Return the plan with the batch sizes of the script's Trainer."""
     args = getattr(trainer, "args", None)
     if args is None:
         return plan
@@ -77,7 +77,7 @@ class Joined:
         self._plan = plan
 
     def join(self, trainer: ModuleType) -> None:
-        """Watch every Trainer that is made; give it this attempt's batches and checkpoint."""
+        """Watch every Trainer that is created, and give it this attempt's batch sizes and checkpoint."""
         from vramwise.training.hosted.guarding import Watched
         from vramwise.training.worker.payloads import refuse_payloads
 
@@ -90,7 +90,7 @@ class Joined:
         self.watched.watch_every_trainer()
 
     def is_stop(self, end: BaseException) -> bool:
-        """Whether an exception is our own, which ends a training after a signal."""
+        """Return whether an exception is our own, which ends a training after a signal."""
         if self.watched is None:
             return False
         from vramwise.training.hosted.guarding import Stopped
@@ -99,11 +99,11 @@ class Joined:
 
 
 def force_batches(arguments: Any, plan: TrainPlan) -> None:
-    """Every TrainingArguments with the effective batch of the plan gets its division; others stay as they are."""
+    """Give every TrainingArguments with the plan's effective batch the plan's batch sizes; others stay unchanged."""
     made = arguments.__post_init__
 
     @wraps(made)
-    def __post_init__(self: Any) -> None:  # noqa: N807 (it takes that one's place)
+    def __post_init__(self: Any) -> None:  # noqa: N807 (it replaces that method)
         before = (self.per_device_train_batch_size, self.gradient_accumulation_steps)
         after = (plan.micro_batch_size, plan.gradient_accumulation_steps)
         if before[0] * before[1] == after[0] * after[1]:
@@ -122,7 +122,7 @@ def force_batches(arguments: Any, plan: TrainPlan) -> None:
 
 
 def go_on_from(trainer: Any, checkpoint: str) -> None:
-    """`train()` goes on from a checkpoint, unless the script names one itself."""
+    """Make `train()` resume from a checkpoint, unless the script names one itself."""
     theirs = trainer.train
 
     @wraps(theirs)
@@ -133,7 +133,7 @@ def go_on_from(trainer: Any, checkpoint: str) -> None:
 
 
 class AfterImport(MetaPathFinder):
-    """Calls `then` with a module when it has been loaded, whoever imports it."""
+    """Calls `then` with a module after it has been loaded, whoever imports it."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -141,7 +141,7 @@ class AfterImport(MetaPathFinder):
         self._looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The module as others find it, with a loader that tells."""
+        """Find the module normally, with a loader that calls `then`."""
         if fullname != self._name or self._looking:
             return None
         self._looking = True
@@ -163,7 +163,7 @@ class _Telling(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Whoever asks the module for its source finds the loader that it really has.
+        # Code that asks the module for its source must find the real loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

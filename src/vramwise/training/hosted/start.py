@@ -1,7 +1,7 @@
-"""The process of another trainer: `python start.py ENTRY PLAN.json WORDS…`, run by the Python which that trainer has.
+"""The process of another trainer: `python start.py ENTRY PLAN.json WORDS…`, run by that trainer's Python.
 
-A script by its path, not a module by its name: the trainer may live in an environment without vramwise. What stands
-here then serves as the package, and nothing else of our environment comes with it.
+Started as a script by path, because the trainer's environment may not contain vramwise. The package that contains this
+file is then used, and nothing else of our environment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
-    """Enter the trainer, guarded; the exit code."""
+    """Start the trainer with the guard and return the exit code."""
     as_package()
     from vramwise.training.hosted.entries import enter
 
@@ -20,9 +20,9 @@ def main(arguments: list[str]) -> int:
 
 
 def as_package() -> None:
-    """Make `vramwise` mean the package that this script is part of."""
+    """Make `vramwise` refer to the package that this script is part of."""
     folder = Path(__file__).resolve().parent
-    # what Python puts there for a script: our modules' names are nobody's packages
+    # Python adds the script's folder: our modules must not be importable as packages
     sys.path[:] = [place for place in sys.path if not place or Path(place).resolve() != folder]
     if "vramwise" in sys.modules:
         return

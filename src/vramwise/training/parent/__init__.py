@@ -1,1 +1,1 @@
-"""Before and around the training process: prepare, start, watch over, start again. No torch."""
+"""Around the training process: prepare, start, supervise, restart. No torch."""

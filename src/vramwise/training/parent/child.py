@@ -1,7 +1,7 @@
-"""One child process: started in a session of its own, told of our signals, and not left behind when we are killed.
+"""One child process: started in its own session, receives our signals, and ends when we are killed.
 
-A signal that reaches us goes on to the worker itself (torchrun would give its workers 30 seconds and then kill them,
-in the middle of a checkpoint perhaps). A second one goes to everything we started. Knows nothing of training.
+A signal to us is forwarded to the worker itself (torchrun would give its workers 30 seconds and then kill them, perhaps
+in the middle of a checkpoint). A second signal goes to everything we started. Knows nothing about training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Signals:
-    """The signals that came while children ran."""
+    """The signals that were received while children ran."""
 
     def __init__(self, pid_folder: Path, say: Callable[[str], None] | None = None) -> None:
         self.received: int | None = None
@@ -34,7 +34,7 @@ class Signals:
 
     @contextmanager
     def forwarded(self) -> Iterator[None]:
-        """Pass signals on while inside."""
+        """Forward signals inside the block."""
         before = {number: signal.signal(number, self._take) for number in FORWARDED}
         try:
             yield
@@ -43,7 +43,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def run(self, command: Sequence[str], env: Mapping[str, str], keep_open: Sequence[int] = ()) -> int:
-        """Run a child to its end. The exit code; 128 + number where a signal ended it."""
+        """Run a child to its end; return the exit code, or 128 + number if a signal ended it."""
         if self.received is not None:
             return 128 + self.received
         clear_pids(self._pid_folder)
@@ -54,7 +54,7 @@ class Signals:
             pass_fds=tuple(keep_open),
             preexec_fn=_die_with(os.getpid()) if sys.platform == "linux" else None,
         )
-        if self.received is not None:  # it came while the child was being started
+        if self.received is not None:  # it was received while the child was starting
             self._pass_on(self._child, self.received, [])
         code = self._child.wait()
         self._child = None
@@ -74,9 +74,9 @@ class Signals:
         self._pass_on(child, number, [] if again else announced_pids(self._pid_folder))
 
     def _pass_on(self, child: subprocess.Popen[bytes], number: int, workers: Sequence[int]) -> None:
-        """To the workers, or to the child's whole group where none has announced itself."""
+        """Send a signal to the workers, or to the child's whole group if none has announced itself."""
         for pid in workers:
-            with suppress(ProcessLookupError, PermissionError):  # gone, or never one of ours
+            with suppress(ProcessLookupError, PermissionError):  # gone, or not ours
                 os.kill(pid, number)
         if not workers:
             with suppress(ProcessLookupError):
@@ -84,15 +84,15 @@ class Signals:
 
 
 def announce(output_dir: str | Path) -> None:
-    """In a worker: say which process this is, so that signals reach it and not only its launcher."""
+    """In a worker: record this process id, so that signals reach it and not only its launcher."""
     folder = Path(output_dir) / PIDS
-    with suppress(OSError):  # without it signals go to the whole group
+    with suppress(OSError):  # without it, signals go to the whole group
         folder.mkdir(parents=True, exist_ok=True)
         (folder / str(os.getpid())).touch()
 
 
 def announced_pids(folder: Path) -> list[int]:
-    """The workers that said so: empty files named like a process. Anything else in the folder is not ours."""
+    """Return the workers that announced themselves: empty files named like a process id. Other files are ignored."""
     if folder.is_symlink() or not folder.is_dir():
         return []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -101,7 +101,7 @@ def announced_pids(folder: Path) -> list[int]:
 
 
 def _is_pid(name: str) -> bool:
-    return str(whole_number(name)) == name != "0"  # 0 would mean our own group
+    return str(whole_number(name)) == name != "0"  # 0 would be our own group
 
 
 def clear_pids(folder: Path) -> None:
@@ -114,7 +114,7 @@ def clear_pids(folder: Path) -> None:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """Run in the child before exec: when we are killed, it gets SIGTERM, saves and ends."""
+    """Return a function for the child before exec: when we are killed, the child gets SIGTERM, saves and ends."""
     libc = ctypes.CDLL(None, use_errno=True)  # looked up here: the child should do as little as possible
 
     def ask() -> None:

@@ -1,7 +1,7 @@
-"""What is decided before the first step, and why: allocator variable, dtypes, batch, shapes. Pure.
+"""Decides the allocator variable, dtypes, batch and shapes before the first step, with reasons. Pure.
 
-The allocator variable is the one that this torch version reads, and is never set over the user's own. A dtype follows
-from the card's compute capability: emulated bf16 counts as none.
+The allocator variable is the one that this torch version reads, and never overrides the user's own. Dtypes follow from
+the card's compute capability: emulated bf16 counts as none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from vramwise.types import RunSpec, Target
 
 
 def decide_allocator(target: Target, in_file: Mapping[str, str] | None = None) -> tuple[dict[str, str], str, Decision]:
-    """Variables to set, the settings in force, and why. `in_file`: those that the config itself sets over others."""
+    """Return the variables to set, the settings in force, and why.
+
+    `in_file`: variables that the config itself sets, which override others.
+    """
     target = replace(target, alloc_env={**target.alloc_env, **(in_file or {})})
     chosen = prepared_variables(target)
     settings, origin = settings_in_force(target, chosen, "vramwise train")
@@ -33,7 +36,7 @@ def _allocator(settings: str, why: str) -> Decision:
 
 
 def decide_dtypes(run: RunSpec, *, decides: bool = True) -> tuple[RunSpec, Decision]:
-    """The run with the dtypes it will have on this machine; `decides`: the engine takes them from here."""
+    """Return the run with its dtypes on this machine. `decides`: the engine uses these dtypes."""
     gpu = run.target.gpu
     origin = run.origins["precision"]
     if gpu is None and origin.kind == "assumed" and decides:
@@ -48,12 +51,12 @@ def decide_dtypes(run: RunSpec, *, decides: bool = True) -> tuple[RunSpec, Decis
 
 
 def as_loaded(run: RunSpec, *, random_weights: bool) -> RunSpec:
-    """The run with the way its weights come: random ones are made on the card, unless only loading quantises them."""
+    """Return the run with the way its weights are loaded: random ones are created on the card, unless quantised."""
     return run.changed(loads_through="made") if random_weights and run.loading.quantization is None else run
 
 
 def decide_batch(run: RunSpec) -> Decision:
-    """The arithmetic, written out."""
+    """Return the batch arithmetic."""
     micro, accumulation, ranks = (
         run.batch.micro_batch_size,
         run.batch.gradient_accumulation_steps,
@@ -64,7 +67,7 @@ def decide_batch(run: RunSpec) -> Decision:
 
 
 def decide_eval(run: RunSpec) -> Decision:
-    """The batch of an evaluation."""
+    """Return the batch of an evaluation."""
     if run.evaluation.eval_batch_size is None:
         return Decision(name="eval", value="none", why=run.origins["evaluates"].why)
     value = f"batch {run.evaluation.eval_batch_size}"
@@ -74,7 +77,7 @@ def decide_eval(run: RunSpec) -> Decision:
 
 
 def decide_shapes(run: RunSpec) -> Decision:
-    """Whether every batch has the same shape."""
+    """Return whether every batch has the same shape."""
     if run.shapes.constant_shapes:
         kind = "packed rows" if run.shapes.sample_packing else "rows"
         length = run.keys.get("sequence_len", "sequence_len")
@@ -87,7 +90,7 @@ def decide_shapes(run: RunSpec) -> Decision:
 
 
 def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the worker; what the user has set stays, except the allocator's where --alloc-conf asked for it."""
-    # Threads that wait must sleep: where other programs use the cores too, spinning ones take several times as long.
+    """Return the variables for the worker; the user's own stay, except the allocator's with --alloc-conf."""
+    # Waiting threads must sleep: if other programs use the cores too, spinning takes several times as long.
     chosen = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
     return {name: value for name, value in chosen.items() if name not in environ} | dict(allocator)

@@ -1,7 +1,7 @@
-"""`--engine axolotl`: the installed `axolotl train` in a child, in the prepared environment, the guard as a plugin.
+"""`--engine axolotl`: runs the installed `axolotl train` in a child, with the guard as a plugin.
 
-The config is handed over in a file beside the other records of the run: as it is, with the guard in its plugin list and
-with what was decided before the start (dtype, checkpoint, paths) or after an out-of-memory (batches).
+The config is passed in a file beside the other records of the run: with the guard in its plugin list, and with what was
+decided before the start (dtype, checkpoint, paths) or after an out-of-memory (batches).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PLAN_VARIABLE = "VRAMWISE_PLAN"
 
 
 def axolotl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
-    """The command of one attempt; its config is written beside the other records.
+    """Return the command of one attempt; its config is written beside the other records.
 
-    Axolotl's command starts a process for each card. On several nodes it uses torchrun, and where somebody
-    else has started this process as one of several, nothing.
+    Axolotl's command starts a process for each card. On several nodes it uses torchrun. If an outer launcher started
+    this process as one of several, it starts none.
     """
     words = [trainer_command("axolotl"), "train", str(write_config(plan))]
     if launched_from_outside(env):
@@ -37,12 +37,12 @@ def axolotl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> 
 
 
 def guard_environment(output_dir: str) -> dict[str, str]:
-    """What tells the guard inside Axolotl which plan it watches."""
+    """Return the variable that tells the guard inside Axolotl which plan it watches."""
     return {PLAN_VARIABLE: str(Path(output_dir) / PLAN_FILE)}
 
 
 def write_config(plan: TrainPlan) -> Path:
-    """The user's config with the guard in its plugin list and what the plan decided; the user's file is not touched."""
+    """Write the user's config with the guard and the plan's decisions; the user's own file is not changed."""
     document = config_of(plan)
     edits = [*_guard(document), *_dtype(document, plan), *_paths(document), *_batches(plan)]
     if plan.resume_from is not None:
@@ -57,7 +57,7 @@ def _guard(document: Document) -> Iterator[Edit]:
 
 
 def _dtype(document: Document, plan: TrainPlan) -> Iterator[Edit]:
-    """`bf16: auto` as it was decided: Axolotl would take emulated bf16 for bf16, and fp16 where there is no GPU."""
+    """Yield `bf16: auto` as decided: Axolotl would use emulated bf16, and fp16 without a GPU."""
     values = document.values
     if values.get("bf16", "auto") != "auto" or values.get("fp16") or plan.precision == "fp8":
         return
@@ -67,7 +67,7 @@ def _dtype(document: Document, plan: TrainPlan) -> Iterator[Edit]:
 
 
 def _batches(plan: TrainPlan) -> Iterator[Edit]:
-    """The batches of a restart; the first attempt has the config's own."""
+    """Yield the batch sizes of a restart; the first attempt uses the config's own."""
     if plan.attempt == 1:
         return
     batches = {
@@ -78,11 +78,11 @@ def _batches(plan: TrainPlan) -> Iterator[Edit]:
     for key, value in batches.items():
         if value is not None:
             yield Edit(op="set", key=key, value=value)
-    yield Edit(op="delete", key="batch_size")  # Axolotl takes micro-batch and accumulation, or this
+    yield Edit(op="delete", key="batch_size")  # Axolotl accepts either micro-batch and accumulation, or this
 
 
 def _paths(document: Document) -> Iterator[Edit]:
-    """Absolute paths for files beside the config: Axolotl looks in the working folder only."""
+    """Yield absolute paths for files beside the config, because Axolotl looks only in the working folder."""
     beside = Path(document.path).parent
     model = document.values.get("base_model")
     if isinstance(model, str):

@@ -1,7 +1,7 @@
-"""`--engine llamafactory`: the installed `llamafactory-cli train FILE` in a child, prepared and guarded.
+"""`--engine llamafactory`: runs the installed `llamafactory-cli train FILE` in a child, with our guard.
 
-One process, or torchrun where its command would start that: for several cards, and for DeepSpeed. The script is
-`hosted/start.py`, by the Python which LLaMA-Factory has.
+One process, or torchrun where its command would start it: for several cards, and for DeepSpeed. The script is
+`hosted/start.py`, run by LLaMA-Factory's Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATHS = ("model_name_or_path", "adapter_name_or_path", "dataset_dir", "deepspee
 
 
 def llamafactory_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
-    """The command of one attempt; its config is written beside the other records."""
+    """Return the command of one attempt; its config is written beside the other records."""
     document = config_of(plan)
     edits = [*arguments_of(document, plan, _PATHS), *_start(document, plan)]
     file = str(hand_over(plan, CONFIG_FILE, document, edits))
@@ -33,22 +33,22 @@ def llamafactory_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]
 
 
 def torchrun_environment(run: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """What its command sets for torchrun beside the allocator, unless OPTIM_TORCH=0."""
+    """Return what its command sets for torchrun besides the allocator, unless OPTIM_TORCH=0."""
     wanted = environ.get("OPTIM_TORCH", "1").lower() in ("true", "y", "1")
     return {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"} if wanted and _several(run.batch.gpus, run.config.document) else {}
 
 
 def resumable(run: RunSpec) -> bool:
-    """Whether it goes on from a checkpoint: in these stages it drops one, or wants the adapter named apart."""
+    """Return whether it can resume from a checkpoint: in some stages it drops one or needs the adapter separately."""
     return run.config.get("stage") not in _WITHOUT_RESUMING
 
 
 def _several(gpus: int, document: Document) -> bool:
-    """Whether torchrun starts the processes."""
+    """Return whether torchrun starts the processes."""
     return gpus > 1 or bool(document.values.get("deepspeed"))
 
 
 def _start(document: Document, plan: TrainPlan) -> Iterator[Edit]:
-    """Unasked, LLaMA-Factory goes on from the last checkpoint that it finds: that was decided before the start."""
+    """Yield the edit that keeps LLaMA-Factory from resuming by itself: that was decided before the start."""
     if plan.resume_from is None and document.values.get("overwrite_output_dir") is not True:
         yield Edit(op="insert", key="overwrite_output_dir", value=True)

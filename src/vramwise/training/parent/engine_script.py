@@ -1,4 +1,4 @@
-"""The user's own script in a child, started as the user starts it, guarded. The script itself is never changed."""
+"""Runs the user's own script in a child, started as the user starts it, with our guard. The script is never changed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from vramwise.training.plan import TrainPlan
 
 SCRIPTS = "script"
 _OLDEST = (3, 11)
-# Everything that it imports from, $PYTHONPATH first.
+# All import folders, $PYTHONPATH first.
 _ASK = "import json, sys; print(json.dumps([sys.version_info[:2], *filter(None, sys.path)]))"
 
 
 def script_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
-    """The command of one attempt: the user's own words, with our entry in front of the script."""
+    """Return the command of one attempt: the user's own words, with our entry before the script."""
     return [*plan.command, SCRIPT, SCRIPTS, plan_path, plan.config_path, *plan.arguments]
 
 
 def command_of(words: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """What starts a script, the script, and its arguments: `train.py --lr 1e-5`, or a launch line that runs one."""
+    """Return what starts a script, the script, and its arguments: `train.py --lr 1e-5`, or a launch line.
+
+    Raises VramwiseError if the words start no script.
+    """
     if words[0].endswith(".py"):
         return (users_python(),), words[0], tuple(words[1:])
     launch = read_launch(words)
@@ -39,14 +42,14 @@ def command_of(words: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, .
 
 
 def users_python() -> str:
-    """The Python that `python` means to the user, else our own."""
+    """Return the Python that `python` means to the user, else our own."""
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
 def site_of_python(command: Sequence[str]) -> tuple[str, ...]:
-    """Where the script's Python has its packages: their versions decide; () where they are our own.
+    """Return the package folders of the script's Python, whose versions decide; () if they cannot be read.
 
-    Raises where that Python is too old for the guard.
+    Raises VramwiseError if that Python is too old for the guard.
     """
     program = Path(command[0]).name
     python = command[0] if program.startswith("python") else _beside(command[0])
@@ -64,7 +67,7 @@ def site_of_python(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _beside(launcher: str) -> str:
-    """The Python of a launcher's environment."""
+    """Return the Python of a launcher's environment."""
     found = shutil.which(launcher)
     beside = [] if found is None else [Path(found).parent / name for name in ("python", "python3")]
     return next((str(one) for one in beside if one.is_file()), users_python())

@@ -1,7 +1,7 @@
-"""`--engine trl`: the installed `trl KIND --config FILE` in a child, in the prepared environment, guarded.
+"""`--engine trl`: runs the installed `trl KIND --config FILE` in a child, with our guard.
 
-TRL's own command decides what `accelerate launch` gets; the script that it starts is `hosted/start.py`, by the Python
-which TRL has.
+TRL's own command decides the arguments of `accelerate launch`; the script that it starts is `hosted/start.py`, run by
+TRL's Python.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _PATHS = ("model_name_or_path", "dataset_name", "deepspeed", "fsdp_config", "acc
 
 
 def trl_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
-    """The command of one attempt; its config is written beside the other records."""
+    """Return the command of one attempt; its config is written beside the other records."""
     document = config_of(plan)
     edits = [*arguments_of(document, plan, _PATHS), *_generations(document, plan), *_environment(document, plan)]
     file = str(hand_over(plan, CONFIG_FILE, document, edits))
-    entry = "trl-rank" if launched_from_outside(env) else "trl"  # else accelerate starts the ranks
+    entry = "trl-rank" if launched_from_outside(env) else "trl"  # otherwise accelerate starts the ranks
     nodes = accelerate_options(plan.gpus, find_nodes(env)) if entry == "trl" else []
     return [python_of(trainer_command("trl")), SCRIPT, entry, plan_path, plan.kind, file, *nodes]
 
 
 def kind_with_a_command(run: RunSpec) -> str:
-    """The word of TRL's command for this training; a sentence where it has none."""
+    """Return the name of TRL's command for this training; raises VramwiseError if there is none."""
     kind = kind_name(run)
     if kind not in _KINDS:
         raise VramwiseError(f"TRL has no command for {kind}: it trains {', '.join(_KINDS)}")
@@ -43,12 +43,12 @@ def kind_with_a_command(run: RunSpec) -> str:
 
 
 def in_env(run: RunSpec) -> Mapping[str, str]:
-    """The allocator's variables in a file's `env:`, which only TRL's files have."""
+    """Return the allocator variables in a file's `env:`, which only TRL's files have."""
     return allocator_variables(run.config.document.values) if run.trainer == "trl" else {}
 
 
 def _generations(document: Document, plan: TrainPlan) -> Iterator[Edit]:
-    """Steps that share one generation hold as many rows as before, whatever the micro-batch."""
+    """Yield the edit that keeps the rows of a generation constant when the micro-batch changes."""
     steps = document.values.get("steps_per_generation")
     if plan.attempt > 1 and isinstance(steps, int):
         before = document.values.get("gradient_accumulation_steps", 1)
@@ -56,7 +56,7 @@ def _generations(document: Document, plan: TrainPlan) -> Iterator[Edit]:
 
 
 def _environment(document: Document, plan: TrainPlan) -> Iterator[Edit]:
-    """TRL puts the file's `env:` over everything: what was decided otherwise about the allocator must not be in it."""
+    """Yield the edit that removes allocator variables from `env:` if they were decided otherwise."""
     block = document.values.get("env")
     if isinstance(block, dict) and any(name in plan.environment for name in VARIABLES):
         rest = {name: value for name, value in block.items() if name not in VARIABLES}

@@ -1,4 +1,4 @@
-"""Who trains: the embedded engine, or the trainer that the file is for, started by its own command."""
+"""Chooses the engine: the embedded one, or the file's own trainer through its own command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramwise.training.plan import Decision, TrainPlan
 
 EMBEDDED = "transformers"
 ASKED = "asked for"
-# What gives the command of one attempt.
+# Functions that return the command of one attempt.
 ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]] = {
     EMBEDDED: worker_command,
     "axolotl": axolotl_attempt,
@@ -24,12 +24,15 @@ ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]]
     "llamafactory": llamafactory_attempt,
     SCRIPTS: script_attempt,
 }
-# Those that can be asked for; a script trains itself.
+# The engines that can be requested; a script trains itself.
 ENGINES = tuple(name for name in ATTEMPTS if name != SCRIPTS)
 
 
 def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weights: bool) -> Decision:
-    """The engine asked for, else the file's own trainer where it is installed, else the embedded one."""
+    """Return the requested engine, else the file's own trainer if it is installed, else the embedded one.
+
+    Raises VramwiseError for an unknown engine, or one that does not read the file.
+    """
     if asked is not None:
         _refuse_strangers(path, owner, asked)
         return _engine(asked, ASKED)

@@ -1,8 +1,8 @@
-"""What a run is expected to need, in the form that a plan carries; and once more with the lengths of its real samples.
+"""The expected memory of a run as a plan carries it, predicted again with the lengths of the real samples.
 
-Before the data is read, every batch is taken to be as wide as the config allows, and full. The worker knows the rows:
-with them the widths (and so the gaps that varying widths leave) and the attention mask of padded rows are predicted
-too. Long runs are predicted in part: the first steps, and the step with the widest batch. Pure: no torch, no files.
+Before the data is read, every batch is assumed to be full and as wide as the config allows. The worker knows the rows:
+with them, the widths (and the gaps that varying widths leave) and the attention mask of padded rows are predicted too.
+Long runs are predicted in part: the first steps, and the step with the widest batch. Pure: no torch, no files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST_EVAL_BATCHES = 16
 
 
 def predicted_decision(prediction: Prediction) -> Decision:
-    """What it will need, of how much."""
+    """Return the predicted memory and the capacity as a decision."""
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
     peak = expected_report(prediction)
     value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
@@ -33,7 +33,7 @@ def predicted_decision(prediction: Prediction) -> Decision:
 
 
 def memory_of(prediction: Prediction) -> PredictedMemory:
-    """A prediction as the guard compares with it: within the limit where it fits there, else with memory to spare."""
+    """Return a prediction as the guard compares it: within the limit if it fits, else with unlimited memory."""
     report, error = expected_report(prediction), prediction.expected_error
     return PredictedMemory(
         peak_allocated_bytes=report.peak_allocated_bytes,
@@ -55,12 +55,12 @@ def memory_of(prediction: Prediction) -> PredictedMemory:
 
 
 def expected_report(prediction: Prediction) -> MemoryReport:
-    """The run as it will go where it fits (giving back caches if it must), else what it would need."""
+    """Return the report of the run on the card if it fits, else what it would need."""
     return prediction.report if prediction.report.out_of_memory is None else prediction.needs
 
 
 def of_plan(run: RunSpec, plan: TrainPlan) -> RunSpec:
-    """A run with the batches and the weights of a plan."""
+    """Return a run with the batch sizes and the weights of a plan."""
     return as_loaded(run, random_weights=plan.random_weights).changed(
         micro_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
@@ -77,7 +77,7 @@ def predict_plan(
     eval_lengths: Lengths | None = None,
     steps: int | None = None,
 ) -> Prediction:
-    """The prediction for one attempt. `run` is resolved for the machine; the batches are the plan's."""
+    """Predict one attempt. `run` is resolved for the machine; the batch sizes are the plan's."""
     return predict_run(
         of_plan(run, plan),
         model,
@@ -91,7 +91,7 @@ def predict_plan(
 def with_real_lengths(
     run: RunSpec, plan: TrainPlan, lengths: Sequence[int], eval_lengths: Sequence[int], max_steps: int
 ) -> Prediction:
-    """The prediction with rows as they come, in tokens: `lengths` of this rank's epoch, whole micro-batches."""
+    """Predict with the real rows, in tokens: `lengths` of this rank's epoch, in whole micro-batches."""
     card = plan.gpu_spec()
     run = run.changed(target=replace(run.target, gpu=card), allocator=plan.allocator)
     model = find_model(str(run.base_model), base_dir=Path(plan.config_path).parent)
@@ -104,7 +104,7 @@ def with_real_lengths(
 
 
 def first_and_widest(lengths: Sequence[int], group: int, most: int, first: int = _FIRST_STEPS) -> tuple[list[int], int]:
-    """The lengths of the first groups, then of the group with the longest row if it comes later; and how many groups.
+    """Return the lengths of the first groups, and of the group with the longest row if later; and the group count.
 
     Only the first `most` groups happen at all; a group that the end of the epoch leaves unfinished still counts.
     """
@@ -117,7 +117,7 @@ def first_and_widest(lengths: Sequence[int], group: int, most: int, first: int =
 
 
 def sentence(prediction: Prediction, before: PredictedMemory) -> str:
-    """What the real lengths changed, in one line."""
+    """Return what the real lengths changed, in one line."""
     reserved = expected_report(prediction).peak_reserved_bytes
     text = f"memory with the lengths of this data: {gib(reserved)} reserved (predicted; before: "
     text += f"{gib(before.peak_reserved_bytes)})"

@@ -1,4 +1,4 @@
-"""Packages that training needs and `pip install vramwise` does not bring: looked for, never imported."""
+"""Packages that training needs and `pip install vramwise` does not install; searched for, never imported."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ COMMANDS = {"axolotl": "axolotl", "trl": "trl", "llamafactory": "llamafactory-cl
 
 
 def find_command(trainer: str) -> str | None:
-    """A trainer's command on the path, else beside our own Python; it may live in an environment of its own."""
+    """Return a trainer's command on the path, else beside our own Python; None if not found.
+
+    The trainer may have its own environment.
+    """
     name = COMMANDS[trainer]
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def trainer_command(trainer: str) -> str:
-    """A trainer's command; without it, the line that installs it."""
+    """Return a trainer's command; raises VramwiseError with the install line if it is missing."""
     found = find_command(trainer)
     if found is None:
         raise VramwiseError(f"--engine {trainer} needs the {COMMANDS[trainer]} command: {install_lines([trainer])}")
@@ -41,7 +44,7 @@ def trainer_command(trainer: str) -> str:
 
 
 def python_of(command: str) -> str:
-    """The Python that runs a command: its first line says it; else the one beside it, else ours."""
+    """Return the Python that runs a command: from its first line, else the one beside it, else ours."""
     path = Path(command).resolve()
     with path.open("rb") as file:
         first = file.readline(4096).decode("utf-8", "replace").strip()
@@ -52,7 +55,7 @@ def python_of(command: str) -> str:
 
 
 def site_of(command: str) -> tuple[str, ...]:
-    """The folders of packages of the environment that a command lives in; none where that is our own."""
+    """Return the package folders of a command's environment; empty if that is our own."""
     python = Path(python_of(command))
     if python.parent == Path(sys.executable).parent:
         return ()
@@ -61,17 +64,17 @@ def site_of(command: str) -> tuple[str, ...]:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Those of the modules that are not installed."""
+    """Return the modules that are not installed."""
     return [name for name in modules if find_spec(name) is None]
 
 
 def install_lines(absent: Iterable[str]) -> str:
-    """The exact commands that bring what is missing."""
+    """Return the commands that install what is missing."""
     return " && ".join(dict.fromkeys(_LINES.get(name, INSTALL_TRAIN) for name in absent))
 
 
 def require(modules: Iterable[str], purpose: str) -> None:
-    """Stop with the exact install line where a module is missing."""
+    """Raise VramwiseError with the install line if a module is missing."""
     absent = missing(modules)
     if absent:
         raise VramwiseError(f"{purpose} needs {', '.join(absent)}: {install_lines(absent)}")

@@ -1,7 +1,7 @@
-"""One run a folder: a lock that lives as long as any process of the run, and no longer, however it ends.
+"""One run per folder: a lock that lives as long as any process of the run, however it ends.
 
-The worker inherits the open file, so a run whose supervisor was killed still holds it. Where the system has no such
-locks (Windows) nothing is locked.
+The worker inherits the open file, so a run whose supervisor was killed still holds it. On systems without such locks
+(Windows), nothing is locked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK_FILE = ".vramwise.lock"
 
 @contextmanager
 def locked(output_dir: str | Path) -> Iterator[int | None]:
-    """Hold the folder; gives the file to pass on to children. Refused while another run holds it."""
+    """Hold the folder and yield the file to pass to children. Raises VramwiseError while another run holds it."""
     try:
         import fcntl
     except ImportError:

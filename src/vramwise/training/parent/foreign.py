@@ -1,6 +1,6 @@
-"""Checkpoints that another trainer wrote: without our marker, their files alone say whether one can go on from them.
+"""Checkpoints of other trainers: without our marker, only their files show whether they can be resumed.
 
-Nothing is unpickled here: a file is looked at for being cut short, never loaded.
+Nothing is unpickled here: files are only checked for truncation, never loaded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MOST_HEADER_BYTES = 100 * 1024**2  # safetensors' own limit
 
 
 def of_others(output_dir: str | Path) -> list[Path]:
-    """Checkpoint folders without our marker, oldest step first."""
+    """Return checkpoint folders without our marker, oldest step first."""
     return [folder for folder in checkpoints(output_dir) if not is_complete(folder)]
 
 
 def latest_of_trainer(output_dir: str | Path, *, since_ns: int = 0) -> str | None:
-    """The last checkpoint of another engine's Trainer that can be gone on from, as far as its files tell.
+    """Return the last checkpoint of another engine's Trainer that can be resumed, judging by its files; or None.
 
-    `since_ns`: only those that were written since, by the file system's clock.
+    `since_ns`: only those written since, by the file system's clock.
     """
     for folder in reversed(checkpoints(output_dir)):
         state = folder / STATE
@@ -37,12 +37,12 @@ def latest_of_trainer(output_dir: str | Path, *, since_ns: int = 0) -> str | Non
 
 
 def usable(output_dir: str | Path) -> Path | None:
-    """The last checkpoint of another trainer that the transformers engine can go on from."""
+    """Return the last checkpoint of another trainer that the transformers engine can resume, or None."""
     return next((folder for folder in reversed(of_others(output_dir)) if not problems(folder)), None)
 
 
 def problems(folder: str | Path) -> list[str]:
-    """Why the transformers engine cannot go on from this folder; empty: it can."""
+    """Return why the transformers engine cannot resume from this folder; empty if it can."""
     path = Path(folder)
     missing = [f"{name} is missing" for name in (STATE, *_NEEDED) if not (path / name).is_file()]
     if not any(list(path.glob(pattern)) for pattern in _MODELS):
@@ -70,7 +70,7 @@ def _is_state(path: Path) -> bool:
 
 
 def _whole_safetensors(path: Path) -> bool:
-    """Whether the file is as long as its header says."""
+    """Return whether the file is as long as its header says."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -84,7 +84,7 @@ def _whole_safetensors(path: Path) -> bool:
 
 
 def require_usable(folder: str | Path) -> None:
-    """Refuse a checkpoint of another trainer that one cannot go on from."""
+    """Raise VramwiseError for another trainer's checkpoint that cannot be resumed."""
     found = problems(folder)
     if found:
         raise VramwiseError(f"{folder} cannot be resumed: {', '.join(found)}")

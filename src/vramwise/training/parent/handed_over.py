@@ -1,7 +1,7 @@
-"""The config as another trainer gets it: a copy beside the other records of the run, with what was decided.
+"""Writes the config for another trainer: a copy beside the run's records, with what was decided.
 
-The user's file is not touched. Trainers look in the working folder alone: what stands beside the config is named in
-full.
+The user's file is not changed. Trainers look only in the working folder, so the copy uses absolute paths for files
+beside the config.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from vramwise.types import Document, Edit
 
 
 def config_of(plan: TrainPlan) -> Document:
-    """The user's config, as it was when the run began."""
+    """Return the user's config as it was when the run began."""
     return parse_document(plan.config_path, plan.config_text.encode("utf-8"))
 
 
 def hand_over(plan: TrainPlan, name: str, document: Document, edits: Iterable[Edit]) -> Path:
-    """Write the copy."""
+    """Write the copy and return its path."""
     text = apply_edits(document, list(edits)).text
     path = Path(plan.output_dir) / name
     write_new(path, text.encode("utf-8"), make_folder=True)
@@ -31,12 +31,12 @@ def hand_over(plan: TrainPlan, name: str, document: Document, edits: Iterable[Ed
 
 
 def only_beside(path: Any, beside: Path) -> bool:
-    """Whether a path leads somewhere from the config's folder, and nowhere from the working folder."""
+    """Return whether a path exists relative to the config's folder but not relative to the working folder."""
     return isinstance(path, str) and bool(path) and not Path(path).exists() and (beside / path).exists()
 
 
 def arguments_of(document: Document, plan: TrainPlan, paths: Iterable[str]) -> Iterator[Edit]:
-    """What TrainingArguments' own keys say of this attempt; `paths`: keys that hold one."""
+    """Yield edits of TrainingArguments' keys for this attempt; `paths`: keys that hold a path."""
     beside = Path(document.path).parent.absolute()
     for key in paths:
         value = document.values.get(key)
@@ -47,11 +47,11 @@ def arguments_of(document: Document, plan: TrainPlan, paths: Iterable[str]) -> I
     if plan.attempt > 1:
         yield Edit(op="insert", key="per_device_train_batch_size", value=plan.micro_batch_size)
         yield Edit(op="insert", key="gradient_accumulation_steps", value=plan.gradient_accumulation_steps)
-        if document.values.get("auto_find_batch_size"):  # it would take the checkpoint's batch again
+        if document.values.get("auto_find_batch_size"):  # it would use the checkpoint's batch again
             yield Edit(op="set", key="auto_find_batch_size", value=False)
         if plan.eval_batch_size is not None:
             yield Edit(op="insert", key="per_device_eval_batch_size", value=plan.eval_batch_size)
     if plan.resume_from is not None:
         yield Edit(op="insert", key="resume_from_checkpoint", value=plan.resume_from)
-    else:  # whether to go on was decided before the start
+    else:  # whether to resume was decided before the start
         yield Edit(op="delete", key="resume_from_checkpoint")

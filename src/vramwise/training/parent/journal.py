@@ -1,7 +1,7 @@
-"""The journal of a run: `vramwise.json` holds the plan of the present attempt and what was decided so far.
+"""The journal of a run: `vramwise.json` holds the plan of the current attempt and the decisions so far.
 
 The worker reads the plan in it; the `log` beside it is for people and for `vramwise report`. Every decision also goes
-into `memory.jsonl`, which is never rewritten, so that starting the run again loses no history.
+into `memory.jsonl`, which is never rewritten, so restarting the run loses no history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Journal:
         self._plan: TrainPlan | None = None
 
     def start(self, plan: TrainPlan) -> None:
-        """An attempt begins: its plan becomes the present one."""
+        """Record the start of an attempt: its plan becomes the current one."""
         self._plan = plan
         self.note(
             "attempt",
@@ -40,10 +40,10 @@ class Journal:
         )
 
     def note(self, what: str, **facts: Any) -> None:
-        """Write down one event: into the append-only log first, then beside the plan."""
+        """Record one event: in the append-only log first, then beside the plan."""
         entry = {"what": what, **facts}
         self._log.append(entry)
-        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # the report holds what matters too
+        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # the journal holds the decision too
             log.write("decision", entry)
         if self._plan is not None:
             self._write(self._plan)
@@ -54,7 +54,7 @@ class Journal:
 
 
 def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
-    """What an earlier start of this run wrote down; a file that is not there or not ours starts empty."""
+    """Return what an earlier start of this run recorded; empty if the file is missing or not ours."""
     try:
         loaded = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a plan"))
     except (VramwiseError, ValueError):
@@ -64,6 +64,6 @@ def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _flat(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry can be ours: words, numbers, and lists of them. Others may be nested too deep to write."""
+    """Return whether an entry can be ours: words, numbers, and lists of them. Others may be nested too deeply."""
     values = (item for value in entry.values() for item in (value if isinstance(value, list) else [value]))
     return not any(isinstance(item, dict | list) for item in values)

@@ -1,8 +1,8 @@
 """How the worker is started: directly for one process, through torchrun for several.
 
-Pure: from a plan and an environment to a command. Sharding (FSDP2, DeepSpeed) is set up inside the worker from the
-config; torchrun only starts the processes. Several nodes: run the same command on each, with the variables of torchrun
-(PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT) or under srun with one task a node.
+Pure: from a plan and an environment to a command. The worker sets up sharding (FSDP2, DeepSpeed) from the config;
+torchrun only starts the processes. For several nodes, run the same command on each, with torchrun's variables
+(PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT) or under srun with one task per node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEFAULT_PORT = 29500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The machines of a run, and which of them this one is."""
+    """The machines of a run, and the number of this one."""
 
     count: int
     rank: int
@@ -31,7 +31,7 @@ class Nodes:
 
 
 def worker_command(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
-    """The command line of one attempt."""
+    """Return the command line of one attempt."""
     worker = ["-m", WORKER, plan_path]
     if plan.gpus == 1 or launched_from_outside(env):
         return [sys.executable, *worker]
@@ -39,12 +39,12 @@ def worker_command(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> l
 
 
 def torchrun(python: str, gpus: int, env: Mapping[str, str]) -> list[str]:
-    """torchrun for this node's share of the processes; what it runs follows."""
+    """Return torchrun's command for this node's share of the processes; what it runs follows."""
     return [python, "-m", "torch.distributed.run", *torchrun_options(gpus, find_nodes(env))]
 
 
 def torchrun_options(gpus: int, nodes: Nodes) -> list[str]:
-    """The options of torchrun: how many processes here, and where the first node is."""
+    """Return the options of torchrun: the processes here, and the address of the first node."""
     words = ["--max-restarts", "0", "--nproc-per-node", str(on_each(gpus, nodes))]
     if nodes.count == 1:
         return [*words, "--standalone"]
@@ -53,7 +53,7 @@ def torchrun_options(gpus: int, nodes: Nodes) -> list[str]:
 
 
 def accelerate_options(gpus: int, nodes: Nodes) -> list[str]:
-    """The same for `accelerate launch`; nothing where there is one node."""
+    """Return the same options for `accelerate launch`; empty for one node."""
     if nodes.count == 1:
         return []
     on_each(gpus, nodes)
@@ -62,26 +62,26 @@ def accelerate_options(gpus: int, nodes: Nodes) -> list[str]:
 
 
 def on_each(gpus: int, nodes: Nodes) -> int:
-    """The processes of one node."""
+    """Return the number of processes per node; raises VramwiseError if they cannot be divided evenly."""
     if gpus % nodes.count:
         raise VramwiseError(f"{gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
     return gpus // nodes.count
 
 
 def first_node(nodes: Nodes) -> str:
-    """Its address, which every node must know."""
+    """Return the first node's address; raises VramwiseError if it is not set."""
     if nodes.address is None:
         raise VramwiseError(f"{nodes.count} nodes need the address of the first: set PET_MASTER_ADDR or MASTER_ADDR")
     return nodes.address
 
 
 def launched_from_outside(env: Mapping[str, str]) -> bool:
-    """Whether `accelerate launch` or torchrun already started this process as one of several."""
+    """Return whether `accelerate launch` or torchrun already started this process as one of several."""
     return env.get("WORLD_SIZE", "1") not in ("", "1") and "RANK" in env
 
 
 def find_nodes(env: Mapping[str, str]) -> Nodes:
-    """From torchrun's variables, then those of a Slurm step; else this machine alone."""
+    """Return the nodes from torchrun's variables, then those of a Slurm step; else this machine alone."""
     count = _number(env, "PET_NNODES", "SLURM_STEP_NUM_NODES", default=1)
     rank = _number(env, "PET_NODE_RANK", "SLURM_NODEID", default=0)
     tasks = _number(env, "SLURM_STEP_NUM_TASKS", default=count)
@@ -106,7 +106,7 @@ def _number(env: Mapping[str, str], *names: str, default: int) -> int:
 
 
 def _first_slurm_node(env: Mapping[str, str]) -> str | None:
-    """`gpu[03-05,9]` → `gpu03`."""
+    """Return the first node of a list: `gpu[03-05,9]` → `gpu03`."""
     listed = env.get("SLURM_STEP_NODELIST", "")
     match = re.match(r"([^\[,]+)(?:\[(\w+))?", listed)
     return None if match is None else match[1] + (match[2] or "")

@@ -1,7 +1,7 @@
-"""What a run left behind, put together: attempts, predicted against measured by phase, warnings, decisions.
+"""The report of a run: attempts, predicted against measured by phase, warnings, decisions.
 
-Made from the lines of `memory.jsonl` alone (which repeats the prediction at the start of every attempt), so it works
-for `vramwise train`, for the Axolotl plugin and for a guard used alone, and for a run that is still going on.
+Built only from the lines of `memory.jsonl` (which repeats the prediction at the start of every attempt), so it works
+for `vramwise train`, the Axolotl plugin, a guard used alone, and a run that is still going on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
 from vramwise.units import whole_number
 
 Which = Literal["allocated_bytes", "reserved_bytes"]
-# Logs of further ranks beyond so many are not read.
+# At most this many logs of other ranks are read.
 _MOST_RANKS = 4096
 
 
@@ -33,14 +33,14 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One phase: what was predicted and what was measured; None where there is no such figure."""
+    """One phase: predicted and measured peaks; None if there is no such figure."""
 
     phase: str
     predicted: Peak | None
     measured: Peak | None
 
     def error(self, which: Which) -> float | None:
-        """How far the prediction was off, as a share of the measured figure; None where either is missing."""
+        """Return the error of the prediction as a share of the measured value; None if either is missing."""
         measured = self.measured and getattr(self.measured, which)
         if self.predicted is None or not measured:
             return None
@@ -48,7 +48,7 @@ class Compared:
 
 
 class StepPeak(NamedTuple):
-    """The highest marks of one step of one attempt, evaluation and save included."""
+    """The peaks of one step of one attempt, including evaluation and save."""
 
     attempt: int
     step: int
@@ -68,14 +68,14 @@ class Attempt:
 
     @property
     def predicted(self) -> Mapping[str, Any] | None:
-        """The prediction it was measured against."""
+        """The prediction that it is compared with."""
         found = self.start.get("predicted")
         return found if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPeak:
-    """The highest marks of one rank."""
+    """The peaks of one rank."""
 
     rank: int
     peak: Peak
@@ -83,20 +83,20 @@ class RankPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReport:
-    """Everything, in the order in which it happened."""
+    """The whole report, in chronological order."""
 
     output_dir: str
     attempts: Sequence[Attempt]
     decisions: Sequence[Mapping[str, Any]]
     torn: int
-    cut: bool = False  # the log is longer than is read
-    # what each rank measured, where there are several; `last` is of the fullest of them
+    cut: bool = False  # only the beginning of the log was read
+    # the peaks of each rank, if there are several; `last` is then that of the fullest rank
     ranks: Sequence[RankPeak] = ()
     fullest: Attempt | None = None
 
     @property
     def last(self) -> Attempt:
-        """The attempt to compare: the latest that measured anything, else the latest."""
+        """The attempt to compare: the latest with measurements, else the latest."""
         if self.fullest is not None:
             return self.fullest
         measured = [attempt for attempt in self.attempts if attempt.samples]
@@ -104,12 +104,12 @@ class TrainReport:
 
     @property
     def device(self) -> str | None:
-        """The card."""
+        """The name of the card."""
         return self.last.start.get("device")
 
     @property
     def device_bytes(self) -> int | None:
-        """Its memory."""
+        """The memory of the card."""
         return self.last.start.get("device_bytes")
 
     @property
@@ -119,28 +119,28 @@ class TrainReport:
 
     @property
     def predicted_reserved_bytes(self) -> int | None:
-        """The latest prediction of what is reserved."""
+        """The latest prediction of reserved memory."""
         whole = [attempt.predicted for attempt in self.attempts if attempt.predicted]
         return whole[-1]["peak_reserved_bytes"] if whole else None
 
     @property
     def compared(self) -> list[Compared]:
-        """Predicted against measured, of the attempt to compare."""
+        """Predicted against measured, for the attempt to compare."""
         return compare(self.last)
 
     @property
     def step_peaks(self) -> list[StepPeak]:
-        """Step by step, attempt after attempt."""
+        """The peaks step by step, attempt after attempt."""
         return [peak for number, attempt in enumerate(self.attempts) for peak in _step_peaks(number, attempt.samples)]
 
     @property
     def out_of_memories(self) -> list[Mapping[str, Any]]:
-        """The decisions that followed one."""
+        """The decisions made after an out-of-memory."""
         return [decision for decision in self.decisions if decision.get("what") == "out-of-memory"]
 
 
 def read_report(output_dir: str | Path) -> TrainReport:
-    """The report of a run's folder."""
+    """Return the report of a run's folder; raises VramwiseError if it has no memory log."""
     path = log_path(output_dir)
     if not path.is_file():
         raise VramwiseError(f"{path} is not there: give the output_dir of a run that the memory guard watched")
@@ -148,16 +148,16 @@ def read_report(output_dir: str | Path) -> TrainReport:
 
 
 def _other_ranks(folder: Path) -> list[tuple[int, Path]]:
-    """The logs of the other ranks, of all nodes that share the folder, in their order."""
+    """Return the logs of the other ranks, of all nodes that share the folder, in order."""
     files = islice(folder.glob("memory.rank*.jsonl"), _MOST_RANKS)
     found = [(whole_number(file.name.removeprefix("memory.rank").removesuffix(".jsonl")), file) for file in files]
     return sorted((rank, file) for rank, file in found if rank is not None and file.is_file())
 
 
 def _joined(report: TrainReport, others: Sequence[tuple[int, Path]]) -> TrainReport:
-    """One report of all ranks: peaks of each in the attempt to compare, and that attempt as the fullest rank saw it.
+    """Return one report of all ranks: the peaks of each, and the attempt as the fullest rank saw it.
 
-    One log after the other is read, and only the fullest rank's samples are kept.
+    Logs are read one after the other, and only the fullest rank's samples are kept.
     """
     last = report.last
     highest = _highest(_peaks(last.samples))
@@ -167,7 +167,7 @@ def _joined(report: TrainReport, others: Sequence[tuple[int, Path]]) -> TrainRep
     for rank, file in others:
         try:
             other = make_report(read_log(file), str(file))
-        except VramwiseError:  # its process was killed before it wrote a whole line
+        except VramwiseError:  # its process was killed before it wrote a complete line
             torn += 1
             continue
         torn += other.torn
@@ -184,7 +184,7 @@ def _joined(report: TrainReport, others: Sequence[tuple[int, Path]]) -> TrainRep
 
 
 def make_report(log: LogContents, output_dir: str) -> TrainReport:
-    """Sort the lines of a log by attempt."""
+    """Sort the lines of a log by attempt; raises VramwiseError if there is none."""
     records = [record for one in log.records if (record := usable(one)) is not None]
     torn = log.torn + len(log.records) - len(records)
     attempts: list[Attempt] = []
@@ -204,7 +204,7 @@ def make_report(log: LogContents, output_dir: str) -> TrainReport:
 
 def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:
     if record["kind"] == "sample":
-        # a list that grows: copying a tuple for each of a million lines would take forever
+        # a growing list: copying a tuple for each of a million lines would be too slow
         samples = attempt.samples if isinstance(attempt.samples, list) else list(attempt.samples)
         samples.append(Sample.from_json(record))
         return attempt if samples is attempt.samples else replace(attempt, samples=samples)
@@ -216,7 +216,7 @@ def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:
 
 
 def compare(attempt: Attempt) -> list[Compared]:
-    """Phase by phase, then the whole run."""
+    """Return predicted against measured by phase, then for the whole run."""
     rows = [
         Compared(phase=phase, predicted=_predicted(attempt, names), measured=_measured(attempt, phase))
         for phase, names in PREDICTED_PHASES.items()
@@ -248,7 +248,7 @@ def _peaks(samples: Sequence[Sample]) -> list[dict[str, Any]]:
 
 
 def _measured(attempt: Attempt, phase: str) -> Peak | None:
-    """The highest marks of a phase. Where the counters run on through the run, only phases that raised them count."""
+    """Return the peaks of a phase. If the counters are never reset, only phases that raised them count."""
     samples: Sequence[Sample] = [sample for sample in attempt.samples if sample.phase == phase]
     if attempt.start.get("peaks") != "phase":
         samples = [sample for sample in _raising(attempt.samples) if sample.phase == phase]

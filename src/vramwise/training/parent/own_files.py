@@ -1,8 +1,8 @@
-"""Which files of an output_dir earlier runs wrote: kept in `.vramwise-written.json`, and bound to that very folder.
+"""Which files of an output_dir earlier runs wrote: stored in `.vramwise-written.json`, bound to that folder.
 
-When a run begins, what is there and not ours is written down; when it ends, also what it wrote. A run that was killed
-wrote everything that was not there before. A file that somebody changed since, and a folder that was copied or
-downloaded with its list, are not ours: by size, time and the folder's inode.
+When a run begins, files that are not ours are listed; when it ends, also what it wrote. A killed run wrote everything
+that was not there before. A file that was changed since, and a folder that was copied or downloaded with its list, are
+not ours: this is judged by size, time and the folder's inode.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from vramwise.training.plan import PLAN_FILE
 
 LIST = ".vramwise-written.json"
 _MOST_BYTES = 4 * 1024**2
-Stamp = tuple[int, int]  # size and time of change; of a folder zeros, because its content changes as it should
+Stamp = tuple[int, int]  # size and modification time; zeros for folders, whose content may change
 _FOLDER: Stamp = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnFiles:
-    """What is known of one output_dir. `kept`: not ours when the run began; `written`: None where it has not ended."""
+    """What is known about one output_dir.
+
+    `kept`: files that were not ours when the run began. `written`: None if the run has not ended.
+    """
 
     known: bool = False
     kept: Mapping[str, Stamp] = field(default_factory=dict)
     written: Mapping[str, Stamp] | None = field(default_factory=dict)
-    records: bool = False  # the plan in the folder is ours, and so are the records beside it
+    records: bool = False  # the plan in the folder is ours, and therefore the records beside it
 
     def wrote(self, name: str, stamp: Stamp) -> bool:
-        """Whether an earlier run wrote this file, and nobody since."""
+        """Return whether an earlier run wrote this file, and nothing changed it since."""
         if self.records and matches(name, RECORDS):
             return True
         if not self.known:
@@ -46,7 +49,7 @@ class OwnFiles:
 
 
 def own_files(output_dir: str | Path) -> OwnFiles:
-    """What earlier runs wrote into this folder."""
+    """Return what earlier runs wrote into this folder."""
     records = _is_plan(Path(output_dir) / PLAN_FILE)
     values = _read(Path(output_dir) / LIST)
     try:
@@ -60,7 +63,7 @@ def own_files(output_dir: str | Path) -> OwnFiles:
 
 
 def entries(output_dir: str | Path) -> dict[str, Stamp]:
-    """Every file and folder in output_dir that has a name which some run writes."""
+    """Return every file and folder in output_dir with a name that some run writes."""
     found = {}
     try:
         with os.scandir(output_dir) as listed:
@@ -78,14 +81,14 @@ def entries(output_dir: str | Path) -> dict[str, Stamp]:
 def _stamp(entry: os.DirEntry[str]) -> Stamp:
     try:
         status = entry.stat()
-    except OSError:  # a link that leads nowhere
+    except OSError:  # a broken link
         status = entry.stat(follow_symlinks=False)
     return status.st_size, status.st_mtime_ns
 
 
 @contextmanager
 def recorded(output_dir: str | Path) -> Iterator[None]:
-    """Around a run: what was there before it, and afterwards what it wrote. A list that cannot be read starts anew."""
+    """Record, around a run, what was there before it and what it wrote. An unreadable list is replaced."""
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     own = own_files(output_dir)
     kept = {name: stamp for name, stamp in entries(output_dir).items() if not own.wrote(name, stamp)}
@@ -93,7 +96,7 @@ def recorded(output_dir: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(VramwiseError, OSError):  # a full disk: the run counts as killed, which says the same
+        with suppress(VramwiseError, OSError):  # a full disk: the run counts as killed, which has the same effect
             written = {name: stamp for name, stamp in entries(output_dir).items() if kept.get(name) != stamp}
             _write(output_dir, {name: stamp for name, stamp in kept.items() if name not in written}, written)
 
@@ -117,6 +120,6 @@ def _stamps(values: Mapping[str, Any]) -> dict[str, Stamp]:
 
 
 def _is_plan(path: Path) -> bool:
-    """Whether a file is the journal of a run, of this or an earlier version."""
+    """Return whether a file is the journal of a run, of this or an earlier version."""
     values = _read(path) if path.is_file() else {}
     return isinstance(values.get("format"), int) and {"config_path", "output_dir", "attempt"} <= values.keys()

@@ -1,4 +1,4 @@
-"""Before the first step: check, prediction and decisions, gathered into a plan. Starts nothing and imports no torch."""
+"""Before the first step: check, prediction and decisions, collected in a plan. Starts nothing and imports no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.check import check_subject, policy_for
 
-# Engines that take the dtype which is decided here; the others read it from their file alone.
+# Engines that use the dtype decided here; the others read it only from their file.
 _DTYPES_DECIDED = (EMBEDDED, "axolotl")
 _DEFAULT_OUTPUT = "./model-out"
 _DEFAULT_SEED = 42
@@ -36,23 +36,23 @@ _DEFAULT_SEED = 42
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """What the caller of `train` asks for."""
+    """The options of `train`."""
 
     target: Options = field(default_factory=Options)
-    engine: str | None = None  # None: the trainer that the file is for where it is installed, else the embedded one
+    engine: str | None = None  # None: the file's trainer if it is installed, else the embedded engine
     force: bool = False
     recover: bool = True
     random_weights: bool = False
     resume: bool = False
-    fresh: bool = False  # begin anew beside the checkpoints that an earlier run left
+    fresh: bool = False  # start from scratch although an earlier run left checkpoints
     memory_limit_bytes: int | None = None
-    resume_from: str | None = None  # a checkpoint by its folder, also another trainer's
-    trust_remote_code: bool = False  # the user's own word; a config cannot give it
+    resume_from: str | None = None  # the folder of a checkpoint, which may be another trainer's
+    trust_remote_code: bool = False  # permitted by the user; a config cannot permit it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """All that is known before the first step."""
+    """Everything that is known before the first step."""
 
     subject: Subject
     plan: TrainPlan
@@ -66,22 +66,25 @@ class Prepared:
 
     @property
     def run(self) -> RunSpec:
-        """The run as it was decided."""
+        """The run as decided."""
         return self.subject.run
 
     @property
     def model(self) -> ModelSpec | None:
-        """The model, where its dimensions are known."""
+        """The model, if its dimensions are known."""
         return self.subject.model
 
     @property
     def errors(self) -> list[Finding]:
-        """Findings that stop the run."""
+        """The findings that stop the run."""
         return [found for found in self.findings if found.severity is Severity.ERROR]
 
 
 def prepare(path: str, options: TrainOptions) -> Prepared:
-    """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
+    """Read, check, decide and predict.
+
+    Raises VramwiseError for what the engine cannot do at all; findings and misfits are returned.
+    """
     options, engine = with_engine(path, options)
     subject = _open(path, options)
     report = check_subject(subject, policy_for(path, options.target, predicts=False))
@@ -92,9 +95,9 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
         raise VramwiseError(f"{path} names no {run.keys.get('base_model', 'base_model')}")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
     refuse_what_the_engine_cannot(path, subject, options, engine, lambda one: predict_subject(one, options))
-    own = in_env(run)  # what the file's `env:` says of the allocator
+    own = in_env(run)  # allocator variables in the file's `env:`
     environment, settings, allocator = decide.decide_allocator(run.target, own)
-    if options.engine == EMBEDDED:  # TRL sets it by itself
+    if options.engine == EMBEDDED:  # TRL sets it itself
         environment = {**own, **environment}
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
     remembers = options.engine == EMBEDDED and _resumes(run, options)
@@ -115,35 +118,35 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
 
 
 def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decision]:
-    """Who trains, and why."""
+    """Return the options with the engine, and why it was chosen."""
     owner = trainer_of(read_document(path, options.target), options.target.trainer)
     engine = choose_engine(path, owner, options.engine, random_weights=options.random_weights)
     command = None if engine.value == EMBEDDED else find_command(engine.value)
-    site = () if command is None else site_of(command)  # its versions decide, not those that are installed with us
+    site = () if command is None else site_of(command)  # its versions decide, not those installed with us
     return replace(options, engine=engine.value, target=replace(options.target, site=site)), engine
 
 
 def _open(path: str, options: TrainOptions) -> Subject:
-    """The config as the engine reads it: its own trainer's, or the embedded engine's."""
+    """Open the config as the engine reads it: with its own trainer, or with the embedded engine."""
     return open_subject(path, options.target, engine=EMBEDDED if options.engine == EMBEDDED else None)
 
 
 def _launch_environment(run: RunSpec, options: TrainOptions) -> dict[str, str]:
-    """What the way in which a trainer is started brings."""
+    """Return variables that the way of starting a trainer needs."""
     if options.engine == "axolotl":
         return guard_environment(_output_dir(run))
     return torchrun_environment(run, os.environ) if options.engine == "llamafactory" else {}
 
 
 def predict_subject(subject: Subject, options: TrainOptions) -> Prediction | None:
-    """The prediction; None without a card or a known model."""
+    """Return the prediction; None without a card or a known model."""
     if subject.model is None or (subject.target.gpu is None and options.memory_limit_bytes is None):
         return None
     return subject.prediction(limit_bytes=options.memory_limit_bytes)
 
 
 def memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
-    """What it will need, or why that is not known."""
+    """Return the predicted memory as a decision, or why it is unknown."""
     if prediction is not None:
         return predicted_decision(prediction)
     why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
@@ -158,7 +161,7 @@ def plan_of(
     prediction: Prediction | None,
     decisions: Sequence[Decision],
 ) -> TrainPlan:
-    """The plan of the first attempt."""
+    """Return the plan of the first attempt."""
     output = _output_dir(run)
     target = run.target
     return TrainPlan(
@@ -199,12 +202,12 @@ def plan_of(
 
 
 def _owner(run: RunSpec) -> str:
-    """Whose file it is, with the kind of training where the file alone may not say it."""
+    """Return the file's trainer, with the kind of training if the file alone may not say it."""
     return f"trl:{kind_name(run)}" if run.trainer == "trl" else run.trainer
 
 
 def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
-    """Where to go on: --resume-from, --resume, or what the config says (a checkpoint by name, or the last one)."""
+    """Return where to resume: --resume-from, --resume, or what the config says."""
     named = options.resume_from or run.config.get("resume_from_checkpoint")
     by_option = options.resume_from is not None
     if options.engine == "llamafactory" and _resumes(run, options) and not resumable(run):

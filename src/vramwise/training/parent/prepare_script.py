@@ -1,4 +1,4 @@
-"""Before a script's first step: what is read of it, predicted and decided, as a plan. Nothing of it is run here."""
+"""Before a script's first step: what is read from it, predicted and decided, as a plan. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_OURS = {"--engine": "engine", "--random-weights": "random_weights"}
 
 
 def prepare_script(words: Sequence[str], options: TrainOptions) -> Prepared:
-    """Read, check, predict and plan the training of `train.py ARGUMENTS…` or of a launch line that runs a script."""
+    """Read, check, predict and plan the training of `train.py ARGUMENTS…`, or of a launch line that runs a script."""
     command, path, arguments = command_of(words)
     for name, attribute in _NOT_OURS.items():
         if getattr(options, attribute):
@@ -43,7 +43,7 @@ def prepare_script(words: Sequence[str], options: TrainOptions) -> Prepared:
         last=options.resume,
         hosted=True,
         force=options.force,
-        fresh=True,  # a script decides itself what it does beside old checkpoints
+        fresh=True,  # a script itself decides what to do about old checkpoints
     )
     start = decide_start(wanted, output, settings_of(run, _DEFAULT_SEED))
     decisions = [
@@ -75,7 +75,7 @@ def _open(
     target = replace(
         options.target,
         site=site_of_python(command),
-        # A script that is started by itself trains in one process.
+        # A script that is started directly trains in one process.
         gpus=options.target.gpus or launched or 1,
         script_args=shlex.join(arguments),
     )
@@ -83,14 +83,14 @@ def _open(
 
 
 def output_of(subject: Subject, path: str) -> str:
-    """Where the records of a run go: the folder that the script trains into, else one named after the script."""
+    """Return where the records of a run go: the script's output folder, else one named after the script."""
     named = subject.run.config.get("output_dir")
     folder = Path(named) if isinstance(named, str) and named else Path(f"{Path(path).stem}-vramwise")
     return str(folder.absolute())
 
 
 def _left_open(subject: Subject) -> list[Decision]:
-    """What of the script could not be known: the prediction used defaults for it."""
+    """Return what could not be read from the script, for which the prediction used defaults."""
     script = subject.document.script
     names = [] if script is None else list(dict.fromkeys(one.key for one in script.unsaid))
     if not names:

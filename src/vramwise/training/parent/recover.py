@@ -1,8 +1,8 @@
-"""After an out-of-memory: what the next attempt does differently.
+"""Decides after an out-of-memory what the next attempt does differently.
 
-Pure. The effective batch and the order of samples stay, so the loss curve stays: only how many samples pass through the
-model at a time changes. In evaluation that is the eval batch, in training the micro-batch against the accumulation.
-Which size is the prediction's word: the largest that it says fits, not half of the last one.
+Pure. The effective batch and the order of samples stay, so the loss curve stays: only the number of samples per pass
+changes. In evaluation that is the eval batch, in training the micro-batch against the accumulation. The prediction
+chooses the size: the largest that is predicted to fit, not half of the last one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vramwise.training.plan import TrainPlan
 from vramwise.variants.changes import sizes_below
 
-# Whether a plan would fit; None where nobody can say.
+# Whether a plan would fit; None if unknown.
 Fits = Callable[[TrainPlan], bool | None]
 
 
@@ -26,9 +26,9 @@ class Recovery:
 
 
 def next_attempt(plan: TrainPlan, phase: str, checkpoint: str | None, fits: Fits | None = None) -> Recovery | None:
-    """The next attempt, from a checkpoint (None: the start); None where nothing can be made smaller any more.
+    """Return the next attempt from a checkpoint (None: the start); None if nothing can be made smaller.
 
-    `phase`: where the memory ran out. Where `fits` cannot say, half the size is tried.
+    `phase`: where memory ran out. If `fits` cannot say, half the size is tried.
     """
     if phase == "load":  # a model that does not fit has no batch to make smaller
         return None
@@ -53,13 +53,13 @@ def _smaller_evals(plan: TrainPlan, checkpoint: str | None) -> Iterator[TrainPla
 
 
 def _smaller_micros(plan: TrainPlan, checkpoint: str | None) -> Iterator[TrainPlan]:
-    """Smaller micro-batches against more accumulation, the largest first; the product stays (6 × 2 → 4 × 3)."""
+    """Yield smaller micro-batches with more accumulation, the largest first; the product stays (6 × 2 → 4 × 3)."""
     for micro, accumulation in sizes_below(plan.micro_batch_size, plan.gradient_accumulation_steps):
         yield plan.restarted(resume_from=checkpoint, micro_batch_size=micro, gradient_accumulation_steps=accumulation)
 
 
 def _choose(plans: Sequence[TrainPlan], fits: Fits, failed: TrainPlan) -> tuple[TrainPlan, str]:
-    """The first that is predicted to fit, and why; where none is, the smallest: the prediction may be too high."""
+    """Return the first that is predicted to fit, and why; else the smallest, because the prediction may be too high."""
     for plan in plans:
         answer = fits(plan)
         if answer is None:
@@ -70,11 +70,11 @@ def _choose(plans: Sequence[TrainPlan], fits: Fits, failed: TrainPlan) -> tuple[
 
 
 def _nobody_knows(_plan: TrainPlan) -> None:
-    """Where there is no prediction."""
+    """Return None: there is no prediction."""
 
 
 def _at_most_half(plan: TrainPlan, failed: TrainPlan) -> bool:
-    """Whether a plan's batch is half of the one that failed, or less."""
+    """Return whether a plan's batch is at most half of the one that failed."""
     if plan.micro_batch_size != failed.micro_batch_size:
         return 2 * plan.micro_batch_size <= failed.micro_batch_size
     return 2 * (plan.eval_batch_size or 1) <= (failed.eval_batch_size or 1)

@@ -1,4 +1,4 @@
-"""What an engine cannot do, said before anything starts: every reason at once, and what to install or remove."""
+"""Refuses what an engine cannot do before anything starts: all reasons at once, and what to install or remove."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Predict = Callable[[Subject], Prediction | None]
 def refuse_what_the_engine_cannot(
     path: str, subject: Subject, options: TrainOptions, engine: Decision, predict: Predict
 ) -> None:
-    """Settings that cannot be honoured, options that are ours alone, and what is not installed."""
+    """Raise VramwiseError for unsupported settings, options of other engines, and missing packages."""
     if options.engine is not None and options.engine != EMBEDDED:
         _refuse_hosted(subject, options, options.engine)
         return
@@ -37,7 +37,7 @@ def refuse_what_the_engine_cannot(
         return
     counted = [f"{len(reasons)} setting(s) that it cannot honour"] if reasons else []
     counted += [f"{len(lacking)} package(s) missing"] if lacking else []
-    lines = [f"  memory: {_foretold(path, options, predict)}", *reasons]
+    lines = [f"  memory: {_predicted_memory(path, options, predict)}", *reasons]
     if lacking:
         lines.append(f"  {', '.join(lacking)}: {install_lines(lacking)}")
     if engine.why != ASKED:
@@ -48,7 +48,7 @@ def refuse_what_the_engine_cannot(
 
 
 def _instead(owner: Trainer) -> str:
-    """How the trainer that a file is for is had; an engine that takes its files has no command of its own."""
+    """Return how to use the file's own trainer instead; "" if it has no command."""
     name = owner.name if owner.name in COMMANDS else "axolotl" if owner.name == EMBEDDED else None
     if name is None:
         return ""
@@ -68,8 +68,8 @@ def _refuse_hosted(subject: Subject, options: TrainOptions, engine: str) -> None
     trainer_command(engine)
 
 
-def _foretold(path: str, options: TrainOptions, predict: Predict) -> str:
-    """What the run would take if the file's own trainer ran it: known before anything else is asked for."""
+def _predicted_memory(path: str, options: TrainOptions, predict: Predict) -> str:
+    """Describe the predicted memory of the run with the file's own trainer."""
     subject = open_subject(path, options.target)
     prediction = predict(subject)
     if prediction is None:

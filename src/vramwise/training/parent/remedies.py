@@ -1,6 +1,7 @@
-"""A run that does not fit: which changes that keep the training result would make it fit, each with its prediction.
+"""For a run that does not fit: changes that keep the training result and make it fit, each with its prediction.
 
-The search is `fit`'s, over what keeps the result. What was decided about this start beyond the config stays.
+The search is that of `fit`, over changes that keep the result. What was decided about this start beyond the config
+stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vramwise.verbs.fitting.fastest import fit_subject, keeping_result
 
 
 def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
-    """The fastest that fits, then slower ones that need less; where nothing fits, what comes closest."""
+    """Return the fastest change that fits, then slower ones that need less; if nothing fits, the closest."""
     found = fit_subject(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
     if found.best is not None:
         return [one.attempt for one in (found.best, *found.alternatives)]
@@ -25,7 +26,7 @@ def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
 
 
 def _decided(subject: Subject) -> Adjust:
-    """What was decided about this start stays: dtypes of this machine, lengths of the data, the allocator."""
+    """Return a function that keeps this start's decisions: dtypes, lengths of the data, the allocator."""
     now = subject.run
 
     def adjust(run: RunSpec, changes: Sequence[Change]) -> RunSpec:
@@ -45,7 +46,7 @@ def _decided(subject: Subject) -> Adjust:
 
 
 def in_words(tried: Attempt) -> str:
-    """The change as the config or the command line has it, and what a person must change in a script."""
+    """Return the change as written in the config or on the command line, and what to change by hand in a script."""
     words = [f"{edit.key}: {_value(edit.value)}" for edit in tried.edits]
     words += tried.by_hand
     words += [f"--alloc-conf {one.fields['allocator']}" for one in tried.changes if "allocator" in one.fields]

@@ -1,8 +1,8 @@
-"""Batches that an earlier start of the same run found to fit: a run that is resumed begins with them.
+"""Batch sizes that an earlier start of the same run found to fit, from which a resumed run begins.
 
-`vramwise.json` in the output_dir holds the plan of the last attempt. Its batches count only where nothing that decides
-memory has changed since: the same resolved settings, card, allocator and limit. Otherwise the config's own are tried
-again, because a larger batch may fit now.
+`vramwise.json` in the output_dir holds the plan of the last attempt. Its batch sizes count only if nothing that affects
+memory has changed: the same resolved settings, card, allocator and limit. Otherwise the config's own are tried again,
+because a larger batch may fit now.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from vramwise.subject import Subject
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
 from vramwise.types import SETTINGS, RunSpec
 
-# Where a value was written, and for which machine, is no part of what a run needs; the card is compared by itself.
+# The place of a value and the machine do not affect what a run needs; the card is compared separately.
 _NOT_COMPARED = frozenset({"allocator"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What else must be as it was when the batches were found."""
+    """What else must be unchanged since the batch sizes were found."""
 
     allocator: str
     memory_limit_bytes: int | None
 
 
 def with_found_batches(subject: Subject, output_dir: str, now: Found) -> tuple[RunSpec, Decision | None]:
-    """The run with the batches of the last attempt in this folder, and the decision; unchanged where none counts."""
+    """Return the run with the batch sizes of the last attempt, and the decision; unchanged if they do not apply."""
     earlier, run = _earlier(output_dir), subject.run
     if earlier is None or not _smaller(earlier, run) or not _same_memory(earlier, subject, now):
         return run, None
@@ -52,18 +52,18 @@ def _earlier(output_dir: str) -> TrainPlan | None:
         return None
     try:
         return read_plan(path)
-    except VramwiseError:  # another version's: nothing to learn from it
+    except VramwiseError:  # written by another version
         return None
 
 
 def _smaller(earlier: TrainPlan, run: RunSpec) -> bool:
-    """Smaller batches of the same effective batch."""
+    """Return whether the earlier plan has smaller batches with the same effective batch."""
     product = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
     if earlier.micro_batch_size * earlier.gradient_accumulation_steps != product:
         return False
     evals = earlier.eval_batch_size
     if min(earlier.micro_batch_size, 1 if evals is None else evals) < 1:
-        return False  # no plan of ours
+        return False  # not one of our plans
     smaller_eval = evals is not None and evals < (run.evaluation.eval_batch_size or 0)
     return earlier.micro_batch_size < run.batch.micro_batch_size or smaller_eval
 

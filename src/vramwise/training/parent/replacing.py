@@ -1,8 +1,8 @@
-"""Refuse to train where that would replace files which this run did not write, whatever engine trains.
+"""Refuses to train if that would replace files that this run did not write, whatever engine trains.
 
 Everything that a run writes has a known name (`written_names`), and what earlier runs wrote is known too (`own_files`).
-The rest is somebody's: it is named, and only `--force` goes on. The weights that the run itself starts from are never
-replaced.
+Other files belong to the user: they are named, and only `--force` continues. The weights that the run itself starts
+from are never replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vramwise.training.parent.written_names import CHECKPOINTS, WEIGHTS, files_o
 from vramwise.training.plan import TrainPlan
 from vramwise.types import RunSpec
 
-# Keys of all trainers that name a folder of weights which a run reads.
+# Keys of all trainers that name a folder of weights to read.
 _MODELS = (
     *("base_model", "model_name_or_path", "base_model_config", "lora_model_dir", "adapter_name_or_path"),
     *("adapter_folder", "ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"),
@@ -28,9 +28,9 @@ _MOST_NAMED = 3
 
 
 def replaced_files(run: RunSpec, plan: TrainPlan) -> list[str]:
-    """The files and folders in output_dir that the run would replace and that no earlier run there wrote.
+    """Return files and folders in output_dir that the run would replace and that no earlier run wrote.
 
-    Raises where weights that the run starts from are among them.
+    Raises VramwiseError if weights that the run starts from are among them.
     """
     patterns = files_of(plan.engine, adapter=run.adapter.kind is not None, custom_code=plan.trust_remote_code)
     folders = folders_of(plan.engine, resumes=plan.resume_from is not None)
@@ -53,7 +53,7 @@ def replaced_files(run: RunSpec, plan: TrainPlan) -> list[str]:
 
 
 def refuse_replacing(run: RunSpec, plan: TrainPlan) -> str:
-    """Refuse a run that would replace what it did not write; with `--force`, the sentence that says what goes."""
+    """Raise VramwiseError if the run would replace other files; with `--force`, return a sentence naming them."""
     found = replaced_files(run, plan)
     if not found:
         return ""
@@ -69,7 +69,7 @@ def refuse_replacing(run: RunSpec, plan: TrainPlan) -> str:
 
 
 def _models(run: RunSpec, plan: TrainPlan) -> Iterator[tuple[Path, str]]:
-    """Every folder on this machine that the config names for weights to read, with its key."""
+    """Yield every local folder that the config names for weights to read, with its key."""
     values = run.config.document.values
     for key in _MODELS:
         for name in _names(values.get(key)):
@@ -81,7 +81,7 @@ def _models(run: RunSpec, plan: TrainPlan) -> Iterator[tuple[Path, str]]:
 
 
 def _names(value: Any) -> list[str]:
-    """One name, several with commas between them (LLaMA-Factory), or a list."""
+    """Return one name, several separated by commas (LLaMA-Factory), or a list."""
     values = value if isinstance(value, list) else [value]
     texts = [text for text in values if isinstance(text, str) and text]
     return [*texts, *(part.strip() for text in texts if "," in text for part in text.split(",") if part.strip())]
@@ -96,7 +96,7 @@ def _folder(start: Path, name: str) -> Path | None:
 
 
 def _read_by(path: Path, read: Mapping[Path, str]) -> str | None:
-    """The key whose folder holds this very file, also under another spelling, a symbolic or a hard link."""
+    """Return the key whose folder contains this file, even through a link or another spelling; or None."""
     for folder, key in read.items():
         try:
             ours = path.stat()
@@ -113,7 +113,7 @@ def _may_be(entry: os.DirEntry[str], status: os.stat_result) -> bool:
 
 
 def _refuse_models_in_checkpoints(output: Path, plan: TrainPlan, read: Mapping[Path, str]) -> None:
-    """Another trainer writes over `checkpoint-N` when it reaches step N, and deletes old ones."""
+    """Raise VramwiseError if weights to read are in a checkpoint that another trainer may replace or delete."""
     if plan.engine == "transformers":
         return
     for folder, key in read.items():

@@ -1,6 +1,6 @@
-"""Where a run goes on: which checkpoint, of which run, and whether it was trained with the same settings.
+"""Decides where a run resumes: which checkpoint, of which run, and whether its settings are the same.
 
-What was decided comes back as decisions for the user to see; what must not happen unasked raises one sentence.
+Decisions are returned for the user to see; what must not happen unasked raises VramwiseError.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from vramwise.training.parent import foreign
 from vramwise.training.plan import Decision
 from vramwise.types import RunSpec
 
-DATA = "data"  # compared by the worker, which reads it
+DATA = "data"  # compared by the worker, which reads the data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for. `named`: a checkpoint by its folder, and `named_by` the option or key that did."""
+    """What was requested. `named`: a checkpoint's folder; `named_by`: the option or key that names it."""
 
     named: str | None
     named_by: str
     last: bool  # the last one in output_dir
-    hosted: bool  # another trainer trains, and writes the checkpoints
+    hosted: bool  # another trainer trains and writes the checkpoints
     force: bool
-    fresh: bool = False  # from the beginning, whatever is there
+    fresh: bool = False  # from the beginning, whatever exists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """From which checkpoint (None: the beginning), as which run, and what there is to say about it."""
+    """The checkpoint to start from (None: the beginning), the run, and the decisions to show."""
 
     checkpoint: str | None
     run: str
@@ -42,7 +42,10 @@ class Start:
 
 
 def decide_start(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) -> Start:
-    """The checkpoint to go on from, whole and of a run with the same settings."""
+    """Return the checkpoint to resume from: undamaged, and of a run with the same settings.
+
+    Raises VramwiseError if settings differ without `force`, or if it is unclear whether to resume.
+    """
     checkpoint, decisions = _checkpoint(wanted, output_dir, settings)
     marker = None if checkpoint is None else read_marker(checkpoint)
     if marker is not None and checkpoint is not None:
@@ -66,7 +69,7 @@ def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) ->
         found = foreign.latest_of_trainer(output_dir)
         return found, [] if found else [_from_the_start("output_dir holds no complete checkpoint")]
     latest = latest_whole(output_dir, lambda marker: not differences(marker.settings, settings))
-    if latest.folder is None:  # of other settings: the error names them
+    if latest.folder is None:  # with other settings: the error names them
         latest = latest_whole(output_dir)
     why = "; ".join(latest.passed_over)
     if latest.folder is None:
@@ -75,7 +78,7 @@ def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) ->
 
 
 def _ask_which(wanted: Wanted, output_dir: str) -> None:
-    """Beside a checkpoint that could be gone on from, beginning anew must be somebody's decision."""
+    """Raise VramwiseError if there is a checkpoint to resume and the user did not ask to start from scratch."""
     found = foreign.latest_of_trainer(output_dir) if wanted.hosted else latest_whole(output_dir).folder
     if found is not None and not wanted.fresh:
         raise VramwiseError(
@@ -102,8 +105,8 @@ def _named(name: str, wanted: Wanted) -> str:
 
 
 def _said_of_others(output_dir: str, wanted: Wanted) -> list[Decision]:
-    """Checkpoints of another trainer in the folder: they stay, and one of them may be gone on from."""
-    if wanted.hosted:  # they are that trainer's own
+    """Return a decision about checkpoints of another trainer: they stay, and one may be resumed."""
+    if wanted.hosted:  # they belong to that trainer
         return []
     others = foreign.of_others(output_dir)
     if not others:
@@ -119,9 +122,9 @@ def _said_of_others(output_dir: str, wanted: Wanted) -> list[Decision]:
 
 
 def settings_of(run: RunSpec, seed: int) -> dict[str, str]:
-    """What decides the result, by the names a config has for it."""
+    """Return the settings that affect the result, by their config names."""
     values = {
-        "base_model": Path(run.base_model or "").name,  # the same model may lie elsewhere
+        "base_model": Path(run.base_model or "").name,  # the same model may be in another folder
         "seed": seed,
         "sequence_len": run.shapes.sequence_len,
         "sample_packing": run.shapes.sample_packing,
@@ -136,14 +139,14 @@ def settings_of(run: RunSpec, seed: int) -> dict[str, str]:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """`seed 1 (now 42)` for each setting that both know and that differs."""
-    if before.get("adapter") != now.get("adapter"):  # its details say nothing more
+    """Return `seed 1 (now 42)` for each setting that both have and that differs."""
+    if before.get("adapter") != now.get("adapter"):  # its details add nothing
         before = {name: value for name, value in before.items() if not name.startswith("lora_")}
     return [f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]]
 
 
 def mixing(checkpoint: str, other: Sequence[str]) -> str:
-    """Why a checkpoint is not gone on from."""
+    """Return why a checkpoint is not resumed."""
     return (
         f"{checkpoint} was trained with {', '.join(other)}: going on would mix two runs; put it back, leave out "
         "--resume, or go on anyway with --force"
@@ -151,7 +154,7 @@ def mixing(checkpoint: str, other: Sequence[str]) -> str:
 
 
 def check_same_data(checkpoint: str | None, digest: str, *, force: bool) -> None:
-    """In the worker, when the samples are read: refuse to go on with others than the checkpoint's, unless forced."""
+    """In the worker: raise VramwiseError if the samples differ from the checkpoint's, unless forced."""
     marker = None if checkpoint is None else read_marker(checkpoint)
     if checkpoint is None or marker is None or force or marker.settings.get(DATA, digest) == digest:
         return

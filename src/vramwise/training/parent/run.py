@@ -1,4 +1,4 @@
-"""The verb `train`: prepare, stop or go on, hand over to the engine. Parent process: no torch."""
+"""The verb `train`: prepares, stops or continues, and hands over to the engine. Parent process: no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def train(path: str, options: TrainOptions | None = None, *, say: Say | None = None) -> int:
-    """Train one config. 0: to the end; 1: stopped before the first step; else the engine's exit code."""
+    """Train one config. Returns 0: finished; 1: stopped before the first step; else the engine's exit code."""
     options = options or TrainOptions()
     say = say or _print
     if path == "-":
@@ -34,7 +34,7 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
 
 
 def train_script(words: Sequence[str], options: TrainOptions | None = None, *, say: Say | None = None) -> int:
-    """Run `train.py ARGUMENTS…`, or a launch line that runs a script, guarded. The exit codes are those of `train`."""
+    """Run `train.py ARGUMENTS…`, or a launch line that runs a script, guarded. Exit codes as in `train`."""
     from vramwise.training.parent.prepare_script import prepare_script
 
     options = options or TrainOptions()
@@ -61,7 +61,7 @@ def _started(prepared: Prepared, options: TrainOptions, say: Say, replacing: str
 
 
 def _width_follows_data(prepared: Prepared) -> bool:
-    """Whether a run was found not to fit at widths that its data may never reach."""
+    """Return whether a run does not fit at widths that its data may never reach."""
     run = prepared.run
     misfit = prepared.prediction is not None and prepared.prediction.memory_fits is False and not prepared.errors
     return (
@@ -72,7 +72,7 @@ def _width_follows_data(prepared: Prepared) -> bool:
 
 
 def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) -> Prepared:
-    """Predicted again, every batch as wide as the longest sample: no batch of this data is wider."""
+    """Predict again with every batch as wide as the longest sample, which no batch of this data exceeds."""
     run, model = prepared.run, prepared.model
     assert model is not None
     say(f"does not fit with rows of sequence_len {run.shapes.sequence_len}; reading how long the samples are")
@@ -113,7 +113,7 @@ def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
 
 
 def decision_lines(plan: TrainPlan) -> list[str]:
-    """What was decided and why, in one short block."""
+    """Return what was decided and why, as one short block."""
     name = max(len(one.name) for one in plan.decisions)
     value = min(48, max(len(one.value) for one in plan.decisions))
     lines = [f"  {one.name.ljust(name)}  {one.value.ljust(value)}  {one.why}" for one in plan.decisions]
@@ -122,7 +122,7 @@ def decision_lines(plan: TrainPlan) -> list[str]:
 
 
 def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
-    """Why it does not fit, and what would help without changing the result."""
+    """Return why it does not fit, and what would help without changing the result."""
     prediction = prepared.prediction
     assert prediction is not None
     failed = prediction.report.out_of_memory
@@ -146,7 +146,7 @@ def _remedy_lines(found: Sequence[Attempt]) -> list[str]:
 
 
 def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
-    """What else would help, for a run whose batches cannot be made smaller any more."""
+    """Return what else would help if the batches cannot be made smaller."""
     if prepared.model is None:
         return []
     subject = prepared.subject.with_run(of_plan(prepared.run, plan))
@@ -154,17 +154,17 @@ def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[s
 
 
 def prediction_of_restart(prepared: Prepared, plan: TrainPlan) -> PredictedMemory | None:
-    """What a restart with other batches will need; None where the first attempt had no prediction either."""
+    """Predict a restart with other batch sizes; None if the first attempt had no prediction either."""
     if prepared.prediction is None or prepared.model is None:
         return None
     return memory_of(predict_plan(prepared.run, prepared.model, plan))
 
 
 def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts: Mapping[str, Any]) -> bool | None:
-    """Whether a restart with these batches is predicted to fit where another attempt ran out of memory.
+    """Return whether a restart with these batches is predicted to fit where another attempt ran out of memory.
 
-    The room is what there was at that moment. Where the failed attempt had been predicted to fit in it, the prediction
-    is too low, and by how much nobody can say: it has no say about a restart either (None).
+    The capacity is what was available at that moment. If the failed attempt had been predicted to fit in it, the
+    prediction is too low by an unknown amount, so it cannot judge a restart either (None).
     """
     if prepared.prediction is None or prepared.model is None:
         return None
@@ -177,7 +177,7 @@ def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts
 
 
 def _room_seen(facts: Mapping[str, Any]) -> int | None:
-    """What the allocator held and could still have got when the request failed."""
+    """Return what the allocator held plus the free memory when the request failed."""
     held, free = facts.get("reserved_bytes"), facts.get("device_free_bytes")
     return held + free if isinstance(held, int) and isinstance(free, int) else None
 

@@ -1,7 +1,7 @@
-"""The supervisor: starts the worker, and after an out-of-memory starts it again so that it fits.
+"""The supervisor: starts the worker, and restarts it after an out-of-memory so that it fits.
 
-Runs in the parent process and never imports torch. What the next attempt does is `recover`'s decision, how a process is
-started `launch`'s and `child`'s; here they come together, and every step goes into the journal.
+Runs in the parent process and never imports torch. `recover` decides what the next attempt does; `launch` and `child`
+start processes. Every step is recorded in the journal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vramwise.training.parent.recover import Recovery, next_attempt
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan
 
 Command = Callable[[TrainPlan, str, Mapping[str, str]], list[str]]
-# Whether the second plan would fit where the first one ran out of memory, which left this record; None: nobody knows.
+# Whether the second plan would fit where the first one ran out of memory, given its record; None: unknown.
 FitsAfter = Callable[[TrainPlan, TrainPlan, Mapping[str, Any]], bool | None]
 
 
@@ -41,16 +41,16 @@ def supervise(
     command: Command = worker_command,
     env: Mapping[str, str] | None = None,
 ) -> int:
-    """Train to the end, through any number of out-of-memories that smaller batches can help. Returns the exit code.
+    """Train to the end, recovering from out-of-memories with smaller batches; return the exit code.
 
     `advise`: what else would help, asked when no batch can be made smaller. `predict`: the prediction for a restart
-    with other batches; without it the guard of a restart has none to compare with. `fits`: which batches a restart may
-    have; without it they are halved.
+    with other batches; without it, the guard of a restart has none to compare with. `fits`: which batches a restart may
+    have; without it, they are halved.
     """
     env = dict(os.environ if env is None else env) | dict(plan.environment)
-    if launched_from_outside(env):  # one of several ranks that somebody else started: it cannot restart the others
+    if launched_from_outside(env):  # one of several ranks started by an outer launcher: it cannot restart the others
         return _run_once(plan, command, env)
-    if find_nodes(env).rank > 0:  # the first node keeps journal and lock; the others follow its decisions
+    if find_nodes(env).rank > 0:  # the first node keeps the journal and the lock; the others follow its decisions
         return _follow(plan, fits, command, env)
     with locked(plan.output_dir) as lock, recorded(plan.output_dir):
         return _Supervisor(plan, say, advise, predict, fits, command, env, () if lock is None else (lock,)).run()
@@ -74,12 +74,12 @@ class _Supervisor:
         self._signals = Signals(Path(self._plan.output_dir) / PIDS, self._say)
 
     def run(self) -> int:
-        """Attempt after attempt."""
+        """Run attempt after attempt; return the exit code."""
         oom.forget_records(self._plan.output_dir, self._plan.attempt)
         with self._signals.forwarded():
             while True:
                 self._journal.start(self._plan)
-                # the file system's own clock: checkpoints are compared with it
+                # the file system's own clock, because checkpoints are compared with it
                 self._started_ns = self._started_ns or self._journal.path.stat().st_mtime_ns
                 words = self._command(self._plan, str(self._journal.path), self._env)
                 code = _unhidden(self._signals.run(words, self._env, self._keep_open), self._plan, self._signals)
@@ -90,7 +90,7 @@ class _Supervisor:
                 self._plan = replace(recovery.plan, predicted=predicted)
 
     def _after(self, code: int) -> Recovery | None:
-        """What follows from the end of an attempt: another one, or None for the end of the run."""
+        """Return the next attempt after the end of one, or None if the run ends."""
         facts = out_of_memory_of(self._plan, code)
         self._out_of_memory = facts is not None
         if facts is not None and self._plan.engine == "script":
@@ -123,7 +123,7 @@ class _Supervisor:
     def _note_end(self, code: int) -> None:
         try:
             self._journal.note("end", attempt=self._plan.attempt, exit_code=code)
-        except VramwiseError as error:  # a full disk, say: the run has ended all the same
+        except VramwiseError as error:  # for example a full disk: the run has ended anyway
             self._say(str(error))
 
     def _say_end(self, code: int) -> None:
@@ -151,7 +151,7 @@ class _Supervisor:
 
 
 def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
-    """The exit code after a signal: launchers say 1 for workers that saved and ended as they were told."""
+    """Return the exit code after a signal: launchers return 1 for workers that saved and ended as requested."""
     launched = plan.gpus > 1 or plan.engine == "trl" or len(plan.command) > 1
     if code and launched and signals.received is not None:
         return 128 + signals.received
@@ -159,7 +159,10 @@ def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
 
 
 def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
-    """The record of this attempt's out-of-memory. torchrun hides its workers' exit codes, so the record decides."""
+    """Return the record of this attempt's out-of-memory, or None.
+
+    torchrun hides its workers' exit codes, so the record decides.
+    """
     if code == 0:
         return None
     facts = oom.read_record(plan.output_dir, plan.attempt)
@@ -171,7 +174,7 @@ def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
 
 
 def as_it_ran(plan: TrainPlan, facts: Mapping[str, Any]) -> TrainPlan:
-    """The plan with the batches that the script really had, which its source may not tell."""
+    """Return the plan with the batch sizes that the script really used, which its source may not show."""
     names = ("micro_batch_size", "gradient_accumulation_steps", "eval_batch_size")
     seen = {name: facts[name] for name in names if isinstance(facts.get(name), int) and facts[name] > 0}
     plan = replace(plan, **seen)
@@ -183,7 +186,7 @@ def as_it_ran(plan: TrainPlan, facts: Mapping[str, Any]) -> TrainPlan:
 def _recovery(
     plan: TrainPlan, facts: Mapping[str, Any], checkpoint: str | None, fits: FitsAfter | None
 ) -> Recovery | None:
-    """What follows from a record; every node comes to the same answer."""
+    """Return the recovery that follows from a record; every node reaches the same answer."""
     asked = None if fits is None else lambda candidate: fits(plan, candidate, facts)
     found = next_attempt(plan, str(facts["phase"]), checkpoint, asked)
     if found is None or not plan.packs_anew or found.plan.micro_batch_size == plan.micro_batch_size:
@@ -192,7 +195,7 @@ def _recovery(
 
 
 def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
-    """The highest whole checkpoint that was finished after the run began, else the one it began from."""
+    """Return the last undamaged checkpoint of this run, else the one it started from."""
     if not plan.resumable:
         return None
     if plan.engine != "transformers":
@@ -206,18 +209,18 @@ def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
 
 
 def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
-    """One attempt under somebody else's launcher; the plan goes to a file of this rank."""
+    """Run one attempt under an outer launcher; the plan is written to a file of this rank."""
     from vramwise.training.plan import write_plan
 
     path = write_plan(plan, Path(plan.output_dir) / f".vramwise.rank{env['RANK']}.json")
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.{env['RANK']}")
-    # one rank keeps the list for all
+    # one rank keeps the list for all ranks
     with recorded(plan.output_dir) if env["RANK"] == "0" else nullcontext(), signals.forwarded():
         return signals.run(command(plan, str(path), env), env)
 
 
 def _follow(plan: TrainPlan, fits: FitsAfter | None, command: Command, env: Mapping[str, str]) -> int:
-    """A further node: the same attempts as the first one makes, by the same record on the shared folder."""
+    """Run a further node: it makes the same attempts as the first, using the same record in the shared folder."""
     from vramwise.training.plan import write_plan
 
     node = find_nodes(env).rank

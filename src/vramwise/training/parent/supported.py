@@ -1,8 +1,7 @@
-"""Which keys of an Axolotl file the transformers engine honours. A key that it would have to ignore is an error.
+"""Which keys of an Axolotl file the transformers engine honours. A key that it would ignore is an error.
 
-Three kinds: honoured keys (some only for certain values), keys that say nothing about the training result (where to
-cache, how many processes tokenize), and all others, which are refused unless they are off: null, empty, or the
-trainer's own default.
+Three kinds: honoured keys (some only for certain values); keys that do not affect the training result (caches, number
+of tokenizing processes); and all others, which are refused unless they are off: null, empty, or the trainer's default.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ HONOURED = words_of(
     """
 )
 
-# Nothing in the result depends on these: caches, parallel tokenizing, hints that only Axolotl needs, serving.
+# These do not affect the result: caches, parallel tokenizing, hints that only Axolotl needs, serving.
 WITHOUT_EFFECT = words_of(
     """
     dataset_prepared_path dataset_num_proc dataset_processes dataset_keep_in_memory preprocess_iterable strict
@@ -89,7 +88,7 @@ _SCHEDULES = words_of(
 
 
 def unsupported(run: RunSpec) -> list[ConfigError]:
-    """What the transformers engine cannot honour in this config, in the file's order."""
+    """Return what the transformers engine cannot honour in this config, in the file's order."""
     config = run.config
     found = [
         *_keys(run),
@@ -232,7 +231,7 @@ def _plugins(config: Config) -> Iterator[ConfigError]:
 
 
 def needed_modules(run: RunSpec) -> list[str]:
-    """Modules beyond the basics that this config needs, found before anything is loaded."""
+    """Return modules beyond the basics that this config needs, so that missing ones are found before loading."""
     config = run.config
     bnb = run.optimizer.name not in _TORCH_OPTIMIZERS
     wants = (
@@ -248,7 +247,7 @@ def needed_modules(run: RunSpec) -> list[str]:
 
 
 def wants_wandb(config: Config) -> bool:
-    """Asked for: use_wandb, or a project named; wandb_mode: disabled means no."""
+    """Return whether wandb is requested: by use_wandb or a project; wandb_mode: disabled means no."""
     if config.get("wandb_mode") == "disabled" or config.get("use_wandb") is False:
         return False
     return bool(config.get("use_wandb") or config.get("wandb_project"))

@@ -1,4 +1,4 @@
-"""Code that a config names runs only on the user's own word: `--trust-remote-code`, never the file's alone."""
+"""Code that a config names runs only if the user permits it with `--trust-remote-code`, never by the file alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _KEY = "trust_remote_code"
 
 
 def trusted(config: Config, *, by_user: bool) -> bool:
-    """Whether the model's own code may run: asked for by the config and allowed by the user. Asked alone is refused."""
+    """Return whether the model's own code may run: requested by the config and permitted by the user.
+
+    Raises ConfigError if it is only requested.
+    """
     asking = next(_asking(config), None)
     if asking is not None and not by_user:
         place = config.place(asking)

@@ -1,8 +1,8 @@
-"""Which names a run writes, or deletes, in its output_dir: the embedded engine's, and those of the trainers it starts.
+"""The names that a run writes or deletes in its output_dir: the embedded engine's and those of other trainers.
 
-Read from transformers 5.22, PEFT 0.21, Axolotl 0.21, LLaMA-Factory 0.9.5 and TRL 1.16. What is only appended to
-(memory.jsonl) is not listed: nothing is lost. `checkpoint-N` is the embedded engine's own business, which never takes a
-name that is in use.
+Read from transformers 5.22, PEFT 0.21, Axolotl 0.21, LLaMA-Factory 0.9.5 and TRL 1.16. Files that are only appended to
+(memory.jsonl) are not listed, because nothing is lost. The embedded engine handles `checkpoint-N` itself and never
+takes a name that is in use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from vramwise.training.plan import PLAN_FILE
 
 RECORDS = (PLAN_FILE, "oom.json", "oom-*.json", "oom-*.pickle", "axolotl.yml", "trl.yml", "llamafactory.yml")
-# A save of a whole model also deletes shards of an earlier one.
+# Saving a full model also deletes the shards of an earlier one.
 _MODEL_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "model*.index.json", "pytorch_model*.index.json")
 _ADAPTER_WEIGHTS = ("adapter_model*.safetensors", "adapter_model*.bin", "adapter_config.json")
 _VALUE_HEAD = ("value_head.safetensors", "value_head.bin")
@@ -44,19 +44,19 @@ ANY_FOLDER = (CHECKPOINTS, *(name for names in _FOLDERS_OF_TRAINER.values() for 
 
 
 def files_of(engine: str, *, adapter: bool, custom_code: bool) -> tuple[str, ...]:
-    """Patterns of the files that a run with this engine writes into output_dir itself."""
+    """Return patterns of the files that a run with this engine writes directly into output_dir."""
     weights = (*_ADAPTER_WEIGHTS, *_CARD) if adapter else (*_MODEL_WEIGHTS, *_MODEL_CONFIG)
     hosted = (*_HOSTED, *_OF_TRAINER.get(engine, ())) if engine != "transformers" else ()
     return (*RECORDS, *_ALWAYS, *weights, *hosted, *(_CODE if custom_code else ()))
 
 
 def folders_of(engine: str, *, resumes: bool) -> tuple[str, ...]:
-    """Patterns of the folders into which it writes; one that goes on from a checkpoint leaves earlier ones alone."""
+    """Return patterns of the folders that it writes to; a resumed run leaves earlier checkpoints alone."""
     if engine == "transformers":
         return ()
     return (*(() if resumes else (CHECKPOINTS,)), *_FOLDERS_OF_TRAINER.get(engine, ()))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is one of these."""
+    """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""RunSpec and plan → transformers' TrainingArguments: schedules, optimizer, dtypes, sharding, logging."""
+"""Converts RunSpec and plan to transformers' TrainingArguments: schedules, optimizer, dtypes, sharding, logging."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAME_NAME = (
 
 
 def training_arguments(run: RunSpec, plan: TrainPlan) -> TrainingArguments:
-    """The arguments of one attempt."""
+    """Return the arguments of one attempt; raises VramwiseError if transformers refuses them."""
     try:
         arguments = _arguments(run, plan)
     except ValueError as error:
@@ -56,7 +56,7 @@ def _arguments(run: RunSpec, plan: TrainPlan) -> TrainingArguments:
         fp16=plan.precision == "fp16" and run.precision.autocast,
         use_cpu=not torch.cuda.is_available(),
         seed=plan.seed,
-        disable_tqdm=True,  # progress.py speaks
+        disable_tqdm=True,  # progress.py prints progress
         prediction_loss_only=True,
         remove_unused_columns=False,  # rows are made by our own collator
         torch_compile=run.kernels.torch_compile,
@@ -69,7 +69,7 @@ def _arguments(run: RunSpec, plan: TrainPlan) -> TrainingArguments:
 
 
 def _as_written(config: Config) -> dict[str, Any]:
-    """The arguments of a file that has them; defaults that this transformers does not know are left out."""
+    """Return the arguments of a file that has them; defaults unknown to this transformers are left out."""
     given = dict(config.get("arguments"))
     known = {one.name for one in fields(TrainingArguments)}
     odd = [name for name in given if name not in known and name in config]
@@ -110,7 +110,7 @@ def _optimizer(run: RunSpec) -> dict[str, Any]:
         "learning_rate": float(config.get("learning_rate", 5e-5)),
         "lr_scheduler_type": schedule,
         "lr_scheduler_kwargs": kwargs or None,
-        "warmup_steps": ratio if ratio is not None else steps or 0,  # below 1 it is a share of all steps
+        "warmup_steps": ratio if ratio is not None else steps or 0,  # below 1: a share of all steps
         "weight_decay": float(config.get("weight_decay", 0.0)),
     }
 
@@ -122,7 +122,7 @@ def _optimizer_arguments(written: Any) -> str | None:
 
 
 def _schedules(config: Config, *, evaluates: bool) -> dict[str, Any]:
-    """When to evaluate and when to save. `*_per_epoch` becomes a share of all steps, as in Axolotl."""
+    """Return when to evaluate and when to save. `*_per_epoch` becomes a share of all steps, as in Axolotl."""
     evaluate = _schedule(config, "eval_steps", "evals_per_epoch", ("eval_strategy", "evaluation_strategy"), "no")
     save = _schedule(config, "save_steps", "saves_per_epoch", ("save_strategy",), "epoch")
     return {
@@ -151,7 +151,7 @@ def _checkpointing(run: RunSpec) -> dict[str, Any]:
     # transformers 5.23 renamed it, and warns about the old name.
     renamed = "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
     name = "activation_checkpointing" if renamed else "gradient_checkpointing"
-    if not run.savings.recompute or run.sharding.kind.startswith("fsdp"):  # FSDP recomputes by its own setting
+    if not run.savings.recompute or run.sharding.kind.startswith("fsdp"):  # FSDP has its own setting for recomputing
         return {name: False}
     kwargs = {"use_reentrant": run.savings.checkpointing_reentrant}
     written = run.config.get("gradient_checkpointing_kwargs", {})
@@ -182,7 +182,7 @@ def _sharding(run: RunSpec) -> dict[str, Any]:
     if run.sharding.kind.startswith("zero"):
         chosen["deepspeed"] = _deepspeed_file(config)
     elif run.sharding.kind == "fsdp2" and run.batch.gpus > 1:
-        if not torch.cuda.is_available():  # accelerate would quietly replicate instead
+        if not torch.cuda.is_available():  # accelerate would replicate instead without warning
             raise VramwiseError("FSDP needs GPUs, and there is none here: remove fsdp_config to train on the CPU")
         chosen["fsdp"] = True
         chosen["fsdp_config"] = _fsdp_config(run)
@@ -192,7 +192,7 @@ def _sharding(run: RunSpec) -> dict[str, Any]:
 
 
 def _deepspeed_file(config: Config) -> Any:
-    """A path that exists, or the settings themselves where the config holds them."""
+    """Return an existing path, or the settings themselves if the config contains them."""
     written = config.get("deepspeed")
     if not isinstance(written, str):
         return written
@@ -223,7 +223,7 @@ def _loader(config: Config) -> dict[str, Any]:
 
 
 def _optional(config: Config) -> dict[str, Any]:
-    """Keys that both sides know by the same name, where they are written."""
+    """Return written keys that both sides know by the same name."""
     chosen = {name: config.get(name) for name in _SAME_NAME if config.get(name) is not None}
     if config.get("tf32") in (True, False) and torch.cuda.is_available():
         chosen["tf32"] = config.get("tf32")
@@ -231,7 +231,7 @@ def _optional(config: Config) -> dict[str, Any]:
 
 
 def _report_to(config: Config) -> list[str]:
-    """Where figures go: nowhere unless asked."""
+    """Return where to log: nowhere unless requested."""
     services = []
     if wants_wandb(config):
         services.append("wandb")

@@ -1,6 +1,6 @@
-"""Rows → the tensors of one micro-batch: padded to a constant width or a multiple, packed rows with positions.
+"""Turns rows into the tensors of one micro-batch: padded to a constant width or a multiple, or packed with positions.
 
-Unpacked rows carry an attention mask. Packed rows carry positions that restart in each sample and no mask: from these
+Unpacked rows carry an attention mask. Packed rows carry positions that restart in each sample and no mask: from these,
 transformers builds the block-diagonal mask (sdpa, eager, flex) or the sequence bounds of a varlen kernel (flash).
 """
 
@@ -18,14 +18,14 @@ from vramwise.training.worker.prompts import IGNORED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collator:
-    """Makes micro-batches. `packing` as `RunSpec.packing_rows`: "one" joins the rows of a batch into a single one."""
+    """Creates micro-batches. `packing` as `RunSpec.packing_rows`: "one" joins the rows of a batch into a single one."""
 
     pad_id: int
     pad_multiple: int
     packing: Literal["none", "one", "micro"] = "none"
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-        """One micro-batch."""
+        """Return one micro-batch."""
         width = _rounded(max(sum(map(len, row)) for row in rows), self.pad_multiple)
         packed = self.packing != "none"
         batch = [self._packed(row, width) if packed else self._padded(row, width) for row in rows]
@@ -47,7 +47,7 @@ class Collator:
         )
 
     def _packed(self, row: Row, width: int) -> tuple[list[int], list[int], list[int]]:
-        """Padding counts as one more sample: it attends to itself alone and has no target."""
+        """Return a packed row. Padding counts as one more sample: it attends only to itself and has no target."""
         ids = [token for sample in row for token in sample.input_ids]
         labels = [label for sample in row for label in sample.labels]
         positions = [position for sample in row for position in range(len(sample))]

@@ -1,6 +1,6 @@
 """The training and evaluation samples of a config: read, tokenized, filtered by length, split and shuffled by seed.
 
-Everything here is a function of the files, the config and the seed: a restart sees the same samples in the same order.
+Everything here depends only on the files, the config and the seed: a restart sees the same samples in the same order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHORTEST = 2  # one token to predict, one to predict it from
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """What is trained and evaluated on, and what was left out."""
+    """The samples for training and evaluation, and notes about what was left out."""
 
     train: Sequence[Sample]
     evaluation: Sequence[Sample]
@@ -32,7 +32,7 @@ class Data:
 
 
 def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
-    """All samples of the run."""
+    """Return all samples of the run; raises VramwiseError if none is left."""
     config = run.config
     if config.get("rows_apart"):
         return _checked(run, *load_row_data(run, tokenizer, seed=seed))
@@ -69,7 +69,7 @@ def _checked(run: RunSpec, samples: Sequence[Sample], held: Sequence[Sample], no
 
 
 def digest_of(data: Data) -> str:
-    """A hash over every token and target in their order: the same where training sees the same."""
+    """Return a hash over every token and target in order: equal if training sees the same data."""
     digest = hashlib.sha256()
     for part in (data.train, data.evaluation):
         digest.update(len(part).to_bytes(8, "little"))
@@ -92,7 +92,7 @@ def _tokenized(
 
 
 def _fitting(samples: Sequence[Sample], longest: int, run: RunSpec, notes: list[str], what: str) -> list[Sample]:
-    """Samples that can be trained on: neither too long nor too short, with something to learn."""
+    """Return the samples that can be trained on: neither too long nor too short, with targets."""
     strategy = run.config.get("excess_length_strategy", "drop")
     shortest = run.config.get("min_sample_len", _SHORTEST)
     kept, long, short, empty = [], 0, 0, 0

@@ -1,4 +1,4 @@
-"""The embedded engine: data, model and Trainer put together from a plan, trained and saved in this process."""
+"""The embedded engine: builds data, model and Trainer from a plan, trains and saves in this process."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def train(
     callbacks: Sequence[TrainerCallback] = (),
     watch: Callable[[SameResultTrainer], Sequence[TrainerCallback]] = lambda trainer: (),
 ) -> SameResultTrainer:
-    """Train to the end and save into output_dir; a run that was stopped leaves its checkpoint only.
+    """Train to the end and save into output_dir; a stopped run leaves only its checkpoint.
 
-    `watch`: further callbacks, made when everything is loaded (they may want to know the rows).
+    `watch`: further callbacks, created when everything is loaded (they may need the rows).
     """
     refuse_payloads(plan.resume_from)
     _refuse_state(plan.resume_from)
@@ -49,7 +49,7 @@ def train(
     if stopped():
         return trainer
     progress.phase = "save"
-    if trainer.is_fsdp_enabled:  # the finished model is whole, whatever its checkpoints were
+    if trainer.is_fsdp_enabled:  # the finished model is saved whole, whatever its checkpoints were
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     with saving(plan.output_dir, "the trained model"):
         trainer.save_model(plan.output_dir)
@@ -60,7 +60,7 @@ def train(
 
 
 def _refuse_state(checkpoint: str | None) -> None:
-    """Refuse a checkpoint whose trainer_state.json is none."""
+    """Raise an error for a checkpoint whose trainer_state.json is invalid."""
     if checkpoint is None:
         return
     with resuming(checkpoint):
@@ -72,7 +72,7 @@ def _refuse_state(checkpoint: str | None) -> None:
 def make_trainer(
     run: RunSpec, plan: TrainPlan, *, progress: Progress, callbacks: Sequence[TrainerCallback] = ()
 ) -> SameResultTrainer:
-    """Everything loaded, nothing trained yet."""
+    """Return the Trainer with everything loaded and nothing trained yet."""
     Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
     arguments = training_arguments(run, plan)
     with arguments.main_process_first(desc="data"):  # rank 0 fills the caches of tokenizer and datasets
@@ -109,21 +109,21 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     if run.shapes.sample_packing and run.sharding.kind in ("none", "ddp"):
-        with trainer.accelerator.autocast():  # some kernels take half precision only
+        with trainer.accelerator.autocast():  # some kernels support only half precision
             check_isolation(trainer.model, run.kernels.attn_implementation)
     _forget_loading()
     return trainer
 
 
 def _forget_loading() -> None:
-    """Give back what loading left in the allocator's cache, so that training starts from a clean one."""
+    """Release what loading left in the allocator's cache, so that training starts with a clean one."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Sequence[Sample]]:
-    """One sample a row, or packed rows of sequence_len tokens."""
+    """Return one sample per row, or packed rows of sequence_len tokens."""
     if not packed:
         return [(sample,) for sample in samples]
     bins = pack([len(sample) for sample in samples], run.shapes.sequence_len)
@@ -131,7 +131,7 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
 
 
 def _in_order(run: RunSpec) -> bool:
-    """Whether rows come in the order of the file."""
+    """Return whether rows come in the order of the file."""
     get = run.config.get
     return bool(get("sample_packing_sequentially") or get("curriculum_sampling") or get("order") == "file")
 

@@ -1,7 +1,7 @@
-"""Does this model keep packed samples apart? Asked of the model itself, with a few tokens, before the first step.
+"""Tests with a few tokens on the model itself, before the first step, whether it keeps packed samples apart.
 
-Two samples in one row: if changing the first changes what the model says in the second, samples see each other and
-packing would train on something else than the config says.
+Two samples are put in one row: if changing the first changes the output for the second, samples attend to each other,
+and packing would train something other than the config says.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from vramwise.errors import VramwiseError
 
 _TOKENS = 4
-# Routing or kernels may move a rounding; a sample that is seen moves the logits far more.
+# Routing or kernels may cause rounding differences; a sample that is attended to changes the logits far more.
 _TOLERANCE = 1e-2
 
 
 def check_isolation(model: Any, attention: str) -> None:
-    """Stop where a packed sample sees its neighbour."""
+    """Raise VramwiseError if a packed sample attends to its neighbour."""
     change, scale = leak(model)
     if change > _TOLERANCE * scale:
         raise VramwiseError(
@@ -29,7 +29,7 @@ def check_isolation(model: Any, attention: str) -> None:
 
 @torch.no_grad()
 def leak(model: Any) -> tuple[float, float]:
-    """How far the second sample's logits move when the first one's tokens change, and the size of the logits."""
+    """Return how far the second sample's logits change with the first one's tokens, and the size of the logits."""
     was_training = model.training
     model.eval()
     first, second = (_second_sample_logits(model, start) for start in (1, 1 + _TOKENS))
@@ -39,7 +39,7 @@ def leak(model: Any) -> tuple[float, float]:
 
 def _second_sample_logits(model: Any, start: int) -> torch.Tensor:
     device = next(model.parameters()).device
-    # the same second sample behind two different first ones
+    # the same second sample after two different first ones
     ids = torch.tensor([[*range(start, start + _TOKENS), *range(1, 1 + _TOKENS)]], device=device)
     positions = torch.tensor([[*range(_TOKENS), *range(_TOKENS)]], device=device)
     logits: torch.Tensor = model(input_ids=ids, position_ids=positions, use_cache=False).logits

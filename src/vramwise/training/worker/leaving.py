@@ -1,4 +1,4 @@
-"""How a rank of several ends its process."""
+"""How one of several ranks ends its process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 
 def leave_done(code: int) -> int:
-    """After the last collective: take the group down, run what waits for the exit, and end without unwinding Python.
+    """Destroy the process group, run exit handlers, and end without unwinding Python.
 
-    A backend's own threads may still want the interpreter while it is being torn down; Python then ends them in the
-    middle of C++ code, and a run that is trained and saved aborts ("terminate called without an active exception").
+    A backend's own threads may still need the interpreter while it shuts down; Python then ends them in the middle of
+    C++ code, and a finished run aborts ("terminate called without an active exception").
     """
     if not _one_of_several():
         return code
@@ -19,12 +19,12 @@ def leave_done(code: int) -> int:
 
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
-    atexit._run_exitfuncs()  # trackers send their last lines there
+    atexit._run_exitfuncs()  # trackers send their last data there
     return leave_now(code)
 
 
 def leave_now(code: int) -> int:
-    """End at once where other ranks wait for this one: they are in a collective that will never finish."""
+    """End immediately if other ranks wait for this one in a collective that will never finish."""
     if not _one_of_several():
         return code
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Rows as LLaMA-Factory's stage sft reads them: alpaca or sharegpt, through a template of texts.
+"""Encodes rows as LLaMA-Factory's stage sft does: alpaca or sharegpt, through a text template.
 
 Follows data/converter.py, data/template.py and data/processor/supervised.py of 0.9.5.
 """
@@ -14,7 +14,7 @@ from vramwise.training.worker.thoughts import Pair, Thoughts, Turn
 
 
 def llamafactory_samples(row: Row, block: Mapping[str, Any], tokenizer: Any) -> Iterator[Sample]:
-    """The sample of one row; none for one that LLaMA-Factory drops."""
+    """Yield the sample of one row; nothing for a row that LLaMA-Factory drops."""
     chat = block["formatting"] == "sharegpt"
     turns, system = _from_conversation(row, block) if chat else _from_columns(row, block["columns"])
     if not turns:
@@ -74,7 +74,7 @@ def _filled(pieces: Sequence[Any], content: str, number: str = "") -> list[Any]:
 
 
 def _ids(pieces: Sequence[Any], tokenizer: Any) -> list[int]:
-    """A piece at a time: tokens never merge across them."""
+    """Encode piece by piece: tokens never merge across pieces."""
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -89,7 +89,7 @@ def _ids(pieces: Sequence[Any], tokenizer: Any) -> list[int]:
 
 
 def _joined(pairs: Sequence[Pair], block: Mapping[str, Any], tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Turn after turn into the room there is; with `last_turn_only` the last one first, and it alone is learnt."""
+    """Join turns up to the length limit; with `last_turn_only`, the last turn comes first and only it is trained on."""
     closes, last_only = block["template"]["efficient_eos"], block["last_turn_only"]
     parts: list[Pair] = []
     used = 1 if closes else 0
@@ -111,7 +111,7 @@ def _joined(pairs: Sequence[Pair], block: Mapping[str, Any], tokenizer: Any) -> 
 
 
 def _shares(source: int, target: int, room: int) -> tuple[int, int]:
-    """How much of a question and its answer is kept: the shorter one whole, or both by their lengths."""
+    """Return how much of a question and its answer is kept: the shorter one whole, or both in proportion."""
     if 2 * target < room:
         most = room
     elif 2 * source < room:

@@ -1,7 +1,7 @@
-"""How long the samples of a run are: `python -m vramwise.training.worker.longest`, a plan on standard input.
+"""The longest samples of a run: `python -m vramwise.training.worker.longest`, with a plan on standard input.
 
-A process of its own, because tokenizing imports torch and the parent does not. `longest_samples` is the parent's side,
-`main` the child's: it prints the longest training and the longest evaluation sample in tokens, as JSON.
+A separate process, because tokenizing imports torch and the parent does not. `longest_samples` is the parent's side,
+`main` the child's: it prints the longest training and evaluation sample in tokens, as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vramwise.training.plan import TrainPlan
 
 
 def longest_samples(plan: TrainPlan) -> tuple[int, int | None]:
-    """The longest sample of training and of evaluation (None: nothing is held out), as the engine will see them."""
+    """Return the longest training and evaluation sample (None: nothing is held out), as the engine will see them."""
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=plan.to_json(),
@@ -34,7 +34,7 @@ def longest_samples(plan: TrainPlan) -> tuple[int, int | None]:
 
 
 def main() -> int:
-    """The child."""
+    """Run the child; return the exit code."""
     from vramwise.training.worker.data import load_data
     from vramwise.training.worker.main import run_of
     from vramwise.training.worker.model import load_tokenizer

@@ -26,14 +26,14 @@ from vramwise.types import RunSpec
 
 
 def main(arguments: list[str]) -> int:
-    """Train by the plan in a file."""
+    """Train by the plan in a file; return the exit code."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m vramwise.training.worker.main PLAN.json\n")
         return 2
     try:
         plan = read_plan(arguments[0])
         os.environ.update(plan.environment)
-        with saving(plan.output_dir, "the run's records", probe=False):  # saves of models say so themselves
+        with saving(plan.output_dir, "the run's records", probe=False):  # saving models reports this itself
             return train_by(plan)
     except VramwiseError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_of(plan: TrainPlan) -> RunSpec:
-    """The run as the parent resolved it: the config's text, under the plan's decisions."""
+    """Return the run as the parent resolved it: the config's text with the plan's decisions."""
     document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
     trainer = running(trainer_named(plan.trainer or plan.engine), plan.engine)
     target = dict(plan.target)
@@ -60,7 +60,7 @@ def run_of(plan: TrainPlan) -> RunSpec:
 
 
 def train_by(plan: TrainPlan) -> int:
-    """Train; torch is imported from here on."""
+    """Train and return the exit code; torch is imported from here on."""
     from vramwise.training.guard import oom
     from vramwise.training.guard.limit import keep_limit
     from vramwise.training.parent.child import announce
@@ -94,7 +94,7 @@ def train_by(plan: TrainPlan) -> int:
 
 
 def _record(plan: TrainPlan, error: Exception, phase: str, step: int | None) -> None:
-    """The exit code alone says enough to recover: a record that cannot be written must not take its place."""
+    """Write the record, ignoring failures: the exit code alone is enough to recover."""
     from vramwise.training.guard import oom
 
     try:
@@ -104,7 +104,7 @@ def _record(plan: TrainPlan, error: Exception, phase: str, step: int | None) -> 
 
 
 def _quiet() -> None:
-    """Progress is ours: one line a log, not a bar for every file."""
+    """Turn off progress bars: we print one line per log."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -123,7 +123,7 @@ def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
 
 
 def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | None:
-    """The prediction with the rows as they are. Packed rows are full anyway: their prediction stands."""
+    """Return the prediction with the real rows. Packed rows are full anyway, so their prediction stays."""
     if plan.predicted is None or run.shapes.sample_packing:
         return plan.predicted
     from vramwise.training.parent import expected
@@ -133,7 +133,7 @@ def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | 
         lengths, eval_lengths = trainer.batch_lengths()
         steps = trainer.steps_of_run()
         prediction = expected.with_real_lengths(run, plan, lengths, eval_lengths, steps)
-    except Exception as error:  # a prediction is never worth a training run
+    except Exception as error:  # a failing prediction must not end the training
         sys.stderr.write(f"memory is not predicted for the real lengths: {type(error).__name__}: {error}\n")
         return plan.predicted
     if trainer.is_world_process_zero():

@@ -1,4 +1,4 @@
-"""The model and tokenizer of a run: full, LoRA or QLoRA; loaded weights, or random ones where that was asked for.
+"""The model and tokenizer of a run: full, LoRA or QLoRA; loaded weights, or random ones if requested.
 
 Knows transformers and peft. bitsandbytes is imported (by transformers) only for a config that quantises.
 """
@@ -24,13 +24,13 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 def model_path(name: str, config_path: str) -> str:
-    """A folder (from the working folder, then from the config's), or the hub id as it stands."""
+    """Return a folder (relative to the working folder, else to the config's), or the hub id unchanged."""
     found = local_config(name, Path(config_path).parent)
     return name if found is None else str(found.parent)
 
 
 def _tokenizer_path(run: RunSpec, plan: TrainPlan) -> str:
-    """The model's folder, or the one of its own that the config names; that one needs no config.json."""
+    """Return the model's folder, or the tokenizer folder that the config names, which needs no config.json."""
     name = run.config.get("tokenizer_config")
     if not name:
         return model_path(str(run.base_model), plan.config_path)
@@ -39,7 +39,7 @@ def _tokenizer_path(run: RunSpec, plan: TrainPlan) -> str:
 
 
 def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
-    """The tokenizer, with the tokens that the config adds."""
+    """Return the tokenizer with the tokens that the config adds; raises VramwiseError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     config = run.config
@@ -62,7 +62,7 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
 
 
 def pad_id(tokenizer: Any) -> int:
-    """What fills rows. Masked and without target, so any token serves where the tokenizer names none."""
+    """Return the padding token. Padding is masked and has no target, so any token works if none is defined."""
     for found in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if found is not None:
             return int(found)
@@ -70,7 +70,7 @@ def pad_id(tokenizer: Any) -> int:
 
 
 def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
-    """The model to train, adapter included."""
+    """Return the model to train, including the adapter."""
     name = model_path(str(run.base_model), plan.config_path)
     model = _random_model(name, run, plan) if plan.random_weights else _pretrained(name, run, plan)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
@@ -79,13 +79,13 @@ def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
     if run.adapter.kind is None:
         return _cast_trained(model, run)
     if run.savings.recompute and run.savings.checkpointing_reentrant:
-        # Reentrant checkpointing has no gradient to pass on where no input of a block asks for one.
+        # Reentrant checkpointing passes no gradient on if no input of a block requires one.
         model.enable_input_require_grads()
     return _cast_trained(_with_adapter(model, run), run)
 
 
 def _cast_trained(model: Any, run: RunSpec) -> Any:
-    """What is trained, in the type that the file's trainer gives it."""
+    """Cast the trained weights to the dtype that the file's trainer uses."""
     wanted = torch.float32 if run.loading.trains_in_fp32 else torch.bfloat16 if run.adapter.half_adapters else None
     for name, parameter in model.named_parameters():
         magnitude = run.adapter.half_adapters and "lora_magnitude_vector" in name  # too fine for bf16
@@ -111,7 +111,7 @@ def _model_config(name: str, run: RunSpec, plan: TrainPlan) -> Any:
     options: dict[str, Any] = {"trust_remote_code": plan.trust_remote_code}
     if config.get("revision_of_model"):
         options["revision"] = config.get("revision_of_model")
-    return AutoConfig.from_pretrained(name, **{**overrides, **options})  # what is decided here is not overridden
+    return AutoConfig.from_pretrained(name, **{**overrides, **options})  # these options are not overridden
 
 
 def _pretrained(name: str, run: RunSpec, plan: TrainPlan) -> Any:
@@ -130,7 +130,7 @@ def _pretrained(name: str, run: RunSpec, plan: TrainPlan) -> Any:
 
 
 def _random_model(name: str, run: RunSpec, plan: TrainPlan) -> Any:
-    """Random values by the seed. Quantised: written out and loaded again, because only loading quantises."""
+    """Return random weights from the seed. If quantised, they are saved and loaded again: only loading quantises."""
     from transformers import AutoModelForCausalLM
 
     config = _model_config(name, run, plan)
@@ -168,7 +168,7 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
 
     config = run.config
     targets: Any = list(run.adapter.lora_target_modules) or None
-    if isinstance(config.get("lora_target_modules"), str):  # one text is PEFT's expression over whole names
+    if isinstance(config.get("lora_target_modules"), str):  # a single text is PEFT's regular expression over full names
         targets = config.get("lora_target_modules")
     if run.adapter.lora_target_linear or targets == ["all-linear"]:
         targets = "all-linear"

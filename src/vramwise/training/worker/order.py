@@ -1,4 +1,4 @@
-"""The order of rows in each epoch: a function of seed and epoch alone, the same for every micro-batch and rank count.
+"""The order of rows in each epoch: it depends only on seed and epoch, not on micro-batch or number of ranks.
 
 An epoch is filled up to whole micro-batches on every rank with a blank row (no target, so no loss and no gradient).
 Trainers usually repeat or drop samples there, which makes the result depend on how a batch is divided.
@@ -19,7 +19,7 @@ _GROUPED_BATCHES = 50  # lengths are sorted within this many effective batches, 
 
 
 class Rows(Dataset[Row]):
-    """Rows by number; the number after the last is the blank row."""
+    """Rows by number; the number after the last one is the blank row."""
 
     def __init__(self, rows: Sequence[Row], *, pad_id: int) -> None:
         self._rows = rows
@@ -32,19 +32,19 @@ class Rows(Dataset[Row]):
         return self._rows[index] if index < len(self._rows) else self._blank
 
     def lengths(self) -> list[int]:
-        """Tokens in each row."""
+        """Return the number of tokens in each row."""
         return [sum(map(len, row)) for row in self._rows]
 
 
 def blank(pad_id: int) -> Sample:
-    """A sample that trains nothing."""
+    """Return a sample without targets."""
     sample = make_sample([([pad_id], False)])
     assert all(label == IGNORED for label in sample.labels)
     return sample
 
 
 class EpochOrder(Sampler[int]):
-    """Row numbers of one epoch."""
+    """The row numbers of one epoch."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EpochOrder(Sampler[int]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the training loop before each epoch."""
+        """Set the epoch; called by the training loop before each one."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class EpochOrder(Sampler[int]):
 
 
 def drawn_by_torch(rows: int, seed: int) -> list[int]:
-    """The order of accelerate's seedable sampler, which transformers' Trainer goes by."""
+    """Return the order of accelerate's seedable sampler, which transformers' Trainer uses."""
     found: list[int] = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)).tolist()
     return found
 

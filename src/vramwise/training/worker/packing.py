@@ -1,7 +1,7 @@
-"""Sample packing: first-fit-decreasing of samples into rows of one capacity. Arithmetic only: no torch.
+"""Sample packing: first-fit-decreasing of samples into rows of equal capacity. Arithmetic only: no torch.
 
 Positions restart in every sample of a row, and from the restarts the attention (a varlen kernel, or transformers'
-block-diagonal mask for sdpa, eager and flex) keeps samples apart; `isolation.py` proves that on the loaded model.
+block-diagonal mask for sdpa, eager and flex) keeps samples apart; `isolation.py` tests that on the loaded model.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from vramwise.errors import VramwiseError
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Bins of sample numbers, at most `capacity` tokens each; longest samples first, each into the first bin it fits.
+    """Return bins of sample numbers with at most `capacity` tokens each.
 
-    First-fit-decreasing needs at most 11/9 of the best possible number of bins, plus one. Deterministic: equal lengths
-    keep their order.
+    Longest samples come first, each into the first bin with room. First-fit-decreasing needs at most 11/9 of the
+    optimal number of bins, plus one. Deterministic: equal lengths keep their order. Raises VramwiseError if a sample is
+    longer than `capacity`.
     """
     order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
     if order and lengths[order[0]] > capacity:
@@ -31,14 +32,14 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 class _Room:
-    """What is left in each bin, as a tree of maxima: the first bin with room is found in log(n) steps."""
+    """The free space of each bin as a tree of maxima: the first bin with room is found in log(n) steps."""
 
     def __init__(self, bins: int, capacity: int) -> None:
         self._leaves = 1 << max(0, (bins - 1).bit_length())
         self._most = [capacity] * (2 * self._leaves)
 
     def take(self, length: int) -> int:
-        """Put a sample into the first bin that has room; gives the bin's number."""
+        """Put a sample into the first bin that has room; return the bin's number."""
         node = 1
         while node < self._leaves:
             node = 2 * node if self._most[2 * node] >= length else 2 * node + 1

@@ -1,7 +1,7 @@
-"""What a checkpoint holds besides safetensors: files that torch unpickles, of tensors and plain values only.
+"""Checks the files of a checkpoint that torch unpickles: they may contain only tensors and plain values.
 
-torch refuses everything else itself, with a traceback in the middle of a start. Here every such file is tried before
-anything else is loaded, and a refusal is one sentence. Other trainers' processes ask, too.
+torch refuses everything else itself, but with a traceback in the middle of a start. Here every such file is tried
+before anything else is loaded, and a refusal is one sentence. Other trainers' processes use this too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INSTEAD = "resume from another checkpoint (--resume-from), or begin anew with -
 
 
 def refuse_payloads(checkpoint: str | None) -> None:
-    """Refuse a checkpoint with a file that torch would not load: objects that could run code, or no file of torch's."""
+    """Raise VramwiseError for a checkpoint file that torch would not load: unsafe objects, or not torch's format."""
     folder = Path(checkpoint) if checkpoint else None
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         if path.suffix in _UNPICKLED and path.name not in _NEVER_LOADED and path.is_file():
@@ -48,7 +48,7 @@ def _try(path: Path) -> None:
 
 
 def _numpy_allowed() -> AbstractContextManager[object]:
-    """What numpy's random state is made of, which transformers allows in this file as well."""
+    """Allow the parts of numpy's random state, which transformers also allows in this file."""
     from transformers.trainer_pt_utils import safe_globals
 
     allowed: AbstractContextManager[object] = safe_globals()
@@ -57,7 +57,7 @@ def _numpy_allowed() -> AbstractContextManager[object]:
 
 @contextmanager
 def resuming(checkpoint: str | None) -> Iterator[None]:
-    """While a checkpoint is taken over: what does not fit this run is said in one sentence, not as a traceback."""
+    """Raise a one-sentence error instead of a traceback if a checkpoint does not fit this run."""
     try:
         yield
     except VramwiseError:

@@ -1,4 +1,4 @@
-"""What a training run says while it runs: one line a log, with the time left. Rank 0 only."""
+"""The output of a training run: one line per log, with the time left. Rank 0 only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SHOWN = (("loss", "loss {:.4f}"), ("eval_loss", "eval loss {:.4f}"), ("grad_nor
 
 
 class Progress(TrainerCallback):
-    """Prints losses and how far the run is; `phase` is what the run is doing, for whoever asks after an error."""
+    """Prints losses and progress; `phase` is what the run is doing, for error reports."""
 
     def __init__(self, predicted_bytes: int | None = None) -> None:
         self._predicted_bytes = predicted_bytes
         self.phase = "load"
-        self.step: int | None = None  # the optimizer step under way, from 1
+        self.step: int | None = None  # the current optimizer step, from 1
         self._started = 0.0
         self._first_step = 0
 
@@ -32,11 +32,11 @@ class Progress(TrainerCallback):
             say(f"training: {state.max_steps} steps{resumed}")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Remember where the run is."""
+        """Remember the current step."""
         self.step = state.global_step + 1
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **more: Any) -> None:
-        """One line."""
+        """Print one line."""
         if not state.is_world_process_zero or not logs:
             return
         words = [form.format(logs[name]) for name, form in _SHOWN if name in logs]
@@ -47,7 +47,7 @@ class Progress(TrainerCallback):
             say("  ".join([*words, self._memory(), self._left(state)]).replace("    ", "  ").rstrip())
 
     def _memory(self) -> str:
-        """What is reserved now, beside what was predicted for the highest moment; nothing without a GPU."""
+        """Return the reserved memory beside the predicted peak; empty without a GPU."""
         import torch
 
         if not torch.cuda.is_available():
@@ -65,6 +65,6 @@ class Progress(TrainerCallback):
 
 
 def say(text: str) -> None:
-    """One line to the user, at once."""
+    """Print one line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Rows → token ids and labels, by dataset type: alpaca, completion, chat_template or messages, input_output.
+"""Converts rows to token ids and labels by dataset type: alpaca, completion, chat_template/messages, input_output.
 
-A label of -100 is not trained on. The first token of a sample never is a target (nothing predicts it), so its label is
-always -100: a packed sample and the same sample alone then train on exactly the same targets.
-Formats follow Axolotl's (docs/train.md says where). Knows one row at a time; lengths and splits are data.py's business.
+A label of -100 is not trained on. The first token of a sample is never a target (nothing predicts it), so its label is
+always -100: a packed sample and the same sample alone then train on exactly the same targets. Formats follow Axolotl's
+(docs/train.md says where). Handles one row at a time; data.py handles lengths and splits.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Sample:
 
     @property
     def targets(self) -> int:
-        """How many tokens are trained on."""
+        """The number of tokens that are trained on."""
         return sum(label != IGNORED for label in self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSettings:
-    """What the config says about prompts, besides the dataset's own block."""
+    """The config's settings for prompts, besides the dataset's own block."""
 
     train_on_inputs: bool = False
     sequence_len: int
@@ -65,13 +65,13 @@ def make_sample(pieces: Sequence[tuple[Sequence[int], bool]]) -> Sample:
 
 
 def require_token(tokenizer: Any, word: str) -> None:
-    """A token that a template cannot do without."""
+    """Raise VramwiseError if the tokenizer lacks a token that a template needs."""
     if tokenizer.convert_tokens_to_ids(word) in (None, tokenizer.unk_token_id):
         raise VramwiseError(f"the template's token {word} is none of the tokenizer's: take the template of this model")
 
 
 def sample_of(ids: Sequence[int], labels: Sequence[int]) -> Sample:
-    """Tokens and what is learnt of them."""
+    """Return a sample of tokens and labels."""
     made = Sample(array("i", ids), array("i", labels))
     if made.labels:
         made.labels[0] = IGNORED
@@ -79,7 +79,7 @@ def sample_of(ids: Sequence[int], labels: Sequence[int]) -> Sample:
 
 
 def samples_of(row: Row, block: Mapping[str, Any], tokenizer: Any, settings: PromptSettings) -> Iterator[Sample]:
-    """The samples of one row (completion may give several)."""
+    """Yield the samples of one row (completion may give several); raises VramwiseError for a missing column."""
     try:
         yield from _BUILDERS[str(block["type"])](row, block, tokenizer, settings)
     except KeyError as error:
@@ -90,7 +90,7 @@ def samples_of(row: Row, block: Mapping[str, Any], tokenizer: Any, settings: Pro
 
 
 def alpaca_prompt(instruction: str, given: str = "") -> str:
-    """Everything before the answer, with or without an input."""
+    """Return everything before the answer, with or without an input."""
     task = _INTRODUCTION + (_WITH_INPUT if given else "") + _TASK
     context = f"### Input:\n{given}\n\n" if given else ""
     return f"{task}\n\n### Instruction:\n{instruction}\n\n{context}### Response:\n"
@@ -114,7 +114,7 @@ def _input_output(row: Row, block: Mapping[str, Any], tokenizer: Any, settings: 
 
 
 def _tokens(tokenizer: Any, text: str, *, start: bool = False) -> list[int]:
-    """Tokens of a text; at the start of a sample with the model's opening token, never with a closing one."""
+    """Return the tokens of a text; at the start of a sample with the opening token, never with a closing one."""
     ids: list[int] = tokenizer(text, add_special_tokens=start, verbose=False)["input_ids"]
     if start and ids and ids[-1] == tokenizer.eos_token_id and not text.endswith(str(tokenizer.eos_token)):
         ids = ids[:-1]
@@ -182,7 +182,7 @@ def _trained_spans(
     *,
     train_all: bool,
 ) -> list[tuple[int, int]]:
-    """Character spans that are trained on: what the roles to train say, and the token that closes their turn."""
+    """Return the character spans to train on: the content of the trained roles, and the token that ends their turn."""
     if train_all:
         return [(0, len(text))]
     roles = block.get("roles_to_train") or ["assistant"]
@@ -202,7 +202,7 @@ def _trained_spans(
 
 
 def _opening(tokenizer: Any, template: str, earlier: Sequence[Mapping[str, Any]], role: str, text: str) -> str:
-    """The text up to where the turn's own words begin."""
+    """Return the text up to where the turn's own content begins."""
     if role == "assistant":
         opened = _render(tokenizer, template, earlier, prompt=True)
         if text.startswith(opened):
@@ -211,7 +211,7 @@ def _opening(tokenizer: Any, template: str, earlier: Sequence[Mapping[str, Any]]
 
 
 def _turn_end(turn: str, message: Mapping[str, Any], tokenizer: Any) -> int:
-    """Where the trained part of a turn ends: after the special token that closes it, before any line break behind."""
+    """Return where the trained part of a turn ends: after its closing special token, before any line break."""
     content = str(message["content"])
     at = turn.find(content.strip())
     end = at + len(content.strip()) if at >= 0 else len(turn)

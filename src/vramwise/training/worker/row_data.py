@@ -1,4 +1,4 @@
-"""Samples of files that have a row a sample: held out before they are read, as `datasets` draws them or the first."""
+"""Samples of files with one sample per row: held out before they are read, as `datasets` draws them or the first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramwise.training.worker.rows import Row, read_rows
 from vramwise.training.worker.trl_samples import trl_samples
 from vramwise.types import RunSpec
 
-# So many texts are joined at a time, and what fills no block is dropped: `datasets.map` in batches of 1,000.
+# This many texts are joined at a time, and incomplete blocks are dropped: `datasets.map` in batches of 1,000.
 _JOINED = 1000
 Listed = list[tuple[Row, Mapping[str, Any]]]
 _ENCODERS: Mapping[str, Callable[[Row, Mapping[str, Any], Any], Iterator[Sample]]] = {
@@ -24,7 +24,7 @@ _ENCODERS: Mapping[str, Callable[[Row, Mapping[str, Any], Any], Iterator[Sample]
 
 
 def load_row_data(run: RunSpec, tokenizer: Any, *, seed: int) -> tuple[list[Sample], list[Sample], list[str]]:
-    """Samples to train on, samples held out, and what there is to say about them."""
+    """Return samples to train on, samples held out, and notes about them."""
     config = run.config
     base = Path(config.document.path).parent
     rows, held = _rows(config.get("datasets", ()), base), _rows(config.get("test_datasets", ()), base)
@@ -47,7 +47,7 @@ def _first(rows: Listed, share: float, _seed: int) -> tuple[Listed, Listed]:
 
 
 def _drawn(rows: Listed, size: float, seed: int) -> tuple[Listed, Listed]:
-    """As `Dataset.train_test_split` does: both parts in the order of one permutation."""
+    """Split as `Dataset.train_test_split` does: both parts in the order of one permutation."""
     import numpy
 
     count = math.ceil(len(rows) * size) if size < 1 else int(size)
@@ -73,7 +73,7 @@ def _encoded(rows: Listed, tokenizer: Any, notes: list[str], what: str) -> list[
 
 
 def _blocks(rows: Listed, tokenizer: Any) -> Iterator[Sample]:
-    """Texts joined and cut to one size."""
+    """Yield joined texts cut to one size."""
     size = int(rows[0][1]["size"])
     for start in range(0, len(rows), _JOINED):
         texts = [_text(row) for row, _ in rows[start : start + _JOINED]]

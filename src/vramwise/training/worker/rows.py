@@ -1,7 +1,7 @@
-"""Rows of a dataset: local json, jsonl, csv, parquet, arrow or text files, a folder of them, or a hub id.
+"""Reads rows of a dataset: local json, jsonl, csv, parquet, arrow or text files, a folder of them, or a hub id.
 
-Plain json, jsonl and csv are read without the `datasets` package; everything else goes through it, and only through
-those of its readers that `sources.py` allows. Knows nothing of prompts and tokens.
+Plain json, jsonl and csv are read without the `datasets` package; everything else goes through it, and only through the
+readers that `sources.py` allows. Knows nothing about prompts and tokens.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ Row = Mapping[str, Any]
 
 
 def read_rows(block: Mapping[str, Any], base_dir: Path) -> list[Row]:
-    """Every row of one `datasets:` entry, in the order of its files. Paths: from the working or the config's folder."""
+    """Return every row of one `datasets:` entry, in the order of its files.
+
+    Paths are relative to the working folder or the config's. Raises VramwiseError for data that is not read.
+    """
     for _, message in source_problems(block, base_dir):
         raise VramwiseError(message)
     name = str(block.get("path") or "")
     local = local_path(name, base_dir)
     whole = local is not None and local.is_dir() and not block.get("data_files") and block.get("by_split")
-    files = [] if whole else _data_files(block, local, base_dir)  # by_split: which file is which split is in its name
+    files = [] if whole else _data_files(block, local, base_dir)  # by_split: the file name says which split it is
     if files:
         return [row for file in files for row in _read_file(file, block)]
     if local is not None and local.is_dir():
-        return _through_datasets(str(local.absolute()), block)  # in full: `json` alone would be a reader's name
+        # absolute, because `json` alone would be a reader's name
+        return _through_datasets(str(local.absolute()), block)
     if local is not None or Path(name).suffix in SUFFIXES:
         raise VramwiseError(f"dataset {name} does not exist (looked in the working folder and beside the config)")
     return _through_datasets(name, block)
@@ -53,7 +57,7 @@ def _data_files(block: Mapping[str, Any], local: Path | None, base_dir: Path) ->
 
 
 def _all_found(names: list[str], roots: list[Path]) -> list[Path]:
-    """Each file in the first folder that has it; none at all where one is missing (then they are the hub's)."""
+    """Return each file in the first folder that has it; empty if one is missing (then they are on the hub)."""
     found = [next((root / name for root in roots if (root / name).is_file()), None) for name in names]
     return [path for path in found if path is not None] if None not in found else []
 
@@ -64,7 +68,8 @@ def _read_file(path: Path, block: Mapping[str, Any]) -> list[Row]:
         kind = str(block["path"])
     if kind not in BUILDERS:
         raise VramwiseError(f"dataset {path}: ds_type must be one of {', '.join(BUILDERS)}")
-    if kind not in ("json", "csv") or block.get("split") not in (None, "train"):  # a split may be a slice: train[:10%]
+    # a split may be a slice such as train[:10%]
+    if kind not in ("json", "csv") or block.get("split") not in (None, "train"):
         return _through_datasets(kind, {"split": block.get("split"), "data_files": str(path)})
     try:
         if kind == "json":
@@ -76,11 +81,11 @@ def _read_file(path: Path, block: Mapping[str, Any]) -> list[Row]:
 
 
 def _read_json(path: Path) -> list[Row]:
-    """One object a line, or one list of objects."""
+    """Read one object per line, or one list of objects."""
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         return [_object(row, path, number) for number, row in enumerate(_parse(text, path, 1), 1)]
-    # by line feeds alone: JSON may hold other separators (U+2028, U+0085) inside a string
+    # only line feeds count: JSON strings may contain other separators (U+2028, U+0085)
     lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
     return [_object(_parse(line, path, number), path, number) for number, line in lines]
 
@@ -105,20 +110,20 @@ def _through_datasets(name: str, block: Mapping[str, Any]) -> list[Row]:
     options = {key: block[key] for key in ("name", "revision", "data_files") if block.get(key)}
     if (
         "trust_remote_code" in signature(datasets.load_dataset_builder).parameters
-    ):  # before 4: a variable could allow it
+    ):  # before version 4, a variable could allow it
         options["trust_remote_code"] = False
     try:
         refuse_reader(name, datasets.load_dataset_builder(name, **options))
         return list(datasets.load_dataset(name, split=str(block.get("split") or "train"), **options))
     except VramwiseError:
         raise
-    except Exception as error:  # the package raises many kinds: network, gated, missing split
+    except Exception as error:  # the package raises many kinds of errors: network, gated, missing split
         raise VramwiseError(f"dataset {name} cannot be loaded: {error}") from error
 
 
 def refuse_reader(name: str, builder: Any) -> None:
-    """Stop before anything is read where the package chose a reader other than ours; it says so by its module."""
+    """Raise VramwiseError before anything is read if the package chose a reader other than ours."""
     package, _, chosen = type(builder).__module__.rpartition(".")
-    allowed = {f"datasets.packaged_modules.{one}" for one in (*BUILDERS, "cache")}  # cache: read before, now offline
+    allowed = {f"datasets.packaged_modules.{one}" for one in (*BUILDERS, "cache")}  # cache: read earlier, now offline
     if package not in allowed:
         raise VramwiseError(f"dataset {name} is not read: its format is {chosen}, not one of {', '.join(BUILDERS)}")

@@ -1,8 +1,8 @@
-"""A Trainer whose result does not depend on how an effective batch is divided, nor on where it was interrupted.
+"""A Trainer whose result depends neither on how an effective batch is divided nor on where it was interrupted.
 
-Differences from transformers' own: the order of rows (order.py), the loss of an evaluation (a mean over tokens, not
-over batches), and checkpoints that are whole or not there (checkpoints.py). transformers already divides the training
-loss by the targets of the whole effective batch, for models that take that number; for others it is done here.
+Differences from transformers' own: the order of rows (order.py), the evaluation loss (a mean over tokens, not over
+batches), and checkpoints that are complete or absent (checkpoints.py). transformers already divides the training loss
+by the targets of the whole effective batch for models that accept that number; for others it is done here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vramwise.training.worker.prompts import IGNORED
 
 
 class SameResultTrainer(Trainer):
-    """See the module."""
+    """A Trainer with deterministic row order and complete checkpoints; see the module."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SameResultTrainer(Trainer):
         **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
-        # Not `save_total_limit`: transformers would count and delete the checkpoints of others too.
+        # Not `save_total_limit`: transformers would also count and delete the checkpoints of other runs.
         self._keep = keep
         self._run = run
         self._settings = settings
@@ -50,7 +50,7 @@ class SameResultTrainer(Trainer):
         self._progress = progress
         self._shuffle = shuffle
         self._group_by_length = group_by_length
-        self._order_seed = order_seed  # of transformers' own order; None: ours, of the run's seed
+        self._order_seed = order_seed  # the seed of transformers' own order; None: our order, from the run's seed
         self._effective_batch = effective_batch
         self._evaluated = torch.zeros(2, dtype=torch.float64)
         if not self.model_accepts_loss_kwargs:
@@ -77,7 +77,7 @@ class SameResultTrainer(Trainer):
         return EpochOrder(len(eval_dataset), multiple=multiple, seed=0, shuffle=False)
 
     def batch_lengths(self) -> tuple[list[int], list[int]]:
-        """Tokens in the rows this rank gets in the first epoch, and in an evaluation; blank rows have one."""
+        """Return the tokens of this rank's rows in the first epoch, and in an evaluation; blank rows have one."""
         args, rows = self.args, self.train_dataset
         train = _share(self._train_order(rows), rows, args.per_device_train_batch_size, args)
         held = self.eval_dataset
@@ -86,7 +86,7 @@ class SameResultTrainer(Trainer):
         return train, _share(self._get_eval_sampler(held), held, args.per_device_eval_batch_size, args)
 
     def steps_of_run(self) -> int:
-        """Optimizer steps of the whole run."""
+        """Return the optimizer steps of the whole run."""
         if self.args.max_steps > 0:
             return int(self.args.max_steps)
         steps = math.ceil(len(self.train_dataset) / self._effective_batch)
@@ -95,18 +95,18 @@ class SameResultTrainer(Trainer):
     def prediction_step(
         self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Sequence[str] | None = None
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """One batch of an evaluation: its loss is kept as a sum over targets."""
+        """Evaluate one batch: its loss is accumulated as a sum over targets."""
         inputs = self._prepare_inputs(inputs)
         targets = int(inputs["labels"][..., 1:].ne(IGNORED).sum())
         with torch.no_grad(), self.compute_loss_context_manager():
             loss = model(**inputs).loss.mean().detach()
-        if not targets:  # a blank batch, run because other ranks run one too; its mean over nothing is no number
+        if not targets:  # a blank batch, run because other ranks run one too; its mean is NaN
             loss = torch.zeros_like(loss)
         self._evaluated += torch.tensor([float(loss) * targets, targets], dtype=torch.float64)
         return loss, None, None
 
     def evaluation_loop(self, *arguments: Any, **more: Any) -> Any:
-        """An evaluation whose loss is the mean over all targets, however they were batched."""
+        """Evaluate with a loss that is the mean over all targets, however they were batched."""
         before, self._progress.phase = self._progress.phase, "eval"
         self._evaluated.zero_()
         output = super().evaluation_loop(*arguments, **more)
@@ -117,7 +117,7 @@ class SameResultTrainer(Trainer):
         return output
 
     def _run_epoch(self, *arguments: Any, **more: Any) -> None:
-        # transformers looks at max_steps only after a step: a finished run that is resumed would train one step more
+        # transformers checks max_steps only after a step: a finished run that is resumed would train one more step
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
@@ -156,18 +156,19 @@ class SameResultTrainer(Trainer):
             raise
         if self.args.should_save:
             checkpoints.rotate(output_dir, keep=self._keep, run=self._run, always=[self.state.best_model_checkpoint])
-        self.accelerator.wait_for_everyone()  # nobody goes on, or loads the best, before it has its name
+        # no rank continues or loads the best checkpoint before it has its final name
+        self.accelerator.wait_for_everyone()
         self._progress.phase = before
 
     def _agreed(self, path: str) -> str:
-        """The first rank's word: ranks that were started one by one know nothing of each other's runs."""
+        """Return the first rank's path: ranks that were started one by one know nothing about each other's runs."""
         words = [path]
         if self.args.world_size > 1:
             broadcast_object_list(words)
         return words[0]
 
     def _save_aside(self, model: Any, trial: Any, step: int) -> None:
-        """transformers' own save, into the folder aside; the paths in its state are those after the renaming."""
+        """Save with transformers into the temporary folder; paths in its state are those after the renaming."""
         output_dir = self.args.output_dir
         final = self._agreed(str(checkpoints.final_path(output_dir, step, run=self._run)))
         aside = Path(output_dir) / checkpoints.ASIDE
@@ -188,7 +189,7 @@ class SameResultTrainer(Trainer):
 
 
 def _share(order: EpochOrder, rows: Rows, batch: int, args: Any) -> list[int]:
-    """The lengths of every batch that falls to this rank: batches are dealt out in turn."""
+    """Return the lengths of every batch for this rank: batches are distributed in turn."""
     lengths = [*rows.lengths(), 1]  # the number after the last is the blank row
     numbers = list(order)
     batches = [numbers[start : start + batch] for start in range(0, len(numbers), batch)]
@@ -196,20 +197,20 @@ def _share(order: EpochOrder, rows: Rows, batch: int, args: Any) -> list[int]:
 
 
 class _SetEpoch(TrainerCallback):
-    """Tells the order which epoch it is, also after a resume in the middle of one."""
+    """Tells the order which epoch it is, even after a resume in the middle of one."""
 
     def __init__(self, order: EpochOrder) -> None:
         self._order = order
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Whole epochs done so far."""
+        """Set the number of completed epochs."""
         self._order.set_epoch(int(state.epoch or 0))
 
 
 def mean_over_targets(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy summed over a micro-batch, divided by the targets of the whole effective batch."""
+    """Return the cross entropy summed over a micro-batch, divided by the targets of the whole effective batch."""
     logits = outputs["logits"][..., :-1, :].float()
     targets = labels[..., 1:].to(logits.device)
     total = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")

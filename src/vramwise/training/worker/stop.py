@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT in the worker: finish the step, save a checkpoint, end. A second signal ends at once.
+"""SIGTERM and SIGINT in the worker: finish the step, save a checkpoint, end. A second signal ends immediately.
 
-All ranks must stop at the same step, and signals do not reach them at the same moment: so with several ranks they ask
-each other after every step.
+All ranks must stop at the same step, but signals do not reach them at the same moment: with several ranks, they agree
+after every step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopOnSignal(TrainerCallback):
-    """Installs its handlers at once, so that a signal while loading is not lost either."""
+    """Installs its handlers immediately, so that a signal during loading is not lost."""
 
     def __init__(self) -> None:
         self._received = 0
@@ -27,7 +27,7 @@ class StopOnSignal(TrainerCallback):
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as a shell would say; 0 where training was not stopped."""
+        """128 + the signal's number, as in a shell; 0 if training was not stopped."""
         return 128 + self.stopped_by if self.stopped_by else 0
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
@@ -36,16 +36,16 @@ class StopOnSignal(TrainerCallback):
             signal.signal(other, signal.SIG_DFL)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """A signal that came while loading: nothing was trained, so there is nothing to save."""
+        """Exit if a signal came while loading: nothing was trained, so there is nothing to save."""
         if self._agreed(args):
             raise SystemExit(self.exit_code)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Save and stop where a signal came during the step."""
+        """Save and stop if a signal came during the step."""
         if self._agreed(args):
             control.should_save = True
             control.should_training_stop = True
-            control.should_evaluate = False  # who stops a run waits for no evaluation
+            control.should_evaluate = False  # a user who stops a run does not wait for an evaluation
 
     def _agreed(self, args: Any) -> bool:
         number = self._received

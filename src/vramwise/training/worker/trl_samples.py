@@ -1,4 +1,4 @@
-"""Rows as `trl sft` reads them: a text, a conversation, or a prompt and its completion.
+"""Encodes rows as `trl sft` does: a text, a conversation, or a prompt and its completion.
 
 Follows SFTTrainer of TRL 1.16.
 """
@@ -18,7 +18,7 @@ _ROLES = {"human": "user", "gpt": "assistant"}
 
 
 def trl_samples(row: Row, block: Mapping[str, Any], tokenizer: Any) -> Iterator[Sample]:
-    """The sample of one row; none where cutting left nothing to learn."""
+    """Yield the sample of one row; nothing if truncation left nothing to train on."""
     columns = block.get("columns")
     row = {name: row[name] for name in columns} if columns else row
     unread = [name for name in _NOT_READ if row.get(name) is not None]
@@ -38,7 +38,7 @@ def trl_samples(row: Row, block: Mapping[str, Any], tokenizer: Any) -> Iterator[
 
 
 def _tokens(row: Row, block: Mapping[str, Any], tokenizer: Any) -> tuple[list[int], int]:
-    """A row's tokens, and how many of them are the prompt's."""
+    """Return a row's tokens, and how many of them belong to the prompt."""
     if "prompt" in row:
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, str):
@@ -47,7 +47,7 @@ def _tokens(row: Row, block: Mapping[str, Any], tokenizer: Any) -> tuple[list[in
         else:
             first = _chat(tokenizer, prompt, add_generation_prompt=True)
             ids = _chat(tokenizer, [*prompt, *completion])
-        # tokens may merge across the boundary: the completion begins where the two part
+        # tokens may merge across the boundary: the completion begins where the two differ
         return ids, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, ids, strict=False)))
     if _is_chat(row.get("messages")):
         return _chat(tokenizer, row["messages"]), 0

@@ -1,5 +1,5 @@
-"""The sections of a RunSpec: one frozen type a file, without defaults, each with one neutral value.
+"""The sections of a RunSpec: one frozen type per file, without defaults, each with one neutral value.
 
-`NEUTRAL` is the section of a run that does nothing of the kind, `NEUTRAL_WHY` says so for a person. A trainer fills
-what it does and takes the rest from there (`trainers/fields.py`), so every neutral value is written once.
+`NEUTRAL` is the section of a run that does not use the feature; `NEUTRAL_WHY` says so to the user. A trainer sets what
+it uses and takes the rest from there (`trainers/fields.py`).
 """

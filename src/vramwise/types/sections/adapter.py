@@ -1,4 +1,4 @@
-"""Which weights are trained: an adapter's, some blocks', or all."""
+"""Which weights are trained: those of an adapter, of some blocks, or all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedBlocks:
-    """Some blocks of a model that is otherwise frozen: the last `count` (below 0: the first), or spread over it.
+    """The trained blocks of a model that is otherwise frozen.
 
-    `modules`: names of modules inside them; () for all. `others`: names of modules outside of blocks.
+    They are the last `count` blocks (below 0: the first), or are spread evenly over the model. `modules`: names of the
+    trained modules inside the blocks; () for all. `others`: names of trained modules outside blocks.
     """
 
     count: int
@@ -18,7 +19,7 @@ class TrainedBlocks:
     others: tuple[str, ...] = ()
 
     def numbers(self, layers: int) -> range:
-        """The numbers of the trained blocks in a model of so many layers."""
+        """Return the numbers of the trained blocks in a model with this many layers."""
         if self.spread:
             stride = max(1, layers // max(1, self.count))
             return range(stride - 1, layers, stride)
@@ -27,7 +28,7 @@ class TrainedBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """`kind`: lora, qlora…; None: no adapter."""
+    """`kind` is lora, qlora…, or None for no adapter."""
 
     kind: str | None = field(metadata={"flat": "adapter"})
     lora_r: int | None
@@ -42,17 +43,19 @@ class Adapter:
     use_rslora: bool
     lora_kernels: bool
     fused_lora: tuple[str, ...]  # layers whose LoRA runs in the trainer's own kernels: mlp, qkv, o, embedding
-    fused_lora_wide_grads: bool  # those kernels make the gradients of fp32 adapters in fp32
-    fused_lora_in_place: bool  # those kernels write gradients over what they saved, and keep a buffer for 4-bit weights
-    fused_lora_squared: bool  # the kernel for mlp also takes two projections with a squared ReLU between them
-    fused_lora_traced: bool  # they are compiled with their layer: gradients of the activation and 4-bit weights are new
-    embeddings_want_grads: bool  # their output does, even where no block is checkpointed
-    half_adapters: bool  # trained weights on a quantised base are cast to bf16 once they exist
-    adapters_as_base: bool  # adapters stay in the base's type: PEFT makes no fp32 of them
-    # Regular expressions: a parameter whose name none of them matches is frozen; (): nothing beyond the method
+    fused_lora_wide_grads: bool  # those kernels compute the gradients of fp32 adapters in fp32
+    # those kernels overwrite saved tensors with gradients and keep a buffer for 4-bit weights
+    fused_lora_in_place: bool
+    fused_lora_squared: bool  # the mlp kernel also supports two projections with a squared ReLU between them
+    # they are compiled with their layer: activation gradients and 4-bit weights get new tensors
+    fused_lora_traced: bool
+    embeddings_want_grads: bool  # the output of embeddings requires gradients even if no block is checkpointed
+    half_adapters: bool  # trained weights on a quantised base are cast to bf16 after they are created
+    adapters_as_base: bool  # adapters keep the dtype of the base: PEFT does not cast them to fp32
+    # Regular expressions: parameters that match none of them are frozen. (): the method alone decides
     unfrozen: tuple[str, ...]
     trained_blocks: TrainedBlocks | None  # only these blocks are trained, and only they are checkpointed
-    added_tokens: int  # new in the vocabulary: their rows need training
+    added_tokens: int  # tokens added to the vocabulary, whose rows need training
 
 
 NEUTRAL = Adapter(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
-    """`settings`: the string that the CUDA allocator really gets; "" for torch's defaults."""
+    """`settings` is the string that the CUDA allocator really gets; "" for torch's defaults."""
 
-    # The cache is emptied every so many steps, before their backward; and around evaluations and every so many steps
-    # after them (-1: around evaluations alone). None: never.
+    # `empty_cache_steps`: the cache is emptied every so many steps, before backward. `collect_steps`: it is emptied
+    # around evaluations, and after every so many steps (-1: around evaluations only). None: never.
     empty_cache_steps: int | None
     collect_steps: int | None
     settings: str = field(metadata={"flat": "allocator"})

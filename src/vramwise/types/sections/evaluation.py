@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Sizes are None where nothing is evaluated."""
+    """Sizes are None if the run does not evaluate."""
 
     evaluates: bool
     eval_batch_size: int | None
     eval_sequence_len: int | None
     eval_sample_packing: bool
-    eval_scheduled: bool  # at some step; False: samples are held out, but nothing schedules an evaluation
+    eval_scheduled: bool  # False: samples are held out, but no evaluation is scheduled
     eval_on_start: bool
     eval_steps: float | None
     eval_empties_every: int | None  # evaluation empties the cache after so many batches; None: never

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
-# the last, or after each product too.
+# When transformers zeroes rows that are routed to no expert of this rank: never, before the first product and after the
+# last, or also after each product.
 ExpertMasks = Literal["none", "ends", "products"]
-# When Liger's fused loss works on one chunk of logits in place: never, where no operand needs a cast, or always.
+# When Liger's fused loss works on one chunk of logits in place: never, if no operand needs a cast, or always.
 ChunksInPlace = Literal["never", "uncast", "always"]
-# Losses that take only tokens with a label.
+# Losses that process only tokens with a label.
 BY_LABEL = frozenset(("tiled", "slices", "fp32_slices"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Kernels of LoRA are the adapter's."""
+    """The kernels of LoRA are in the adapter section."""
 
     attn_implementation: str
-    varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel, where the model allows it
+    varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel if the model allows it
     rotary_by_product: bool  # rotary angles come from a matrix product, the first of a run
-    # "tiled", "slices", "rows", "room": the head in tiles, 256 tokens or some rows at a time (so many as there is room
-    # for), from hidden states; neither training nor an evaluation ever holds all logits. "fp32_slices" are slices whose
-    # operands are made fp32. "in_place": logits become their own gradient
+    # "tiled", "slices", "rows", "room": the head runs on tiles, on 256 tokens or on some rows at a time ("room": as
+    # many as fit), so that neither training nor evaluation holds all logits. "fp32_slices": slices whose operands are
+    # cast to fp32. "in_place": gradients overwrite the logits
     loss_kernel: Literal[
         "stock",
         "liger_fused_linear",
@@ -48,17 +48,18 @@ class Kernels:
     expert_masks: ExpertMasks
     mixer_kernels: tuple[str, ...]  # mixers whose fused kernels are installed: "state space", "delta rule"
     flash_installed: bool  # FlashAttention is known to be installed
-    flash_needs_sinks: bool  # flash attention stops in models without attention sinks
-    samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
+    flash_needs_sinks: bool  # flash attention fails in models without attention sinks
+    # the collator passes the sample boundaries of packed rows; otherwise every layer reads them from the card
+    samples_told: bool
     torch_compile: bool
-    # Layers without such kernels run compiled: norms, feed-forward layers; LoRA is added by its own product
+    # Layers without such kernels (norms, feed-forward layers) run compiled; LoRA is added as a separate product
     compiled_layers: bool
-    # How those layers attend to flattened rows: by a variable-length kernel with grouped heads as they are, by one that
-    # wants heads repeated, or by one call for each sample
+    # How those layers attend to flattened rows: a variable-length kernel with grouped heads, one that needs repeated
+    # heads, or one call per sample
     packed_attention: Literal["varlen", "repeated", "segments"]
     # Model types whose norms, rotation and attention run in the trainer's own kernels
     fused_layers: tuple[str, ...]
-    tables_each_layer: bool  # each of those layers has rotary tables of its own, made with the model
+    tables_each_layer: bool  # each of those layers has its own rotary tables, created with the model
 
 
 NEUTRAL = Kernels(

@@ -8,9 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """What happens between the checkpoint and the first step."""
+    """What happens between reading the checkpoint and the first step."""
 
-    # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": built there
+    # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": created on the
+    # card
     loads_through: Literal["device", "host", "made"]
     shards_by_tensor: bool  # FSDP 2: one whole tensor at a time is on the card while shards are cut, not a whole unit
     warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
@@ -18,17 +19,18 @@ class Loading:
     halves_warm_up: bool
     multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
-    copies_to_half: bool  # weights are read in bfloat16 and copied to float16, one after the other
-    upcasts_stay: bool  # they are not cast back
-    trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever dtype they came in
-    # What PEFT's preparation casts to fp32 of a quantised base
+    copies_to_half: bool  # weights are read in bfloat16 and copied to float16 one by one
+    upcasts_stay: bool  # the upcast weights are not cast back
+    trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever their dtype
+    # Which weights of a quantised base PEFT's preparation casts to fp32
     quantised_base_prepared: Literal["no", "all", "but embeddings"]
     resets_load_peaks: bool  # torch's peak figures are reset once the model is loaded
     quantization: Literal["4bit", "8bit", "gptq"] | None
     nested_scales: bool  # the scales of a 4-bit base are themselves quantised to 8 bits
-    # 8-bit products keep outlier columns apart: as many as weights at their initial scale give; False: none
+    # 8-bit products separate outlier columns: as many as untrained weights produce. False: none
     int8_outliers: bool
-    expert_quantization: Literal["4bit", "8bit"] | None  # of experts' 3-D weights, which `quantization` leaves out
+    # of the experts' 3-D weights, which `quantization` does not cover
+    expert_quantization: Literal["4bit", "8bit"] | None
 
 
 NEUTRAL = Loading(

@@ -1,4 +1,4 @@
-"""What is learnt: next tokens, preferences or rewards; the reference model; who generates."""
+"""The training objective: next tokens, preferences or rewards; the reference model; generation."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """`rl` is the trainer's own word, `kind` what the loss is made of."""
+    """`rl` is the trainer's own name for the method, `kind` the kind of loss."""
 
     rl: str | None
-    # "value": rewards by a head of one number beside that of the vocabulary
+    # "value": rewards from a head with one output, beside the vocabulary's head
     kind: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo"] = field(
         metadata={"flat": "objective"}
     )
     reference: Literal["none", "model", "adapter_off", "adapter_copy"]
     reference_dtype: Literal["bf16", "fp16", "fp32"]
-    reference_precomputed: bool  # its log-probabilities are computed before the first step
-    reference_whole: bool  # FSDP 2 has it as one unit: all of it is gathered at once
-    spare_model: bool  # a second model is loaded for the trainer, which does not use it
-    # How logits become log-probabilities; "whole": through the log-softmax of all of them
+    reference_precomputed: bool  # the reference's log-probabilities are computed before the first step
+    reference_whole: bool  # FSDP 2 wraps the reference as one unit and gathers all of it at once
+    spare_model: bool  # a second model is loaded that the trainer does not use
+    # How log-probabilities are computed from logits; "whole": by a log-softmax over all of them
     log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"]
     chosen_cross_entropy: bool  # the chosen rows of pairs also get a cross-entropy loss
     empties_cache_each_step: bool
-    # Generation: rows made at once and the length of completions; None where nothing is generated
+    # Generation: rows generated at once and the length of completions; None: no generation
     generation_rows: int | None
     completion_len: int | None
     rows_per_prompt: int
     old_log_probs: bool  # a pass for the policy's own log-probabilities before the update
     engine: Literal["policy", "beside", "elsewhere"]  # who generates; "beside": an engine on the same card
-    engine_share: float  # of the card
+    engine_share: float  # share of the card's memory
     engine_sleeps: bool  # the engine frees its memory while the policy is trained
 
 

@@ -1,4 +1,4 @@
-"""The optimizer, and clipping."""
+"""The optimizer and gradient clipping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """`name`: as transformers or the trainer calls it."""
+    """`name` is the name that transformers or the trainer uses."""
 
     name: str = field(metadata={"flat": "optimizer"})
     max_grad_norm: float

@@ -13,7 +13,7 @@ class Precision:
     compute: Literal["bf16", "fp16", "fp32", "fp8"] = field(metadata={"flat": "precision"})
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     refuses_fp8_below: tuple[int, int] | None  # the trainer refuses fp8 on older cards; None: it does not check
-    precision_by_card: bool  # bf16 where the card has it, else fp16
+    precision_by_card: bool  # bf16 if the card supports it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
 

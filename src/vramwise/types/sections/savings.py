@@ -1,4 +1,4 @@
-"""What saves memory at the price of time: recomputing, offloading, working in pieces."""
+"""Settings that save memory at the cost of time: recomputing, offloading, working in pieces."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """`gradient_checkpointing` is what was asked for, `recompute` what happens."""
+    """`gradient_checkpointing` is the request in the config, `recompute` what really happens."""
 
     gradient_checkpointing: bool
     recompute: bool
     checkpointing_reentrant: bool
-    # "hidden_states", "staged": inputs of checkpointed blocks alone; staged ones come back into buffers that are kept
+    # "hidden_states", "staged": only inputs of checkpointed blocks; "staged" copies them back into permanent buffers
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states", "staged"]
     layer_offloading: bool
     tiled_mlp: bool

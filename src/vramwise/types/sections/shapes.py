@@ -14,10 +14,10 @@ class Shapes:
     sample_packing: bool
     # "one": one row of micro × sequence_len tokens, for variable-length attention; "micro": micro rows
     packing_rows: Literal["none", "one", "micro"]
-    # How samples are laid into packed rows. "full": every row is full, whatever the samples; "single": one sample a
-    # row, and the rows of a batch are joined.
+    # How samples are packed into rows. "full": every row counts as full; "single": one sample per row, and the rows of
+    # a batch are joined.
     packing_fill: Literal["full", "best_fit", "best_fit_split", "stream", "knapsack", "single"]
-    packed_together: int  # samples that packing looks at together
+    packed_together: int  # number of samples that packing considers together
     # The attention mask of packed rows: built from their positions, made by the collator, or none (rows count as full)
     packed_mask: Literal["built", "batch", "none"]
     pad_to_sequence_len: bool
@@ -26,9 +26,9 @@ class Shapes:
     can_pad: bool  # False: padding has no effect on how batches are made (images, flattened batches)
     samples_apart: bool  # packed samples do not attend to one another
     group_by_length: bool
-    shuffle_seed: int | None  # the seed that rows are drawn with; None: in file order, or by other rules
+    shuffle_seed: int | None  # the seed for drawing rows; None: in file order, or in another order
     long_rows: Literal["drop", "cut"]  # what happens to samples longer than sequence_len
-    # Which tokens of a sample are trained on; "completions": those after the prompt, where the data separates prompts
+    # Which tokens of a sample are trained on; "completions": those after the prompt, if the data separates prompts
     labels_on: Literal["all", "completions", "answers", "last_answer"]
 
 

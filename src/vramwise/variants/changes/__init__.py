@@ -1,7 +1,7 @@
-"""What may be changed about a run, each change written once: when it applies, what it alters, and what that does.
+"""The changes that can be made to a run: when each applies, what it sets, and its effect.
 
-In RunSpec's words: a trainer spells a change in its own keys. Whether a change helps is asked of a prediction
-(`attempt`), never decided here. Words that are no field of RunSpec are in `SETTINGS`.
+Changes are expressed in settings of RunSpec; a trainer turns them into its own keys. Whether a change helps is decided
+by a prediction (`attempt`), not here. Keywords that are not fields of RunSpec are in `SETTINGS`.
 """
 
 from vramwise.variants.changes.activations import checkpoint_activations as checkpoint_activations

@@ -1,4 +1,4 @@
-"""What forward keeps for backward, and the shapes of batches."""
+"""Changes to what forward keeps for backward, and to batch shapes."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _STATES = {
 
 
 def checkpoint_activations(run: RunSpec) -> Change | None:
-    """Recompute instead of keeping."""
+    """Recompute activations instead of keeping them; None if they are recomputed or offloaded already."""
     if run.savings.recompute or run.savings.activation_offloading != "off":
         return None
     return turn_checkpointing_on(run)
 
 
 def turn_checkpointing_on(run: RunSpec) -> Change | None:
-    """Ask for it, whatever else is on; MPT has none."""
+    """Turn gradient checkpointing on, whatever else is set; MPT does not support it."""
     if run.savings.gradient_checkpointing or not _can_checkpoint(run):
         return None
     return CHECKPOINT.to(gradient_checkpointing=True)
 
 
 def checkpointing_states(run: RunSpec) -> Iterator[Change]:
-    """Recomputing and offloading: every combination but the present one."""
+    """Yield every other combination of recomputing and offloading."""
     if not _can_checkpoint(run) or (run.savings.recompute and not run.savings.gradient_checkpointing):
-        return  # the sharding itself recomputes, whatever is asked for here
+        return  # the sharding recomputes in any case
     for (checkpointing, offloading), state in _STATES.items():
         fields: dict[str, Any] = {}
         if offloading != run.savings.activation_offloading:
@@ -57,7 +57,7 @@ def _can_checkpoint(run: RunSpec) -> bool:
 
 
 def _can_offload(run: RunSpec) -> bool:
-    """Offloaders know plain supervised steps, of whole models or LoRA, whose layers are not spread or compiled."""
+    """Return whether offloading supports the run: supervised, LoRA or full, not sharded or compiled."""
     plain = run.objective.kind == "tokens" and run.objective.rl is None and not run.kernels.torch_compile
     return (
         plain
@@ -68,14 +68,14 @@ def _can_offload(run: RunSpec) -> bool:
 
 
 def pad_rows(run: RunSpec) -> Change | None:
-    """Constant shapes."""
+    """Pad all batches to the same width."""
     if run.shapes.constant_shapes or run.objective.rl or not run.shapes.can_pad:
         return None
     return PAD.to(f"Pad every batch to {run.shapes.sequence_len} tokens", pad_to_sequence_len=True)
 
 
 def paddings(run: RunSpec) -> Iterator[Change]:
-    """The other way to pad rows of various lengths; compiled models and packed rows keep their one shape."""
+    """Yield the other way to pad rows; compiled models and packed rows keep their constant shape."""
     one_shape = run.shapes.sample_packing or run.kernels.torch_compile or run.kernels.attn_implementation == "sage"
     if one_shape or run.objective.kind != "tokens" or run.objective.rl or not run.shapes.can_pad:
         return
@@ -86,7 +86,7 @@ def paddings(run: RunSpec) -> Iterator[Change]:
 
 
 def shorten_rows(run: RunSpec) -> Change | None:
-    """The last resort: shorter rows."""
+    """Halve the row length, as a last resort."""
     if run.shapes.sequence_len < _SHORTEST:
         return None
     half = run.shapes.sequence_len // 2
@@ -95,19 +95,19 @@ def shorten_rows(run: RunSpec) -> Change | None:
 
 
 def reentrant_checkpointing(run: RunSpec) -> Change | None:
-    """Reentrant checkpointing recomputes as forward did, and compares nothing."""
+    """Use reentrant checkpointing, which recomputes as in forward and does not compare the results."""
     if run.savings.checkpointing_reentrant:
         return None
     return kind("reentrant-checkpointing").to(checkpointing_reentrant=True)
 
 
 def nonreentrant_checkpointing(run: RunSpec) -> Change | None:
-    """The form that trains partly frozen models and works with RL's trainers."""
+    """Use non-reentrant checkpointing, which supports partly frozen models and RL trainers."""
     if not run.savings.checkpointing_reentrant:
         return None
     return kind("nonreentrant-checkpointing").to(checkpointing_reentrant=False)
 
 
 def legacy_offloading(run: RunSpec) -> Change | None:
-    """The older offloading has no tracker."""
+    """Use the older activation offloading, which does not track tensors."""
     return kind("legacy-offloading").to(activation_offloading="legacy")

@@ -1,4 +1,4 @@
-"""What a change is made of."""
+"""Kinds of changes, and how a change is built from one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramwise.types import Change, RunSpec
 Builder = Callable[[RunSpec], Change | None]
 Effect = Literal["same", "rounding", "changes"]
 
-# Settings that change memory but are no field of RunSpec, and what their values mean.
+# Settings that affect memory but are not fields of RunSpec, and what they mean.
 SETTINGS = {
     "empty_cache_at_eval": "the cache is emptied before and after an evaluation",
     "loader_workers": "data loader processes",
@@ -25,7 +25,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of change, whatever the run: what it does in general, what that does to the training, and why."""
+    """A kind of change, independent of the run: what it does, its effect on training, and why."""
 
     id: str
     effect: Effect
@@ -33,12 +33,12 @@ class Kind:
     why: str
 
     def to(self, title: str = "", **fields: Any) -> Change:
-        """The change for one run; without a title of its own it has the general one."""
+        """Return the change for one run; the default title is the general description."""
         return Change(id=self.id, title=title or self.what, effect=self.effect, why=self.why, fields=fields)
 
 
 def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Change:
-    """One change that only one trainer has."""
+    """Return a change that only one trainer has."""
     return Change(id=name, title=title, effect=effect, why=why, fields=fields)
 
 
@@ -48,5 +48,5 @@ def _kinds() -> dict[str, Kind]:
 
 
 def kind(name: str) -> Kind:
-    """A sort of change by its id, as `kinds.json` describes it."""
+    """Return the kind of change with this id from `kinds.json`."""
     return _kinds()[name]

@@ -1,4 +1,4 @@
-"""How many samples pass at once."""
+"""Changes of the batch size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 
-# No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
+# No card fits more rows at once. A larger number is a typing error, and is not enumerated.
 _MOST_ROWS = 65536
 
 SMALLER = kind("smaller-micro-batch")
@@ -19,24 +19,27 @@ EVAL_BATCH = kind("equal-eval-batch")
 
 @lru_cache(maxsize=64)
 def sizes_of(product: int) -> tuple[tuple[int, int], ...]:
-    """Every micro-batch with its accumulation, the largest first; 6 → 6 × 1, 3 × 2, 2 × 3, 1 × 6."""
+    """Return every micro-batch with its accumulation, the largest first: 6 → 6 × 1, 3 × 2, 2 × 3, 1 × 6."""
     return tuple([(size, product // size) for size in range(min(product, _MOST_ROWS), 0, -1) if product % size == 0])
 
 
 def sizes_below(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
-    """Every smaller micro-batch with its accumulation, the largest first; 6 × 2 → 4 × 3, 3 × 4, 2 × 6, 1 × 12."""
+    """Return every smaller micro-batch with its accumulation, the largest first.
+
+    6 × 2 → 4 × 3, 3 × 4, 2 × 6, 1 × 12.
+    """
     return (sizes for sizes in sizes_of(micro * accumulation) if sizes[0] < micro)
 
 
 def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
-    """Those of at most half the size; 5 × 2 → 2 × 5, 1 × 10."""
+    """Return the sizes of at most half the micro-batch: 5 × 2 → 2 × 5, 1 × 10."""
     return (sizes for sizes in sizes_below(micro, accumulation) if 2 * sizes[0] <= micro)
 
 
 def micro_batches(run: RunSpec) -> Iterator[Change]:
-    """Every other micro-batch with the accumulation that keeps the effective batch, the largest first.
+    """Yield every other micro-batch with the accumulation that keeps the effective batch, the largest first.
 
-    Optimizers that step inside backward leave no gradient to accumulate: with them the batch stays.
+    Optimizers that step inside backward cannot accumulate gradients: with them the batch stays.
     """
     if run.optimizer.name.endswith("_layerwise"):
         return
@@ -46,7 +49,7 @@ def micro_batches(run: RunSpec) -> Iterator[Change]:
 
 
 def _holds_groups(run: RunSpec, rows: int) -> bool:
-    """Whether an evaluation of so many rows on each GPU is made of whole groups of answers, where it must be."""
+    """Return whether an evaluation batch of this size consists of whole groups of completions, if it must."""
     return (
         run.objective.kind != "grpo"
         or not run.evaluation.evaluates
@@ -55,25 +58,25 @@ def _holds_groups(run: RunSpec, rows: int) -> bool:
 
 
 def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:
-    """Every smaller micro-batch against more accumulation, the largest first."""
+    """Yield every micro-batch of at most half the size, with more accumulation, the largest first."""
     for micro, accumulation in smaller_sizes(run.batch.micro_batch_size, run.batch.gradient_accumulation_steps):
         yield _micro_batch(run, micro, accumulation)
 
 
 def halve_micro_batch(run: RunSpec) -> Change | None:
-    """The largest micro-batch of at most half the size that keeps the effective batch."""
+    """Return the largest micro-batch of at most half the size that keeps the effective batch."""
     return next(smaller_micro_batches(run), None)
 
 
 def one_row(run: RunSpec) -> Change | None:
-    """A micro-batch of one."""
+    """Use a micro-batch of one."""
     if run.batch.micro_batch_size == 1:
         return None
     return _micro_batch(run, 1, run.batch.micro_batch_size * run.batch.gradient_accumulation_steps)
 
 
 def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: bool = False) -> Change:
-    """`eval_follows`: evaluation goes to the new size too; else only where it would be the larger."""
+    """`eval_follows`: evaluation always uses the new size; otherwise only if its own is larger."""
     before = (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps)
     fields: dict[str, Any] = {"micro_batch_size": micro, "gradient_accumulation_steps": accumulation}
     if run.evaluation.eval_batch_size is not None and (eval_follows or run.evaluation.eval_batch_size > micro):
@@ -84,7 +87,7 @@ def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: b
 
 
 def equal_eval_batch(run: RunSpec) -> Change | None:
-    """Evaluate in the shapes of training."""
+    """Evaluate with the batch size of training."""
     if run.evaluation.eval_batch_size in (None, run.batch.micro_batch_size) or not _holds_groups(
         run, run.batch.micro_batch_size
     ):
@@ -94,5 +97,5 @@ def equal_eval_batch(run: RunSpec) -> Change | None:
 
 
 def no_automatic_batch(run: RunSpec) -> Change | None:
-    """A batch that is written stays as it is."""
+    """Use the batch size as written."""
     return kind("no-automatic-batch").to(automatic_batch=False, eval_batch_size=run.batch.micro_batch_size)

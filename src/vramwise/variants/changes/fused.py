@@ -1,4 +1,4 @@
-"""Kernels that replace parts of the model: of the loss, Liger's others, and those of LoRA."""
+"""Changes of kernels that replace parts of the model: the loss, other Liger kernels, and LoRA kernels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LORA_KERNELS = ("mlp", "qkv", "o")
 
 
 def fuse_loss(run: RunSpec) -> Change | None:
-    """A loss that never holds tokens × vocabulary."""
+    """Use a loss that never holds the logits of all tokens."""
     if run.kernels.loss_kernel not in ("stock", "chunked", "liger") or run.objective.rl:
         return None
     return FUSE_LOSS.to(loss_kernel="liger_fused_linear")
 
 
 def losses(run: RunSpec) -> Iterator[Change]:
-    """Other kernels for the same cross entropy; losses of their own (and what stands against Liger) stay."""
+    """Yield other kernels for the same cross entropy; special losses, and those that conflict with Liger, stay."""
     if run.objective.kind != "tokens" or run.objective.rl or run.kernels.loss_kernel not in (*_LOSSES, "liger"):
         return
     for value, loss in _LOSSES.items():
@@ -39,7 +39,7 @@ def losses(run: RunSpec) -> Iterator[Change]:
 
 
 def liger_parts(run: RunSpec) -> Iterator[Change]:
-    """All of Liger's kernels that the model has, or none of them."""
+    """Yield all Liger kernels that the model supports, or none of them."""
     kernels = liger_kernels(run.model_type)
     if run.sharding.tensor_parallel_size > 1 or run.savings.tiled_mlp or not kernels:
         return
@@ -51,7 +51,7 @@ def liger_parts(run: RunSpec) -> Iterator[Change]:
 
 
 def lora_kernels(run: RunSpec) -> Iterator[Change]:
-    """LoRA's fused kernels, on or off, where weights are readable to them."""
+    """Yield fused LoRA kernels on or off, if they can read the weights."""
     if run.adapter.kind not in ("lora", "qlora"):
         return
     if run.adapter.fused_lora:

@@ -1,4 +1,4 @@
-"""Kernels of attention, compilation, and the allocator."""
+"""Changes of attention kernels, compilation and the allocator."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ EXPANDABLE_SEGMENTS = kind("expandable-segments")
 
 
 def fused_attention(run: RunSpec) -> Change | None:
-    """Attention that never writes out its scores."""
+    """Use attention that never materialises its scores."""
     if run.kernels.attn_implementation != "eager":
         return None
     return FUSED_ATTENTION.to(attn_implementation="sdpa")
 
 
 def plain_attention(run: RunSpec) -> Change | None:
-    """sdpa runs on every card and with every torch."""
+    """Use sdpa, which runs on every card and with every torch version."""
     if run.kernels.attn_implementation == "sdpa":
         return None
     return kind("plain-attention").to(attn_implementation="sdpa")
 
 
 def flash_attention(run: RunSpec) -> Change | None:
-    """FlashAttention 2, on a card that has it."""
+    """Use FlashAttention 2, if the card supports it."""
     if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or flash_stops(run):
         return None
     return FLASH.to(attn_implementation=_FLASH)
 
 
 def attentions(run: RunSpec) -> Iterator[Change]:
-    """Other backends that compute the same: sdpa, and FlashAttention 2 where it is known to be installed.
+    """Yield other backends with the same result: sdpa, and FlashAttention 2 if it is known to be installed.
 
-    Eager is left, never chosen: it holds the scores and gains nothing. FlashAttention is neither taken up nor given up
-    where it decides what type embeddings are trained in, nor where rows are packed, which it lays out in its own way.
+    Eager is never chosen: it holds the scores and has no advantage. FlashAttention is neither added nor removed if it
+    decides the dtype of trained embeddings, or if rows are packed, because it lays them out differently.
     """
     taken, present = same_attention(run.model_type), run.kernels.attn_implementation
     bound = _decides_embeddings(run) or run.shapes.sample_packing
@@ -53,12 +53,15 @@ def attentions(run: RunSpec) -> Iterator[Change]:
 
 
 def _decides_embeddings(run: RunSpec) -> bool:
-    """A whole model on one card: some trainers keep its embeddings in fp32 under sdpa and eager alone."""
+    """Return whether attention decides the dtype of embeddings.
+
+    For a fully trained model on one card, some trainers keep embeddings in fp32 only under sdpa and eager.
+    """
     return run.adapter.kind is None and run.sharding.kind in ("none", "ddp") and run.precision.weights_dtype != "fp32"
 
 
 def packing_attention(run: RunSpec) -> str | None:
-    """A backend for packed rows that computes the same as the present one: itself, where it keeps samples apart."""
+    """Return a backend for packed rows with the same result as the current one, or None."""
     taken, present = same_attention(run.model_type), run.kernels.attn_implementation
     if present in ("sdpa", _FLASH):
         return present
@@ -81,7 +84,7 @@ def _has_flash(run: RunSpec) -> bool:
 
 
 def separate_samples(run: RunSpec) -> Change | None:
-    """A backend that knows where packed samples begin."""
+    """Use a backend that knows the boundaries of packed samples."""
     if run.shapes.samples_apart:
         return None
     name = "sdpa" if _before_ampere(run) else _FLASH
@@ -94,17 +97,17 @@ def _before_ampere(run: RunSpec) -> bool:
 
 
 def compile_model(run: RunSpec) -> Change | None:
-    """torch.compile fuses neighbours."""
+    """Use torch.compile, which fuses operations."""
     return None if run.kernels.torch_compile else kind("compile-model").to(torch_compile=True)
 
 
 def expandable_segments(run: RunSpec) -> Change | None:
-    """Segments that grow."""
+    """Use expandable segments."""
     if EXPANDABLE in run.allocator.settings:
         return None
     return EXPANDABLE_SEGMENTS.to(allocator=EXPANDABLE)
 
 
 def empty_cache_at_eval(run: RunSpec) -> Change | None:
-    """The cache is emptied before an evaluation and after it."""
+    """Empty the cache before and after an evaluation."""
     return kind("empty-cache-at-eval").to(empty_cache_at_eval=True)

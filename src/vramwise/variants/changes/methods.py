@@ -1,4 +1,4 @@
-"""Another training: fewer trained weights, a coarser base, other numbers, other rows. Only where the user allows it."""
+"""Changes of the training method that the user must allow: adapters, quantised bases, shorter rows, fp8, packing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramwise.variants.changes.weights import PLAIN_ADAM, has_experts
 _RANK, _ALPHA = 16, 32
 _SMALLEST_RANK = 4
 _SHORTEST_ROW = 256
-_FP8_TOKENS = 32  # what token counts must divide by, in the strictest of its formats
+_FP8_TOKENS = 32  # token counts must be a multiple of this in the strictest format
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 LORA = kind("train-adapter")
@@ -26,20 +26,20 @@ PACK = kind("pack-samples")
 
 
 def quantize_base(run: RunSpec) -> Change | None:
-    """LoRA on a 4-bit base."""
+    """Use a 4-bit base for LoRA."""
     if run.adapter.kind != "lora" or run.loading.quantization:
         return None
     return QLORA.to(adapter="qlora", quantization="4bit")
 
 
 def adapters(run: RunSpec) -> Iterator[Change]:
-    """LoRA in place of a whole model."""
+    """Yield LoRA instead of full fine-tuning."""
     if _whole_model(run):
         yield LORA.to(f"{LORA.what}: rank {_RANK}", adapter="lora", **_new_adapter(run))
 
 
 def quantised_bases(run: RunSpec) -> Iterator[Change]:
-    """QLoRA in place of LoRA or of a whole model."""
+    """Yield QLoRA instead of LoRA or full fine-tuning."""
     gpu = run.target.gpu
     if run.sharding.kind not in ("none", "ddp") or (gpu is not None and gpu.vendor == "amd"):
         return
@@ -64,7 +64,7 @@ def _whole_model(run: RunSpec) -> bool:
 
 
 def _new_adapter(run: RunSpec) -> dict[str, Any]:
-    """Rank and alpha that most files write, on every linear layer; with experts on attention's, which are linear."""
+    """Return the most common rank and alpha, on all linear layers; with experts, only on those of attention."""
     targets: dict[str, Any] = {"lora_target_linear": True}
     if has_experts(run):
         targets = {"lora_target_modules": _ATTENTION}
@@ -72,7 +72,7 @@ def _new_adapter(run: RunSpec) -> dict[str, Any]:
 
 
 def shorter_rows(run: RunSpec) -> Iterator[Change]:
-    """Halves of the length, down to 256 tokens."""
+    """Yield halved row lengths, down to 256 tokens."""
     length = run.shapes.sequence_len // 2
     while length >= _SHORTEST_ROW:
         title = f"Rows of {length} tokens instead of {run.shapes.sequence_len} (drops or cuts long samples)"
@@ -82,7 +82,7 @@ def shorter_rows(run: RunSpec) -> Iterator[Change]:
 
 
 def lower_ranks(run: RunSpec) -> Iterator[Change]:
-    """Halves of the rank, down to 4, with alpha in proportion."""
+    """Yield halved ranks, down to 4, with alpha in proportion."""
     if (
         run.adapter.kind not in ("lora", "qlora")
         or run.adapter.lora_r is None
@@ -104,7 +104,7 @@ def _scaled(alpha: float, rank: int, before: int) -> float:
 
 
 def fp8_products(run: RunSpec) -> Iterator[Change]:
-    """fp8 for the linears of a whole model, on cards whose fp8 trainers take."""
+    """Yield fp8 for the linear layers of a fully trained model, on cards whose fp8 the trainers support."""
     gpu = run.target.gpu
     takes = gpu is not None and gpu.fp8 and gpu.capability is not None and gpu.capability >= (9, 0)
     supervised = run.objective.rl is None and run.objective.kind == "tokens"
@@ -112,15 +112,15 @@ def fp8_products(run: RunSpec) -> Iterator[Change]:
         return
     fields: dict[str, Any] = {"precision": "fp8"}
     if not run.kernels.torch_compile:
-        fields["torch_compile"] = True  # without it fp8 is no faster
+        fields["torch_compile"] = True  # fp8 is not faster without it
     if run.shapes.pad_multiple % _FP8_TOKENS:
         fields["pad_to_sequence_len"] = True
     yield FP8.to(**fields)
 
 
 def packed_rows(run: RunSpec) -> Iterator[Change]:
-    """Packing, under a backend that keeps samples apart."""
-    streamed = run.shapes.constant_shapes and not run.shapes.pad_to_sequence_len  # rows are full already
+    """Yield packing, with a backend that separates samples."""
+    streamed = run.shapes.constant_shapes and not run.shapes.pad_to_sequence_len  # rows are already full
     if (
         run.shapes.sample_packing
         or run.objective.kind != "tokens"

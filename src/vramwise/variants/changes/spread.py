@@ -1,4 +1,4 @@
-"""Several cards, checkpoints, and host memory."""
+"""Changes of sharding, checkpoints and data loading."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ZERO_STAGES = {
 
 
 def fsdp_shards(run: RunSpec) -> Iterator[Change]:
-    """FSDP2 over all cards."""
+    """Yield FSDP 2 over all cards."""
     if _can_spread(run) and not run.sharding.kind.startswith("fsdp") and run.loading.quantization is None:
         yield FSDP.to(sharding="fsdp2", **_unpaged(run))
 
 
 def zero_shards(run: RunSpec) -> Iterator[Change]:
-    """The other stages of ZeRO over all cards."""
+    """Yield the other ZeRO stages over all cards."""
     if not _can_spread(run) or run.sharding.kind.startswith("fsdp"):
         return
     for stage, what in _ZERO_STAGES.items():
@@ -43,29 +43,29 @@ def _can_spread(run: RunSpec) -> bool:
 
 
 def _unpaged(run: RunSpec) -> dict[str, str]:
-    """Pages are for whole states: what is spread takes torch's own AdamW."""
+    """Return torch's own AdamW for a paged optimizer: paging needs unsharded states."""
     return {"optimizer": "adamw_torch_fused"} if run.optimizer.name == PAGED_ADAM else {}
 
 
 def second_fsdp(run: RunSpec) -> Change | None:
-    """FSDP2 shards each parameter by itself, whatever its dtype."""
+    """Use FSDP 2, which shards each parameter separately, whatever its dtype."""
     return kind("second-fsdp").to(sharding="fsdp2") if run.sharding.kind == "fsdp1" else None
 
 
 def shard_checkpoints(run: RunSpec) -> Change | None:
-    """Each rank writes its own part."""
+    """Write checkpoints in shards, one per rank."""
     if not run.sharding.kind.startswith("fsdp"):
         return None
     return kind("shard-checkpoints").to(gathers_checkpoints=False)
 
 
 def exchange_each_step(run: RunSpec) -> Change | None:
-    """Gradients are sharded after every micro-step."""
+    """Shard gradients after every micro-step."""
     if not run.sharding.kind.startswith("fsdp") or run.sharding.sync_each_batch:
         return None
     return kind("exchange-each-step").to(sync_each_batch=True)
 
 
 def fewer_workers(run: RunSpec) -> Change | None:
-    """Fewer batches ahead in host memory."""
+    """Prefetch fewer batches into host memory."""
     return kind("fewer-workers").to(loader_workers=1, loader_prefetch=8)

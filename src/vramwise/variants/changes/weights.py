@@ -1,4 +1,4 @@
-"""What optimizer states take, and the experts of a quantised base."""
+"""Changes of the optimizer's states, and of the experts of a quantised base."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ EXPERTS = kind("quantize-experts")
 
 
 def eight_bit_optimizer(run: RunSpec) -> Change | None:
-    """States of one byte instead of two or four."""
+    """Use one-byte optimizer states."""
     if run.optimizer.name not in PLAIN_ADAM or run.sharding.kind.startswith("fsdp") or run.sharding.offload_optimizer:
         return None
     return EIGHT_BIT.to(optimizer=_BYTES)
 
 
 def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
-    """The same with states of a byte: resident, and paged where pages are at hand."""
+    """Yield one-byte optimizer states: resident, and paged."""
     if (
         run.optimizer.name not in (*PLAIN_ADAM, PAGED_ADAM)
         or run.sharding.tensor_parallel_size > 1
@@ -47,7 +47,7 @@ def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
 
 
 def same_optimizers(run: RunSpec) -> Iterator[Change]:
-    """Other implementations of the optimizer at hand, with states of the same type."""
+    """Yield other implementations of the current optimizer, with states of the same dtype."""
     if run.sharding.tensor_parallel_size > 1 or (run.sharding.zero is not None and run.sharding.zero.optimizer):
         return
     if run.optimizer.name in (_TORCH, _FUSED, PAGED_ADAM):
@@ -58,7 +58,10 @@ def same_optimizers(run: RunSpec) -> Iterator[Change]:
 
 
 def _whole(run: RunSpec) -> Iterator[Change]:
-    """bitsandbytes keeps fp32 states whatever the weights are; torch's are as wide as what is trained."""
+    """Yield other implementations with full-precision states.
+
+    bitsandbytes always keeps fp32 states; torch's have the dtype of the trained weights.
+    """
     wide = run.adapter.kind is not None or run.precision.weights_dtype == "fp32"
     if run.optimizer.name == PAGED_ADAM and not (wide and _takes_pages(run)):
         return
@@ -79,14 +82,14 @@ def _on_amd(run: RunSpec) -> bool:
 
 
 def unpaged_optimizer(run: RunSpec) -> Change | None:
-    """The same optimizer without paging."""
+    """Use an equivalent optimizer without paging."""
     paged = run.optimizer.name.startswith("paged_")
     name = "adamw_torch_fused" if paged and "8bit" not in run.optimizer.name else "adamw_bnb_8bit"
     return kind("unpaged-optimizer").to(f"Use {name}, which does not page", optimizer=name)
 
 
 def handled_optimizer(run: RunSpec) -> Change | None:
-    """torchao's optimizers under the names that are handled."""
+    """Use torchao's optimizers under the names that the trainer supports."""
     name = _HANDLED_NAMES.get(run.optimizer.name)
     if name is None:
         return None
@@ -94,14 +97,14 @@ def handled_optimizer(run: RunSpec) -> Change | None:
 
 
 def fused_adamw(run: RunSpec) -> Change | None:
-    """The AdamW that every torch has."""
+    """Use torch's fused AdamW."""
     if run.optimizer.name == _FUSED:
         return None
     return kind("fused-adamw").to(f"Train with AdamW: {_FUSED}", optimizer=_FUSED)
 
 
 def quantize_experts(run: RunSpec) -> Change | None:
-    """Experts as the rest of the base: 3-D weights, which a loader of linear layers leaves in 16 bit."""
+    """Quantise experts like the rest of the base: their 3-D weights otherwise stay in 16 bits."""
     linear = run.adapter.lora_target_linear
     if run.loading.expert_quantization or run.adapter.kind not in ("lora", "qlora") or linear or not has_experts(run):
         return None
@@ -111,7 +114,7 @@ def quantize_experts(run: RunSpec) -> Change | None:
 
 
 def has_experts(run: RunSpec) -> bool:
-    """Whether models of this type are mixtures of experts; False where the model is not known."""
+    """Return whether models of this type are mixtures of experts; False if the model is unknown."""
     found = find_type(run.model_type) if run.model_type else None
     if found is None:
         return False

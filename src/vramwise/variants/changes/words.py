@@ -1,4 +1,4 @@
-"""Changes in a few words, as one would tell them: `micro 4 × accumulation 2, checkpointing off`."""
+"""Describes changes in a few words: `micro 4 × accumulation 2, checkpointing off`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 
 
 def in_few_words(changes: Sequence[Change]) -> str:
-    """All of them, one after the other; no change is the file as it is."""
+    """Describe all changes, separated by commas; without changes, "your original file"."""
     words = dict.fromkeys(word for change in changes for word in _words(change))
     return ", ".join(words) or "your original file"
 

@@ -1,1 +1,1 @@
-"""The fastest variant of a run that fits its card: a search over what may change, each step of it a prediction."""
+"""The search for the fastest variant of a run that fits its card; each step is a prediction."""

@@ -1,4 +1,4 @@
-"""Beside the answer: what else would do, what comes closest where nothing does, and why the others fell."""
+"""Results beside the answer: alternatives, the closest variant if nothing fits, and why the others were rejected."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
 UNTRIED = "were not tried"
-# Simulations beyond the answer, and events of all of them together: with large runs seconds would go by.
+# Limits on simulations beyond the answer and on their events in total: large runs would take seconds.
 _MORE = 6
 _MORE_EVENTS = 600_000
-# Others that are named, and by which share of the card one must need less than the one before.
+# The number of alternatives, and the share of the card by which each must need less than the one before.
 _NAMED = 8
 _APART = 0.01
 
 
 def others(search: Search, best: Pick) -> list[Pick]:
-    """Slower ones that need less, the fastest first: what each gigabyte costs."""
+    """Return slower variants that need less memory, the fastest first."""
     book = search.book
     found, least = [best], book.reserved_bytes(best)
     apart = int(book.room_bytes(best) * _APART)
@@ -40,8 +40,11 @@ def others(search: Search, best: Pick) -> list[Pick]:
 
 
 def _near(search: Search, best: Pick) -> set[Pick]:
-    """What may lie on the frontier: all where they are few; else every combination of deciding choices with the
-    kernels of the answer, and the run as it is."""
+    """Return candidates for the frontier.
+
+    All variants if they are few; else every combination of deciding choices with the kernels of the answer, and the run
+    as it is.
+    """
     space = search.book.space
     if search.few:
         return set(space.picks())
@@ -49,9 +52,9 @@ def _near(search: Search, best: Pick) -> set[Pick]:
 
 
 def closest(search: Search, most: int = _MORE) -> Pick | None:
-    """Where nothing fits: what needs least; of those that were simulated where effort ends before that is found.
+    """Return the variant that needs least if nothing fits; if effort runs out, the least of the simulated ones.
 
-    `most`: simulations that this may take; with one it is what should need least by its bound.
+    `most`: the number of simulations; with one, it is the variant with the smallest lower bound.
     """
     try:
         return _closest(search, most)
@@ -61,14 +64,17 @@ def closest(search: Search, most: int = _MORE) -> Pick | None:
 
 
 def leanest(search: Search) -> list[tuple[int, Pick]]:
-    """What may need least, by what it certainly needs."""
+    """Return the variants with their lower bounds, the smallest first."""
     book = search.book
     picks = book.space.picks() if search.few else search.smallest()
     return sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
 
 
 def _closest(search: Search, most: int) -> Pick | None:
-    """Of all that were simulated, the run as it is among them: a smaller micro-batch may get another kernel."""
+    """Return the least of all simulated variants, including the run as it is.
+
+    A smaller micro-batch may use another kernel, so the order of the bounds is not decisive.
+    """
     book = search.book
     found = book.least_reserved()
     until = book.simulated + most
@@ -81,7 +87,7 @@ def _closest(search: Search, most: int) -> Pick | None:
 
 
 def considered(search: Search) -> int:
-    """How many variants there are; as many as were come to where effort ends before all are counted."""
+    """Return the number of variants, or of those counted before effort ran out."""
     space = search.book.space
     if search.few:
         return _total(1 for _ in space.picks())
@@ -89,7 +95,7 @@ def considered(search: Search) -> int:
 
 
 def _total(counts: Iterable[int]) -> int:
-    """Their sum, up to where effort ends."""
+    """Return the sum of the counts until effort runs out."""
     found = 0
     with suppress(OutOfEffort):
         for count in counts:
@@ -98,7 +104,7 @@ def _total(counts: Iterable[int]) -> int:
 
 
 def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
-    """Why the others are no answer, and how many."""
+    """Return why the other variants were rejected, with their numbers."""
     book = search.book
     found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
     found[TOO_LARGE] += _total(book.space.swaps(context) for context in sorted(search.dead))

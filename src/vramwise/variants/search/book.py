@@ -1,4 +1,4 @@
-"""What was found out about variants so far: each is written, timed and simulated once."""
+"""The results of a search so far: each variant is written, timed and simulated once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramwise.variants.search.space import Pick, Space, count_changes
 from vramwise.variants.search.workshop import Workshop
 from vramwise.variants.speed import Speed
 
-# Steps of speed: nothing finer is claimed, so nothing finer decides.
+# The resolution of speed: smaller differences are not claimed, so they do not decide.
 _STEP = log(1.01)
 
 UNWRITTEN = "cannot be written in this file"
@@ -34,24 +34,27 @@ class Entry:
 
 
 def grade_of(seconds: float | None) -> int:
-    """The seconds of a step in whole steps of speed; the same for all where they are not known."""
+    """Return the seconds of a step as a number of 1 % steps; 0 if unknown."""
     return 0 if seconds is None or seconds <= 0 else round(log(seconds) / _STEP)
 
 
 def settings_of(run: RunSpec) -> Hashable:
-    """What a run is, whatever file it came from."""
+    """Return a key for the settings of a run, independent of its file."""
     return tuple(repr(value) for _, value in run.settings())
 
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """Entries and candidates of one space. `margin_bytes`: what was asked to stay free, None for each one's error."""
+    """The entries and candidates of one space.
+
+    `margin_bytes`: requested free memory; None: each variant's own error.
+    """
 
     space: Space
     workshop: Workshop
     margin_bytes: int | None = None
     simulated: int = 0
-    # of all simulations: what their time goes by
+    # total events of all simulations, which their time depends on
     events: int = 0
     _entries: dict[Pick, Entry] = field(default_factory=dict)
     _least: dict[Pick, int] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class Book:
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
     def entry(self, pick: Pick) -> Entry:
-        """The variant, written and resolved."""
+        """Return the variant, written and resolved."""
         if pick not in self._entries:
             self._entries[pick] = self._written(pick)
         return self._entries[pick]
@@ -71,40 +74,40 @@ class Book:
         return Entry(attempt=attempt, fell=UNWRITTEN if attempt.run is None else "")
 
     def speed(self, pick: Pick) -> Speed | None:
-        """How fast a variant is."""
+        """Return the speed of a variant, or None."""
         run = self.entry(pick).attempt.run
         return None if run is None else self.workshop.speed(run)
 
     def least_bytes(self, pick: Pick) -> int:
-        """What a variant certainly needs."""
+        """Return a lower bound of the memory that a variant needs."""
         if pick not in self._least:
             run = self.entry(pick).attempt.run
             self._least[pick] = 0 if run is None else self.workshop.least_bytes(run)
         return self._least[pick]
 
     def room_bytes(self, pick: Pick) -> int:
-        """What it may reserve."""
+        """Return what a variant may reserve."""
         run = self.entry(pick).attempt.run
         return 0 if run is None else self.workshop.room_bytes(run)
 
     def too_large(self, pick: Pick) -> bool:
-        """Whether it certainly does not fit."""
+        """Return whether a variant certainly does not fit."""
         return self.least_bytes(pick) > self.room_bytes(pick)
 
     def left_open(self, pick: Pick) -> bool:
-        """Whether no prediction can say that it fits: it does something that may take any amount of memory."""
+        """Return whether no prediction can say that a variant fits, because one of its features may take any amount."""
         run = self.entry(pick).attempt.run
         return run is not None and has_no_upper_bound(run)
 
     def key(self, pick: Pick) -> Key | None:
-        """By what it is ranked; None where it cannot be written."""
+        """Return the sort key of a variant; None if it cannot be written."""
         if self.entry(pick).fell:
             return None
         speed = self.speed(pick)
         return grade_of(None if speed is None else speed.step_seconds), count_changes(pick)
 
     def candidate(self, pick: Pick) -> Candidate:
-        """The variant with its prediction, or why it needs none."""
+        """Return the variant with its prediction, or with the reason why it needs none."""
         if pick not in self._candidates:
             entry = self.entry(pick)
             fell = self._judged(pick, entry) or self._certainly_fell(pick)
@@ -115,14 +118,14 @@ class Book:
         return self._candidates[pick]
 
     def candidate_anyway(self, pick: Pick) -> Candidate:
-        """The variant with its prediction, even where it is known not to fit: how much it misses by is asked."""
+        """Return the variant with its prediction even if it is known not to fit, to see by how much."""
         known = self.candidate(pick)
         if known.prediction is None and known.fell in (TOO_LARGE, OPEN):
             self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
 
     def candidate_shown(self, pick: Pick) -> Candidate:
-        """The same with the prediction that every other door gives: what becomes of it on the card is asked too."""
+        """Return the variant with the prediction that all interfaces show, which includes the outcome on the card."""
         known = self.candidate_anyway(pick)
         found = known.prediction
         if found is not None and found.memory_fits is not True and found.report is found.needs:
@@ -130,7 +133,10 @@ class Book:
         return self._candidates[pick]
 
     def out_of_memory(self, pick: Pick) -> bool:
-        """Whether a variant does not fit, whatever else speaks against it: it stands for those that need more."""
+        """Return whether a variant does not fit, whatever else speaks against it.
+
+        It stands for variants that need more.
+        """
         known = self.candidate(pick)
         if known.fell == TWICE and known.run is not None:
             known = self.candidate(self._runs[settings_of(known.run)])
@@ -156,28 +162,28 @@ class Book:
         return self._twin(pick, entry) or (REFUSED if self.workshop.refusal(entry.attempt) else "")
 
     def _certainly_fell(self, pick: Pick) -> str:
-        """Why a variant is no answer whatever a simulation says; "" where that decides."""
+        """Return why a variant is rejected without a simulation; "" if a simulation decides."""
         return TOO_LARGE if self.too_large(pick) else OPEN if self.left_open(pick) else ""
 
     def _twin(self, pick: Pick, entry: Entry) -> str:
-        """Variants that resolve to one run are one: the first that is asked for has the fewest changes."""
+        """Return TWICE if an earlier variant resolves to the same run; the first one has the fewest changes."""
         assert entry.attempt.run is not None
         first = self._runs.setdefault(settings_of(entry.attempt.run), pick)
         return "" if first == pick else TWICE
 
     def reserved_bytes(self, pick: Pick) -> int:
-        """The peak of a variant that was simulated."""
+        """Return the peak of a simulated variant."""
         prediction = self.candidate(pick).prediction
         assert prediction is not None
         return prediction.needs.highest_reserved_bytes
 
     def least_reserved(self) -> Pick | None:
-        """Of the variants that were simulated the one with the lowest peak."""
+        """Return the simulated variant with the lowest peak, or None."""
         known = [pick for pick, one in self._candidates.items() if one.prediction is not None]
         return min(known, key=lambda pick: (self.reserved_bytes(pick), pick), default=None)
 
     def fell(self) -> Iterator[tuple[Pick, str]]:
-        """Every variant that was looked at and is no answer, and why."""
+        """Yield every variant that was looked at and rejected, with the reason."""
         for pick, entry in self._entries.items():
             candidate = self._candidates.get(pick)
             if fell := entry.fell or (candidate.fell if candidate else ""):

@@ -1,9 +1,8 @@
-"""Variants in the order of their speed, without timing all of them.
+"""Yields variants in the order of their speed without timing all of them.
 
-A few axes decide how much work there is (how many samples pass at once, what is recomputed or moved); the others each
-swap one kernel for another. So every combination of the former is timed, and in each combination every single swap;
-what several swaps give together is taken as their sum. Whoever goes through the list times each variant that he comes
-to, and goes by that.
+A few axes decide how much work there is (batch size, recomputing, offloading); each of the others swaps one kernel for
+another. Every combination of the former is timed, and in each combination every single swap; several swaps together are
+estimated by their sum. The caller times each variant that it reaches and uses that time.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from heapq import heappop, heappush
 
 from vramwise.variants.search.space import Pick, Space, count_changes, is_deciding
 
-# (seconds of a step in steps of 1 %, number of changes): the smaller, the better.
+# (seconds of a step in steps of 1 %, number of changes): smaller is better.
 Key = tuple[int, int]
 KeyOf = Callable[[Pick], Key | None]
-# By how many steps of speed swaps may bring more elsewhere than where they were tried first.
+# By how many speed steps swaps may gain more in other combinations than in the first.
 _BEYOND = 5
 # (what the option adds to the key, the option)
 _Option = tuple[Key, str]
 
 
 def in_order(space: Space, key_of: KeyOf, base: Pick, dead: Callable[[Pick], bool]) -> Iterator[tuple[Key, Pick]]:
-    """Every variant with an estimate of its key around `base`, the best first.
+    """Yield every variant with an estimate of its key around `base`, the best first.
 
-    `dead`: whether nothing with the deciding choices of this variant can be an answer; asked again as long as it goes.
-    A combination is gone into when its turn may have come.
+    `dead`: whether no variant with the same deciding choices can be an answer; it is asked repeatedly. A combination is
+    expanded only when its turn may have come.
     """
     gain = _BEYOND + sum(-options[0][0][0] for options in _options(space, key_of, base))
     waiting: list[tuple[Key, int, Pick, Iterator[tuple[Key, Pick]] | None]] = []
@@ -50,7 +49,7 @@ def in_order(space: Space, key_of: KeyOf, base: Pick, dead: Callable[[Pick], boo
 
 
 def _options(space: Space, key_of: KeyOf, context: Pick) -> list[list[_Option]]:
-    """For each axis that swaps a kernel what each option adds, the best first; deciding axes have one option."""
+    """Return what each option of an axis adds, the best first; deciding axes have one option."""
     here = key_of(context)
     assert here is not None
     found: list[list[_Option]] = []
@@ -65,7 +64,7 @@ def _options(space: Space, key_of: KeyOf, context: Pick) -> list[list[_Option]]:
 
 
 def _sums(space: Space, key_of: KeyOf, context: Pick) -> Iterator[tuple[Key, Pick]]:
-    """Every combination of swaps in a context by the sum of what they add, the smallest first."""
+    """Yield every combination of swaps in a context by the sum of what they add, the smallest first."""
     here = key_of(context)
     assert here is not None
     options = _options(space, key_of, context)
@@ -74,7 +73,8 @@ def _sums(space: Space, key_of: KeyOf, context: Pick) -> Iterator[tuple[Key, Pic
     while heap:
         key, pick, indexes, last = heappop(heap)
         yield key, pick
-        # Each combination is reached on one way: by going further on the axis that was last gone on, or a later one.
+        # Each combination is reached in only one way: by advancing on the last axis that was advanced, or on a later
+        # one.
         for axis in range(last, len(options)):
             if indexes[axis] + 1 < len(options[axis]):
                 further = (*indexes[:axis], indexes[axis] + 1, *indexes[axis + 1 :])

@@ -1,19 +1,18 @@
-"""The search: variants by their speed, simulated in that order until one fits; then what else would do.
+"""The search: variants in the order of their speed, simulated until one fits.
 
-What is left out, and by what right:
-
+What is left out, and why:
 - Proven: a variant whose lower bound exceeds the card does not fit (`speed.bound`).
-- Tested, not proven: what a run needs grows with its micro-batch, as long as gradients are held between micro-steps in
-  both or in neither. So where one is too large, larger ones are not simulated.
-- Assumed: one order of memory on each axis of kernels, whatever else is chosen, found by bounds on the run as it is.
-  So there are leanest kernels; where deciding choices do not fit with them, they do not with others, and where a
-  variant is too large, so is one with kernels that need more. Where kernels trade places (a loss that is leaner only
-  in large batches), a variant that would fit may be passed by; none is ever named that does not.
-- Estimated, where variants are many: the order of speed. Each variant that is come to is timed, so that what is named
-  is what it is; one may be passed by where several swaps bring far more together than each by itself.
+- Tested, not proven: memory grows with the micro-batch, as long as both runs or neither hold gradients between
+  micro-steps. So if a micro-batch is too large, larger ones are not simulated.
+- Assumed: on each axis of kernels, the order by memory is the same whatever else is chosen; it is found by bounds on
+  the run as it is. So there are leanest kernels: if deciding choices do not fit with them, they do not fit with others,
+  and if a variant is too large, so is one with kernels that need more. If the order really differs (a loss that is
+  leaner only in large batches), a variant that fits may be missed; a variant that does not fit is never returned.
+- Estimated, if there are many variants: the order of speed. Each variant that is reached is timed, so the reported
+  speeds are exact predictions; a variant may be missed if several swaps gain far more together than separately.
 
-After `most` simulations, or where the workshop is out of effort, the best so far is the answer, where one fits, and
-`ended_early` says so: it may not be the fastest. Where none fits by then, the callers try the few that need least.
+After `most` simulations, or when the workshop runs out of effort, the best variant so far that fits is the answer, and
+`ended_early` is set: it may not be the fastest. If none fits by then, the callers try the few that need least.
 """
 
 from __future__ import annotations
@@ -29,19 +28,21 @@ from vramwise.variants.search.estimates import Key, in_order
 from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE
 from vramwise.variants.search.space import Pick, is_deciding
 
-# Up to about so many variants each is timed, and nothing is estimated.
+# Up to about this many variants, each is timed and nothing is estimated.
 FEW = 96
-# Rounds around a better and better answer; the second seldom finds another.
+# Rounds of improving the answer; the second seldom finds a better one.
 _ROUNDS = 4
-# Simulations that a search usually takes: for progress alone.
+# The usual number of simulations, only for the progress display.
 _USUAL = 12
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search over one space. `most`: simulations that it may take. `slowest`: seconds of a step from where on
-    nothing is an answer."""
+    """One search over one space. `most`: the number of simulations it may take.
+
+    `slowest`: variants whose step takes longer than this many seconds are no answer.
+    """
 
     book: Book
     most: int = MOST_SIMULATIONS
@@ -49,11 +50,11 @@ class Search:
     progress: Progress | None = None
     # Whether simulations or effort ran out before the answer was certain.
     ended_early: bool = False
-    # Deciding choices with which nothing fits.
+    # Combinations of deciding choices with which nothing fits.
     dead: set[Pick] = field(default_factory=set)
-    # Variants that ran out of memory with their micro-batch and accumulation, by their other deciding choices.
+    # Variants that ran out of memory, with their micro-batch and accumulation, by their other deciding choices.
     _failed: dict[Pick, list[tuple[int, int, Pick]]] = field(default_factory=dict)
-    # What the run needs at least with each choice of an axis, all other kernels as lean as can be.
+    # Lower bounds of the run with each choice of an axis, with the leanest other kernels.
     _needs: dict[int, dict[str, float]] = field(default_factory=dict)
     _surveyed: bool = False
     _lean: Pick | None = None
@@ -62,16 +63,16 @@ class Search:
 
     @property
     def few(self) -> bool:
-        """Whether every variant is timed."""
+        """Whether there are few enough variants to time each one."""
         if self._few is None:
             self._few = self.book.space.about() <= FEW
         return self._few
 
     @property
     def left_open(self) -> bool:
-        """Whether no variant can be said to fit: neither the run as it is nor any with one change of it."""
+        """Whether no variant can be predicted to fit: neither the run as it is nor any variant with one change."""
         if self._left_open is None:
-            self._left_open = False  # also where the effort ends before this is known
+            self._left_open = False  # also if the effort ends before this is known
             book, start = self.book, self.book.space.start
             around = (pick for axis in range(len(book.space.axes)) for pick in book.space.around(start, axis))
             self._left_open = book.left_open(start) and all(
@@ -80,7 +81,10 @@ class Search:
         return self._left_open
 
     def best(self) -> Pick | None:
-        """The fastest that fits; of those as fast the one with fewest changes, then with least memory."""
+        """Return the fastest variant that fits, or None.
+
+        Of equally fast variants, it is the one with the fewest changes, then with the least memory.
+        """
         found: Pick | None = None
         try:
             if self.left_open:
@@ -93,7 +97,8 @@ class Search:
                 found = found if better is None else better
                 if found is None or self.ended_early:
                     break
-                # Around another answer estimates may be others: an answer is one that they lead to from itself.
+                # Estimates around another answer may differ, so repeat until the estimates around an answer lead to
+                # itself.
                 around = self._quickest(found)
                 if self.book.space.deciding(base, around) == base:
                     break
@@ -103,7 +108,7 @@ class Search:
         return found
 
     def _quickest(self, pick: Pick) -> Pick:
-        """The fastest kernels for a variant, each chosen by itself."""
+        """Return the fastest kernels for a variant, each chosen separately."""
         space = self.book.space
         for axis, one in [*enumerate(space.axes)] * 2:
             if not is_deciding(one):
@@ -135,7 +140,7 @@ class Search:
         return min(fitting)[1] if fitting else None
 
     def by_speed(self, base: Pick) -> Iterator[tuple[Key, Pick]]:
-        """Variants with their keys, the best first."""
+        """Yield variants with their keys, the best first."""
         if self.few:
             yield from sorted((key, pick) for pick in self.book.space.picks() if (key := self.book.key(pick)))
             return
@@ -150,7 +155,7 @@ class Search:
             yield heappop(waiting)
 
     def fits(self, pick: Pick) -> bool:
-        """Whether a variant fits; simulated unless that is clear without."""
+        """Return whether a variant fits; it is simulated unless that is already clear."""
         if self._hopeless(pick) or self._is_dead(pick):
             return False
         before = self.book.simulated
@@ -162,7 +167,7 @@ class Search:
         return candidate.fits
 
     def _learn(self, pick: Pick) -> None:
-        """What a variant that does not fit says of others."""
+        """Record what a variant that does not fit implies for others."""
         candidate = self.book.candidate(pick)
         prediction = candidate.prediction
         if prediction is None or candidate.fell not in OF_MEMORY:
@@ -174,10 +179,10 @@ class Search:
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:
-        """Whether one ran out of memory that passes no more samples at once and has no kernel that needs more.
+        """Return whether a variant ran out of memory that has no larger micro-batch and no kernel that needs more.
 
-        Gradients that are held from one micro-step to the next are missing where there is one micro-step: its peak may
-        be lower than that of two at half the size.
+        With a single micro-step, no gradients are held between micro-steps, so its peak may be lower than that of two
+        micro-steps at half the size.
         """
         failed = self._failed.get(self._beside_batches(self.context(pick)))
         if not failed:
@@ -189,7 +194,7 @@ class Search:
         )
 
     def _needs_no_less(self, pick: Pick, other: Pick) -> bool:
-        """Whether every kernel of a variant needs what the other's does, or more."""
+        """Return whether every kernel of a variant needs at least as much as that of the other."""
         for axis, one in enumerate(self.book.space.axes):
             if pick[axis] != other[axis] and not is_deciding(one):
                 needs = self._needs.get(axis, {})
@@ -198,7 +203,7 @@ class Search:
         return True
 
     def _is_dead(self, pick: Pick) -> bool:
-        """Whether nothing with the deciding choices of this variant fits."""
+        """Return whether nothing with the deciding choices of this variant fits."""
         if self.few:
             return False
         if not self._surveyed:
@@ -207,17 +212,17 @@ class Search:
         return self.context(pick) in self.dead
 
     def _survey(self) -> None:
-        """Which deciding choices are too large with the leanest kernels; the bound grows with the micro-batch."""
+        """Find the deciding choices that are too large with the leanest kernels; bounds grow with the micro-batch."""
         for chain in self._chains():
             first = bisect_left(chain, True, key=self.book.too_large)
             self.dead |= {self.context(context) for context in chain[first:]}
 
     def smallest(self) -> list[Pick]:
-        """What may need least of all: the leanest kernels with the smallest micro-batch, one for each other choice."""
+        """Return the variants that may need least: leanest kernels, smallest micro-batch, one for each other choice."""
         return [chain[0] for chain in self._chains()]
 
     def _chains(self) -> list[list[Pick]]:
-        """Variants with the leanest kernels that differ in their micro-batch alone, the smallest first."""
+        """Return lists of variants with the leanest kernels that differ only in micro-batch, the smallest first."""
         chains: dict[tuple[Pick, bool], list[Pick]] = {}
         for context in self.book.space.contexts(self.lean):
             if not self.book.entry(context).fell:
@@ -226,7 +231,7 @@ class Search:
         return [sorted(chain, key=self._batches) for chain in chains.values()]
 
     def _leanest(self, pick: Pick) -> Pick | None:
-        """The variant with the same deciding choices that needs least; None where no bound tells."""
+        """Return the variant with the same deciding choices that needs least; None if there is no bound."""
         if self.few:
             return None
         lean = self.book.space.deciding(pick, self.lean)
@@ -234,7 +239,7 @@ class Search:
 
     @property
     def lean(self) -> Pick:
-        """The kernels with which the run needs least, as its bounds have it; all else as it is."""
+        """The run with the kernels that need least, according to the lower bounds."""
         if self._lean is None:
             space, pick = self.book.space, self.book.space.start
             for axis, one in [*enumerate(space.axes)] * 2:
@@ -250,7 +255,7 @@ class Search:
         return float("inf") if entry.fell else self.book.least_bytes(pick)
 
     def context(self, pick: Pick) -> Pick:
-        """The deciding choices of a variant alone."""
+        """Return only the deciding choices of a variant."""
         return self.book.space.deciding(pick, self.book.space.start)
 
     def _batches(self, pick: Pick) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Whether a variant is an answer: it fits with its margin, and no allocation of it is tried twice."""
+"""Decides whether a variant is an answer: it fits with its margin and without retrying allocations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OPEN = "cannot be fully predicted"
 
 
 def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
-    """What must stay free: what was asked for, else what measured runs like it took beyond their prediction."""
+    """Return the memory to keep free: as requested, else by how much similar runs exceeded their prediction."""
     if asked_bytes is not None:
         return asked_bytes
     return int(prediction.needs.highest_reserved_bytes * prediction.expected_error.took_more)
 
 
 def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Candidate:
-    """A variant with its prediction, as a candidate."""
+    """Return an attempt with its prediction as a candidate."""
     prediction = attempt.prediction
     if prediction is None:
         return Candidate(attempt=attempt, speed=speed, fell=attempt.refused or OPEN)

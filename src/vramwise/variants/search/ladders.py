@@ -1,4 +1,4 @@
-"""What may be asked for as the largest that fits: the values of one setting in their order, each as a change."""
+"""The values of settings that can be maximised, in ascending order, each as a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.facts.parameters import parameter_count
 from vramwise.types import Change, ModelSpec, RunSpec
 from vramwise.variants.changes.base import kind
 
-# No card takes more rows at once.
+# No card fits more rows at once.
 _MOST_ROWS = 4096
 _ROWS_STEP = 64
 _HIGHEST_RANK = 1024
@@ -23,7 +23,7 @@ Ladder = Callable[[RunSpec, ModelSpec], Iterator[Change]]
 
 
 def _batches(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
-    """Micro-batches; the effective batch stays where it divides, else the accumulation does."""
+    """Yield micro-batches; the effective batch stays if it is divisible, else the accumulation stays."""
     product = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
     for micro in range(1, _MOST_ROWS + 1):
         fields: dict[str, Any] = {"micro_batch_size": micro}
@@ -56,7 +56,7 @@ def _ranks(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
 
 
 def _models(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
-    """Models of the catalogue whose name differs in its numbers alone, of the same architecture, by their size."""
+    """Yield catalogue models whose name differs only in its numbers, of the same architecture, by size."""
     name = run.base_model or ""
     sizes: dict[int, str] = {parameter_count(model): name}
     for other in catalogue_ids():
@@ -82,10 +82,10 @@ LADDERS: Mapping[str, Ladder] = {
 
 
 def ladder(run: RunSpec, model: ModelSpec, field: str) -> Sequence[Change]:
-    """Every value of a setting, the smallest first; the run's own among them."""
+    """Return every value of a setting, the smallest first, including the run's own."""
     return tuple(LADDERS[field](run, model))
 
 
 def is_present(run: RunSpec, change: Change) -> bool:
-    """Whether a change is what the run has."""
+    """Return whether the run already has the values of a change."""
     return all(run.value(name) == value for name, value in change.fields.items())

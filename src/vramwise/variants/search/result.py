@@ -1,4 +1,4 @@
-"""What a search found: the answer, what else would do, why the others fell, and what would open more."""
+"""The result of a search: the answer, alternatives, why others were rejected, and what --allow would add."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vramwise.variants.verdict import is_tight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A variant of the run. `attempt.prediction` is None where it was never simulated.
+    """A variant of the run. `attempt.prediction` is None if it was never simulated.
 
-    `spare_bytes`: what the card has beyond the reserved memory and the margin; negative: it misses by so much.
-    `fell`: why it is no answer, "" where it fits.
+    `spare_bytes`: free memory beyond the reserved memory and the margin; negative if it does not fit. `fell`: why it is
+    rejected; "" if it fits.
     """
 
     attempt: Attempt
@@ -34,42 +34,42 @@ class Candidate:
 
     @property
     def prediction(self) -> Prediction | None:
-        """What it needs, where that was asked."""
+        """The prediction, if there is one."""
         return self.attempt.prediction
 
     @property
     def fits(self) -> bool:
-        """Whether it is predicted to run, its margin kept and no allocation tried twice."""
+        """Whether it is predicted to run with its margin and without retrying allocations."""
         return self.attempt.prediction is not None and not self.fell
 
     @property
     def reserved_bytes(self) -> int | None:
-        """The peak it reserves with memory to spare."""
+        """The peak of reserved memory with unlimited memory, or None."""
         prediction = self.attempt.prediction
         return None if prediction is None else prediction.needs.highest_reserved_bytes
 
     @property
     def tight(self) -> bool:
-        """Whether it fits with less to spare than drivers and other processes can take."""
+        """Whether it fits with less to spare than drivers and other processes may take."""
         prediction = self.attempt.prediction
         return self.fits and prediction is not None and is_tight(prediction)
 
     @property
     def seconds(self) -> float | None:
-        """Of an optimizer step; None where the card's rates are not known."""
+        """The seconds of an optimizer step; None if the card's rates are unknown."""
         return None if self.speed is None else self.speed.step_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit(Displayed):
-    """The answer to "the fastest variant of this config that fits this card".
+    """The fastest variant of a config that fits its card.
 
-    `best`: None where nothing fits; the original itself where nothing is faster. `alternatives`: others that fit, the
-    frontier between memory and speed, the fastest first. `closest`: where nothing fits, the one that needs least.
-    `opened`: what each word of --allow would give where nothing fits without it (or much less speed comes of it).
-    `fallen`: why the others are no answer, and how many. `smallest_card`: for the original. `ended_early`: the search
-    came to its limit before the answer was certain. `repairs`: errors of the file that were fixed before the search, so
-    that `original` is the file with those fixes; `stops`: errors that remain, for which no variant starts.
+    `best`: None if nothing fits; the original if nothing is faster. `alternatives`: others that fit on the frontier
+    between memory and speed, the fastest first. `closest`: if nothing fits, the variant that needs least. `opened`:
+    what each word of --allow would give if nothing fits without it. `fallen`: why the others were rejected, with their
+    numbers. `smallest_card`: for the original. `ended_early`: the search reached its limit before the answer was
+    certain. `repairs`: errors that were fixed before the search, so that `original` is the file with those fixes.
+    `stops`: errors that remain and keep every variant from starting.
     """
 
     original: Candidate
@@ -87,12 +87,12 @@ class Fit(Displayed):
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast as the original the answer is; None where that is not known."""
+        """How many times as fast as the original the answer is; None if unknown."""
         if self.best is None or not self.best.seconds or not self.original.seconds:
             return None
         return self.original.seconds / self.best.seconds
 
     @property
     def changed(self) -> bool:
-        """Whether the answer is another run than the file's."""
+        """Whether the answer differs from the file."""
         return self.best is not None and bool(self.best.attempt.changes or self.repairs)

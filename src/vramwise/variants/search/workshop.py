@@ -1,4 +1,4 @@
-"""What a search asks of the world: variants written and resolved, their speed, a bound, a prediction, a judgement."""
+"""The questions of a search: variants written and resolved, their speed, bounds, predictions and errors."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from vramwise.variants.speed import Speed
 
 
 class Workshop(Protocol):
-    """Answers about variants of one run; the same question has the same answer every time.
+    """Answers questions about variants of one run; the same question always has the same answer.
 
-    A question that nobody asked before raises OutOfEffort where the search has come to its limit.
+    A new question raises OutOfEffort if the search has reached its limit.
     """
 
     def made(self, changes: Sequence[Change]) -> Attempt:
-        """The run with the changes, written by its trainer and resolved, not predicted; `refused` where it cannot."""
+        """Return the run with the changes, written and resolved but not predicted; `refused` is set if that fails."""
         ...
 
     def speed(self, run: RunSpec) -> Speed | None:
-        """How long a step takes."""
+        """Return the predicted speed, or None."""
         ...
 
     def least_bytes(self, run: RunSpec) -> int:
-        """What the run certainly needs, found without simulating it."""
+        """Return a lower bound of the memory of the run, without simulating it."""
         ...
 
     def room_bytes(self, run: RunSpec) -> int:
-        """What it may reserve: the card less what lies outside the allocator, or a limit."""
+        """Return what the run may reserve: the card without memory outside the allocator, or a limit."""
         ...
 
     def refusal(self, attempt: Attempt) -> str:
-        """Which error of `check` the changes bring about; "" where they bring none."""
+        """Return the error of `check` that the changes cause; "" if there is none."""
         ...
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
-        """The same with its prediction; `refused` where there is none.
+        """Return the attempt with its prediction; `refused` is set if there is none.
 
-        `on_card`: also what becomes of it where it would reserve more than there is; that it does says enough to drop
-        it, and takes half the time.
+        `on_card`: also simulate what happens if it would reserve more than the card has. That is rarely needed to
+        reject a variant, and leaving it out halves the time.
         """
         ...

@@ -1,1 +1,1 @@
-"""What `fit` needs, and what other verbs ask of it: ways out, rows that would fit, the largest value of a setting."""
+"""The search behind `fit`, and related questions of other verbs: ways out, row lengths that fit, largest values."""

@@ -1,4 +1,4 @@
-"""The command line that fits a config, for sentences that name it."""
+"""The command line that fits a config, for messages that name it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramwise.units import size_word
 
 
 def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequence[str] = ()) -> str:
-    """The line that finds the fastest variant that fits, and shows it as a diff of the file."""
+    """Return the command that finds the fastest variant that fits and shows it as a diff."""
     path = subject.document.path
     words = ["vramwise", "fit", path if path != "<text>" else "CONFIG"]
     if subject.target.gpu is not None:
@@ -33,7 +33,7 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
 
 
 def _called(gpu: GpuSpec) -> str:
-    """A name for the card that --gpu takes: its own, else its size."""
+    """Return a name for the card that --gpu accepts: its own name, else its size."""
     name = gpu.name.lower().replace(" ", "-")
     try:
         if find_gpu(name).memory_bytes == gpu.memory_bytes:

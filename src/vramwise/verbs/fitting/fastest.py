@@ -1,4 +1,4 @@
-"""`fit`: the fastest variant of a config that fits its card."""
+"""The search of `fit`: the fastest variant of a config that fits its card."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ def fit_subject(
     adjust: Adjust = as_it_is,
     axes: tuple[Axis, ...] | None = None,
 ) -> Fit:
-    """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
-    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
-    largest value is asked for instead. `adjust`: what the caller decides beyond the config;
-    `axes`: what may vary, where that is not left to the words."""
+    """Find the fastest variant that fits.
+
+    `allow`: words that permit changes which affect the training result. `keep`: keys that must not change.
+    `margin_bytes`: memory that must stay free; default: the error that the prediction may have. `maximise`: the key
+    whose largest value is wanted instead. `adjust` applies the caller's own decisions. `axes`: what may vary; default:
+    what `allow` permits.
+    """
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     if maximise is not None:
         found = largest_of(
@@ -91,16 +94,16 @@ def answer_of(
     progress: Progress | None = None,
     again: bool = True,
 ) -> Candidate | None:
-    """The fastest variant that fits, else the one that should come closest: of `fit_subject` the answer alone.
+    """Return only the answer of `fit_subject`: the fastest variant that fits, else the closest one.
 
-    With `slowest`: None unless one fits whose step takes no more seconds than that. `or_closest`: whether one is
-    wanted that does not fit. `again`: where effort ends before the fastest is found, search once more from the answer.
+    With `slowest`, returns None unless a variant fits whose step takes at most that many seconds. `or_closest`: whether
+    a variant that does not fit is acceptable. `again`: if the effort ends early, search once more from the answer.
     """
     workshop = SubjectWorkshop(subject=subject)
     search = search_of(workshop, axes, margin_bytes)
     search.progress, search.slowest = progress, slowest
     if slowest is None:
-        search.book.candidate(search.book.space.start)  # the answer where effort ends before there is another
+        search.book.candidate(search.book.space.start)  # the answer if the effort ends before there is another
     workshop.until = ANSWER
     sought = slowest is None and or_closest
     best, nearest = _answer(search, workshop, simulations=1) if sought else (search.best(), None)
@@ -118,9 +121,10 @@ def answer_of(
 def _answer(
     search: Search, workshop: SubjectWorkshop, simulations: int | None = None
 ) -> tuple[Pick | None, Pick | None]:
-    """The best; or else the closest, which is the answer where the search ended before it was come to.
+    """Return the best variant and None, or None and the closest variant.
 
-    `simulations`: so many are made for the closest where it cannot be the answer.
+    If the search ended early and the closest variant fits, it is the best. `simulations`: how many are spent on the
+    closest variant if it cannot be the answer.
     """
     best = search.best()
     if best is not None:
@@ -131,7 +135,7 @@ def _answer(
 
 
 def _shown(book: Book, pick: Pick) -> Candidate:
-    """A variant as every other door shows it, where there is effort left for that."""
+    """Return a variant with the prediction that other interfaces show, if there is effort left for it."""
     try:
         return book.candidate_shown(pick)
     except OutOfEffort:
@@ -139,7 +143,7 @@ def _shown(book: Book, pick: Pick) -> Candidate:
 
 
 def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
-    """The axes without what changes the training."""
+    """Return the axes without choices that change the training result."""
 
     def kept(choices: Choices) -> Choices:
         return lambda run: [change for change in choices(run) if change.effect != "changes"]
@@ -150,7 +154,7 @@ def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
 def _opened(
     workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None
 ) -> Iterator[tuple[str, Candidate]]:
-    """What other words would give: each alone; where none alone is enough, as few as are together."""
+    """Yield what other words of --allow would give: each alone, or if none is enough, the fewest together."""
 
     def with_words(words: Sequence[str]) -> Candidate | None:
         search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
@@ -176,7 +180,7 @@ def _opened(
 
 
 def opens(run: RunSpec, word: str) -> bool:
-    """Whether a word of --allow opens anything to the run as it is."""
+    """Return whether a word of --allow permits any change of the run."""
     return any(axis.choices(run) for axis in AXES if axis.allow == word)
 
 

@@ -1,6 +1,6 @@
-"""What is tried first on a run that does not fit: a few changes that save much, the mildest first, each simulated.
+"""Quick attempts for a run that does not fit: a few changes that save much memory, the mildest first.
 
-`fit` finds the fastest variant; that takes seconds. This takes one, and finds one that fits.
+`fit` finds the fastest variant, which takes seconds. This finds one that fits within about a second.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out, weights_alone_bytes
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
-# Losses that do not hold the logits of all tokens at once.
+# Losses that never hold the logits of all tokens at once.
 _LEAN = ("liger_fused_linear", "chunked")
 _WORDS = {"8bit-optimizer": eight_bit_optimizers, "lora": adapters, "qlora": quantised_bases}
 
 
 def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
-    """What makes a run fit that does not, found within a second; None where nothing does that was tried."""
+    """Find changes that make a run fit within about a second; None if no attempt fits."""
     if not is_worth_trying(subject, limit_bytes):
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + REMEDY)
@@ -44,7 +44,7 @@ def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut
 
 
 def _tries(run: RunSpec) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
-    """Changes to try together, and the words of --allow that open them."""
+    """Yield changes to try together, with the words of --allow that permit them."""
     loss = next((one for one in losses(run) if one.fields["loss_kernel"] in _LEAN), None)
     lean = loss if run.kernels.loss_kernel not in _LEAN else None
     kernels = [one for one in (bf16_base(run), lean) if one is not None]
@@ -64,7 +64,7 @@ def _tries(run: RunSpec) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
 
 
 def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Candidate | None:
-    """The variant with its prediction; None where it cannot be written, is refused, or is certainly too large."""
+    """Return the variant with its prediction; None if it cannot be written, is refused, or is certainly too large."""
     attempt = workshop.made(changes)
     if attempt.run is None or workshop.refusal(attempt):
         return None

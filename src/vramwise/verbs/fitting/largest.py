@@ -1,4 +1,4 @@
-"""`fit --max KEY`: the largest value of one setting with which a run fits, with what `fit` may change besides."""
+"""`fit --max KEY`: the largest value of one setting with which a run fits, with what `fit` may change in addition."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vramwise.verbs.drafts import Draft
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 Progress = Callable[[int, int], None]
-# Help is looked for at so many times the largest value that fits alone.
+# Additional changes are searched at this multiple of the largest value that fits alone.
 _FAR = 4
-# Axes that alter the very setting that is asked for.
+# Axes that change the same setting.
 _SAME_SETTING: Mapping[str, tuple[str, ...]] = {"micro_batch_size": ("batches",), "sequence_len": ("length",)}
 
 
@@ -38,9 +38,9 @@ def largest_of(
     limit_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Fit:
-    """The largest that fits, found by halving: what fits with a value fits with every smaller one.
+    """Find the largest value that fits by bisection: if a value fits, every smaller one does.
 
-    First with all else as the file has it; beyond that with what `fit` may change (`axes`), less what is kept.
+    First with all other settings unchanged, then with what `fit` may change (`axes`), except `keep`.
     """
     steps = _steps(subject, asked)
     climb = _Climb(
@@ -68,7 +68,7 @@ def largest_of(
 
 
 def largest_model(subject: Subject, axes: tuple[Axis, ...]) -> str:
-    """The name of the largest model of the family that fits, with what `axes` may change; "" where none does."""
+    """Return the largest model of the family that fits, with the changes of `axes`; "" if none does."""
     steps = _steps(subject, "model")
     climb = _Climb(subject=subject, axes=axes, keep=(), margin_bytes=None, limit_bytes=None, progress=None)
     low = climb.climbed(steps)[1]
@@ -84,7 +84,7 @@ def _steps(subject: Subject, asked: str) -> Sequence[Change]:
 
 
 def _field(subject: Subject, asked: str) -> str:
-    """The field that a key of the trainer stands for."""
+    """Return the setting for a key of the trainer; raises VramwiseError if it cannot be maximised."""
     names = {"model": "base_model"} | {key: name for name, key in subject.run.keys.items() if name in LADDERS}
     found = names.get(asked, asked)
     if found not in LADDERS:
@@ -95,7 +95,7 @@ def _field(subject: Subject, asked: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Climb:
-    """One value after the other, each written, resolved and, where it may fit, simulated."""
+    """Tries one value after the other: each is written, resolved and, if it may fit, simulated."""
 
     subject: Subject
     axes: tuple[Axis, ...]
@@ -105,13 +105,16 @@ class _Climb:
     progress: Progress | None
     simulated: int = 0
     until: int = field(default_factory=lambda: ANSWER)
-    # What makes values fit that would not alone.
+    # Changes that make larger values fit.
     _help: tuple[Change, ...] = ()
     _tried: dict[str, Candidate] = field(default_factory=dict)
     _helped: dict[str, Candidate] = field(default_factory=dict)
 
     def climbed(self, steps: Sequence[Change]) -> tuple[Candidate | None, int, int]:
-        """The largest that fits alone; the numbers of the last step that fits, also with help, and of the next."""
+        """Return the largest run that fits alone, and the numbers of the last step that fits and the next one.
+
+        The numbers include steps that fit only with additional changes.
+        """
         low, high = self.between(lambda step: self.tried(step).fits, steps, -1)
         alone = self.tried(steps[low]) if low >= 0 else None
         if high - low == 1 and high < len(steps):
@@ -120,7 +123,7 @@ class _Climb:
         return alone, low, high
 
     def between(self, fits: Callable[[Change], bool], steps: Sequence[Change], low: int) -> tuple[int, int]:
-        """The last step that fits and the first that does not; further apart where effort ended."""
+        """Return the last step that fits and the first that does not; they are further apart if the effort ended."""
         high = len(steps)
         with suppress(OutOfEffort):
             while high - low > 1:
@@ -129,7 +132,7 @@ class _Climb:
         return low, high
 
     def tried(self, change: Change | None) -> Candidate:
-        """The run with a value, all else as it is."""
+        """Return the run with a value, all other settings unchanged."""
         draft = self._draft(change)
         name = draft.changes[0].title if draft.changes else ""
         if name not in self._tried:
@@ -137,7 +140,7 @@ class _Climb:
         return self._tried[name]
 
     def helped(self, change: Change) -> Candidate:
-        """The run with a value, and with what makes it need least where that is too much alone."""
+        """Return the run with a value; if it does not fit alone, with the additional changes."""
         if (alone := self.tried(change)).fits:
             return alone
         if change.title not in self._helped:
@@ -145,7 +148,7 @@ class _Climb:
         return self._helped[change.title]
 
     def fastest(self, change: Change) -> Candidate:
-        """The fastest run with a value that fits."""
+        """Return the fastest run with a value that fits."""
         draft, known = self._draft(change), self.helped(change)
         search = search_of(self._workshop(draft, ANSWER), self.axes, self.margin_bytes)
         best = search.best()
@@ -153,7 +156,7 @@ class _Climb:
         return known if best is None else _joined(draft, search.book.candidate(best))
 
     def look_for_help(self, change: Change) -> None:
-        """Choose what makes the run need least with a value that is too large alone, by bounds on what it needs."""
+        """Choose changes that minimise the memory of a run with a value that is too large alone, by lower bounds."""
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         with suppress(OutOfEffort):
@@ -171,7 +174,7 @@ class _Climb:
         return _joined(draft, weighed(workshop.predicted(made, on_card=True), speed, self.margin_bytes))
 
     def closest(self, change: Change) -> Candidate:
-        """Where nothing fits: the run with a value that needs least."""
+        """Return the run with a value that needs least, if nothing fits."""
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         pick = closest(search)
@@ -207,14 +210,14 @@ class _Climb:
 
 
 def _joined(draft: Draft, found: Candidate) -> Candidate:
-    """A variant of a draft, with the draft's own changes before its own."""
+    """Return a variant of a draft, with the draft's changes before its own."""
     tried = found.attempt
     changes, edits = (*draft.changes, *tried.changes), (*draft.edits, *tried.edits)
     return replace(found, attempt=replace(tried, changes=changes, edits=edits))
 
 
 def _with_model(draft: Draft, change: Change) -> Draft:
-    """Another base model, under the key that names it: no trainer has another word for it."""
+    """Return the draft with another base model, set under the key that names it."""
     run = draft.subject.run
     key = run.keys.get("base_model", "base_model")
     edits = (set_key(join_key(run.config.path(key)), change.fields["base_model"]),)

@@ -1,4 +1,4 @@
-"""Ways to use several GPUs: DDP, FSDP2 and ZeRO 1 to 3, with and without offloading, all else as the file has it."""
+"""Ways to use several GPUs: DDP, FSDP 2 and ZeRO 1 to 3, with and without offloading, all other settings unchanged."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _BY_HAND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to use the GPUs. `allow`: the word of --allow that opens it, "" for what the file has.
+    """One way to use the GPUs.
 
-    `by_hand`: what --allow does not write and the user has to set for it, "" for nothing. `offloads`: optimizer states,
-    and weights where they are sharded, are in host memory. `attempt.prediction` is None where it could not be written
-    for this trainer: `attempt.refused` says why.
+    `allow`: the word of --allow that permits it; "" for the file's own. `by_hand`: what --allow does not write and the
+    user has to set. `offloads`: optimizer states, and weights if they are sharded, are in host memory.
+    `attempt.prediction` is None if it could not be written for this trainer; `attempt.refused` says why.
     """
 
     kind: str
@@ -43,39 +43,42 @@ class Strategy:
     attempt: Attempt
     by_hand: str = ""
     speed: Speed | None = None
-    launch: str = ""  # the command that starts it; "" where the trainer has none of its own
+    launch: str = ""  # the launch command; "" if the trainer has none
 
     @property
     def name(self) -> str:
-        """`ZeRO 3 with offload`."""
+        """The name for display: `ZeRO 3 with offload`."""
         return f"{_NAMES[self.kind]}{' with offload' if self.offloads else ''}"
 
     @property
     def fits(self) -> bool:
-        """Whether it is predicted to run."""
+        """Whether it is predicted to fit."""
         return self.attempt.fits
 
     @property
     def seconds(self) -> float | None:
-        """Of an optimizer step."""
+        """The seconds of an optimizer step, or None."""
         return None if self.speed is None else self.speed.step_seconds
 
 
 def strategies(subject: Subject, limit_bytes: int | None = None) -> tuple[Strategy, ...]:
-    """Every way, the file's own first; none where there is one GPU or the model is not known."""
+    """Return every strategy, the file's own first; empty for one GPU or an unknown model."""
     if subject.target.gpus < 2 or subject.model is None:
         return ()
     return tuple(found for one in _written(subject, limit_bytes) for found in _with_offload(subject, one, limit_bytes))
 
 
 def fastest(found: tuple[Strategy, ...]) -> Strategy | None:
-    """The fastest that fits; where speeds are not known, the first, one without offload before others."""
+    """Return the fastest strategy that fits, or None.
+
+    If speeds are unknown, it is the first, one without offloading before others.
+    """
     fitting = [one for one in found if one.fits]
     return min(fitting, key=lambda one: (one.seconds or 0.0, one.offloads), default=None)
 
 
 def _written(subject: Subject, limit_bytes: int | None) -> Iterator[Strategy]:
-    """The file as it is, and with each kind of sharding written into it by its trainer."""
+    """Yield the file as it is, and with each kind of sharding written into it by its trainer."""
     yield _strategy(subject, (), "", limit_bytes)
     for allow, build in (("fsdp", fsdp_shards), ("zero", zero_shards)):
         for change in build(subject.run):
@@ -98,7 +101,7 @@ def _strategy(subject: Subject, changes: tuple[Change, ...], allow: str, limit_b
 
 
 def _with_offload(subject: Subject, one: Strategy, limit_bytes: int | None) -> Iterator[Strategy]:
-    """A way, and the same with states (and sharded weights) in host memory, where it has such a form."""
+    """Yield a strategy, and the same with optimizer states (and sharded weights) in host memory, if that exists."""
     yield one
     run = one.attempt.run
     if run is None or one.offloads or not one.kind.startswith(("fsdp", "zero")):

@@ -1,4 +1,4 @@
-"""A config that does not start: the same with its errors fixed, from where `fit` begins its search."""
+"""Fixes the errors of a config that does not start, before `fit` begins its search."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
 from vramwise.types import Finding, split_key
 
-# More errors than a file has that is meant to run.
+# More errors than a real config has.
 _MOST_REPAIRS = 16
 
 
 def repaired(subject: Subject, keep: Sequence[str] = ()) -> tuple[Subject, tuple[Finding, ...]]:
-    """The subject without the errors that have a fix, and the errors that were fixed. `keep`: keys that stay."""
+    """Return the subject with its fixable errors fixed, and those errors. `keep`: keys that must not change."""
     kept = {split_key(key)[0] for key in keep}
     fixed: list[Finding] = []
     tried: set[tuple[str, str | None]] = set()
     for _ in range(_MOST_REPAIRS):
         left = (one for one in subject.stops if (one.rule, one.key) not in tried)
-        # A misspelt key first: with its name corrected, what seemed to be missing is there.
+        # Misspelt keys come first: correcting the name may resolve a missing key.
         found = min(left, key=lambda one: not one.still_runs, default=None)
         if found is None:
             break

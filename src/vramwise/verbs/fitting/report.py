@@ -1,4 +1,4 @@
-"""A fit with what its door knows besides: the command that was given, what was asked for, what was written."""
+"""A fit with the context of the request: the command, what was asked for, and what was written."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vramwise.verbs.fitting.over_cards import Strategy, fastest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitReport:
-    """What is shown of a fit. `command`: the command again; `asked`: the key whose largest value was asked for."""
+    """A fit for display. `command`: the command that was given. `asked`: the key whose largest value is wanted."""
 
     fit: Fit
     command: str = ""
     asked: str | None = None
     written: str = ""  # the file that was written
     strategies: tuple[Strategy, ...] = ()  # ways to use several GPUs, all else as the file has it
-    file: Document | None = None  # what was read, where errors in it were fixed before the search
+    file: Document | None = None  # the document as read, before errors in it were fixed
 
     @property
     def fastest_strategy(self) -> Strategy | None:
-        """Of the ways to use several GPUs the fastest that fits."""
+        """The fastest way to use several GPUs that fits."""
         return fastest(self.strategies)
 
     @property
@@ -35,12 +35,12 @@ class FitReport:
         return document
 
     def diff(self, one: Candidate | None) -> str:
-        """A variant as a unified diff of the file; empty where nothing in it changes."""
+        """Return a variant as a unified diff of the file; empty if nothing changes."""
         after = None if one is None else one.attempt.document
         return "" if after is None else diff(self.document, after)
 
     @property
     def no_speed(self) -> str:
-        """Why nothing is said of speed, as a sentence; "" where it is."""
+        """Why no speed is predicted, as a sentence; "" if it is."""
         run = self.fit.original.run
         return no_speed(run) if run is not None and self.fit.original.speed is None else ""

@@ -1,4 +1,4 @@
-"""A run that does not fit: with how short rows it would."""
+"""For a run that does not fit: how short its rows would have to be."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vramwise.variants.effort import REMEDY, is_large
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction
 
-# Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
+# Rows are tried in eighths of sequence_len. Shorter data would not be trained with such a sequence_len.
 _PARTS = 8
-# Phases whose tensors do not depend on the rows, apart from the batches themselves: at most so many bytes a token
-# (ids, mask, labels, positions, of each answer).
+# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
+# labels, positions, for each completion).
 _WITHOUT_ROWS = ("load", "optimizer")
 _BYTES_A_TOKEN = 128
 
@@ -27,11 +27,11 @@ def rows_that_fit(
     most: int = REMEDY,
     since: int | None = None,
 ) -> int | None:
-    """The longest rows with which a run fits that does not with full ones, in eighths of sequence_len.
+    """Return the longest rows, in eighths of sequence_len, with which a run fits that does not fit with full rows.
 
-    None where rows are as long as they are taken to be, where even the shortest are too long, and where there is no
-    effort left to find out. `most`: what may be spent on it, beyond the run itself or since so much was spent.
-    Where the shortest fit and no effort is left for longer ones, it is the shortest.
+    Returns None if full rows are not an assumption, if even the shortest rows do not fit, or if there is no effort
+    left. `most`: the effort to spend, beyond the run itself or since `since`. If only the shortest rows could be tried,
+    returns those.
     """
     if prediction.memory_fits is not False or not prediction.full_rows or _too_long(prediction):
         return None
@@ -43,7 +43,7 @@ def rows_that_fit(
     least = _with_rows(subject, longest // _PARTS, limit_bytes)
     if least is None or least.memory_fits is not True:
         return None
-    # Memory grows about evenly with the rows: where it meets the card is tried, and then a step less at a time.
+    # Memory grows roughly linearly with the rows: start where it reaches the card's size, then go down step by step.
     lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
     share = (capacity - lowest) / max(1, highest - lowest)
     part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
@@ -60,7 +60,7 @@ def _too_long(prediction: Prediction) -> bool:
 
 
 def _too_large_without_rows(prediction: Prediction) -> bool:
-    """Whether weights, gradients and the optimizer's state are more than the card has, whatever the rows."""
+    """Return whether weights, gradients and optimizer states alone exceed the card."""
     run = prediction.run
     tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
     held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
@@ -68,7 +68,7 @@ def _too_large_without_rows(prediction: Prediction) -> bool:
 
 
 def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:
-    """With rows of at most `width` tokens, of which each batch has one, and shorter ones beside it."""
+    """Predict the run with one row of `width` tokens in each batch and slightly shorter ones beside it."""
     if width < 2:
         return None
     run = subject.run

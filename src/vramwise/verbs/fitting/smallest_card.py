@@ -1,4 +1,4 @@
-"""The smallest card of the catalogue that a config runs on as it is, whichever card was asked about."""
+"""The smallest card of the catalogue that a config runs on unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from vramwise.variants.search.fitness import margin_of, weighed
 
 
 def smallest_card(subject: Subject) -> GpuSpec | None:
-    """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
+    """Return the smallest card of the same vendor on which the config starts and fits with its margin, or None.
 
-    Boards whose memory is also the host's are left out: nobody looks for one of those as a smaller card. So are cards
-    that the default build of torch has no kernels for.
-    What a run needs is predicted once for every way in which the config is resolved and for cards with the same
-    attention kernels, and again for the answer. A run that cannot be fully predicted fits no card for certain, and
-    one that takes too much effort is not tried on cards for which it would have to be predicted anew.
+    Boards that share memory with the host are left out, and so are cards that torch's default build does not support.
+    The memory of a run is predicted once for each resolved config and attention hardware, and again for the answer. A
+    run without an upper bound fits no card for certain. If the effort is spent, cards that need a new prediction are
+    skipped.
     """
     asked, since = subject.target.gpu, subject.effort.spent
     first = None if asked is None else _needed_bytes(subject)
@@ -50,14 +49,14 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
 
 
 def _alike(subject: Subject, card: GpuSpec) -> Hashable:
-    """What decides what a run needs."""
+    """Return what decides the memory of a run: its settings and the card's attention kernels."""
     return settings_of(subject.run), hardware_of(card, subject.run.target.torch).attention
 
 
 def _needed_bytes(subject: Subject) -> int | None:
-    """What a card must have: the most that may be reserved, outside of the allocator, the margin.
+    """Return the memory that a card must have: the reserved maximum, memory outside the allocator, and the margin.
 
-    None where that is not predicted, or has no upper bound.
+    None if it is not predicted or has no upper bound.
     """
     prediction = _predicted(subject)
     if prediction is None or (prediction.bounds is not None and prediction.bounds.upper_bytes is None):

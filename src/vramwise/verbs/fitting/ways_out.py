@@ -1,7 +1,7 @@
-"""A run that does not fit: the change that makes it fit, in a word, and the command that shows it as a diff.
+"""For a run that does not fit: a change that makes it fit, and the command that shows it as a diff.
 
-The answer is `fit`'s own: the same search over the same axes, ended after a few simulations. Where it is not certain by
-then, none is named, only the command that looks further.
+It is the search of `fit` over the same axes, ended after a few simulations. If the answer is not certain by then, only
+the command is given.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
-# A run that needs so many cards' memory at once is a slip of the pen: what a search would find is not what is meant.
+# A run that needs this many cards' memory is a typing error, and a search would not help.
 _FAR_OFF = 1000
-# What is opened where nothing fits that keeps the training result: what most people would turn to, the mildest first.
+# Words of --allow to try if nothing fits that keeps the training result: the most common ones, the mildest first.
 _WORDS = ("8bit-optimizer", "lora", "qlora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """The variant that fits, None where a few simulations did not find it; `allow`: the words that open it.
+    """A variant that fits, or None if a few simulations did not find one.
 
-    `command`: the line that shows it as a diff, or looks further.
+    `allow`: the words that permit it. `command`: shows it as a diff, or searches further.
     """
 
     candidate: Candidate | None
@@ -39,12 +39,12 @@ class WayOut:
 
     @property
     def attempt(self) -> Attempt | None:
-        """Its changes and its prediction."""
+        """The changes and the prediction of the variant."""
         return None if self.candidate is None else self.candidate.attempt
 
 
 def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
-    """What makes a run fit that does not; None where nothing does that was tried. `most`: what may be spent on it."""
+    """Find changes that make a run fit; None if nothing that was tried does. `most`: the effort to spend."""
     if not is_worth_trying(subject, limit_bytes):
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + most)
@@ -61,7 +61,7 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
 
 
 def is_worth_trying(subject: Subject, limit_bytes: int | None) -> bool:
-    """Whether a run does not fit, and others like it can be simulated in a moment."""
+    """Return whether a run does not fit and its variants can be simulated quickly."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
     if prediction.memory_fits is not False or is_large(prediction.short_timeline):
         return False
@@ -69,15 +69,17 @@ def is_worth_trying(subject: Subject, limit_bytes: int | None) -> bool:
 
 
 def weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
-    """What the weights take at least, and where all are trained their gradients, whatever else a search with these
-    words changes; 0 where parts are elsewhere."""
+    """Return the least memory of the weights, and of their gradients if all are trained.
+
+    It holds for all variants that these words permit. 0 if parts of the weights may be elsewhere.
+    """
     run, model = subject.run, subject.model
-    whole = run.sharding.kind == "ddp" or run.batch.gpus == 1  # a lone card holds every shard
+    whole = run.sharding.kind == "ddp" or run.batch.gpus == 1  # a single card holds every shard
     if model is None or run.savings.layer_offloading or run.sharding.offload_params or not whole:
         return 0
     quantised = run.loading.quantization is not None or "qlora" in allow or model.num_experts
     adapted = run.adapter.kind is not None or "lora" in allow
-    # some are frozen, shards' gradients may be elsewhere, or the optimizer lets one go before the next is there
+    # some weights are frozen, gradient shards may be elsewhere, or the optimizer frees gradients one by one
     partly = (
         run.adapter.unfrozen
         or run.adapter.trained_blocks is not None

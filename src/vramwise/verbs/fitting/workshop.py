@@ -1,4 +1,4 @@
-"""What a search asks, answered for a Subject: variants of its config, written by its trainer."""
+"""Answers the questions of a search for a Subject, with variants of its config written by its trainer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from vramwise.verbs.drafts import Adjust, Draft, as_it_is
 
 @dataclass(slots=True, kw_only=True)
 class SubjectWorkshop:
-    """The workshop of one Subject. `keep`: keys of the trainer that stay as they are.
+    """The workshop of one Subject. `keep`: keys of the trainer that must not change.
 
-    `until`: how much effort may be spent; from there on every new question raises OutOfEffort.
+    `until`: how much effort may be spent; after that, every new question raises OutOfEffort.
     """
 
     subject: Subject
@@ -40,11 +40,11 @@ class SubjectWorkshop:
 
     @property
     def effort(self) -> Effort:
-        """What was spent on the subject and its variants."""
+        """The effort spent on the subject and its variants."""
         return self.subject.effort
 
     def made(self, changes: Sequence[Change]) -> Attempt:
-        """The config with the changes, resolved; `refused` where it cannot be written or would alter what is kept."""
+        """Return the resolved config with the changes; `refused` is set if they cannot be written or break `keep`."""
         self._asked()
         made = self._draft(tuple(changes)).made(self.adjust)
         if made.run is None:
@@ -55,7 +55,7 @@ class SubjectWorkshop:
         return made
 
     def speed(self, run: RunSpec) -> Speed | None:
-        """How long a step takes, with rows as long as the data's where that is known."""
+        """Return the predicted speed, with the row lengths of the data if they are known."""
         self._asked()
         key = settings_of(run)
         if key not in self._speeds:
@@ -67,7 +67,7 @@ class SubjectWorkshop:
         return self._speeds[key]
 
     def least_bytes(self, run: RunSpec) -> int:
-        """What the run certainly needs."""
+        """Return a lower bound of the memory that the run needs."""
         model, data, key = self.subject.model, self.subject.divided, settings_of(run)
         assert model is not None
         self._asked()
@@ -82,13 +82,13 @@ class SubjectWorkshop:
         return self._bounds[key]
 
     def room_bytes(self, run: RunSpec) -> int:
-        """The card less what lies outside the allocator, or the limit if that is lower."""
+        """Return the card's memory without what lies outside the allocator, or the limit if that is lower."""
         gpu = run.target.gpu
         room = None if gpu is None else gpu.memory_bytes - outside_bytes(run)
         return min(bound for bound in (room, self.limit_bytes) if bound is not None)
 
     def refusal(self, attempt: Attempt) -> str:
-        """The first error that `check` finds with the changes and not without."""
+        """Return the first error that `check` finds with the changes and not without them; "" if there is none."""
         assert attempt.run is not None
         if self._errors is None:
             self._errors = frozenset((one.rule, one.key) for one in self._found(self.subject.run))
@@ -101,20 +101,20 @@ class SubjectWorkshop:
         return errors_of(run, self.subject.trainer)
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
-        """With its prediction."""
+        """Return the attempt with its prediction."""
         self.effort.stop_at(self.until)
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _asked(self) -> None:
-        """Count a question: two variants are the same only if all their settings are."""
+        """Count the effort of one question."""
         self.effort.spend(ASKED + self._size() // 100)
 
     def _size(self) -> int:
-        """What a large file takes beyond a usual one."""
+        """Return the extra effort for a file larger than usual."""
         return CHARACTER * max(0, len(self.subject.document.text) - USUAL_FILE)
 
     def _draft(self, changes: tuple[Change, ...]) -> Draft:
-        """Written one change after the other; what two variants have in common at their beginning is written once."""
+        """Return the draft with the changes written one after the other; common beginnings of variants are cached."""
         if not changes:
             return Draft(subject=self.subject)
         signature = tuple(_signature(change) for change in changes)
@@ -125,7 +125,7 @@ class SubjectWorkshop:
         return self._drafts[signature]
 
     def _altered(self, made: Attempt) -> str:
-        """Which pinned setting it would alter, in a sentence."""
+        """Return a sentence naming the setting that must not change but would; "" if there is none."""
         assert made.run is not None
         now = self.subject.run
         if made.run.batch.effective_batch_size != now.batch.effective_batch_size:
@@ -142,7 +142,7 @@ class SubjectWorkshop:
 
 
 def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:
-    """A search over what some axes offer to the workshop's subject."""
+    """Return a search over the variants that the axes offer to the workshop's subject."""
     space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 

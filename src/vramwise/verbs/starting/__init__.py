@@ -1,1 +1,1 @@
-"""What `new` needs: the plan of a run, trials of it, and the text of the config with its reasons."""
+"""The parts of `new`: the plan of a run, its trials, and the text of the config with its comments."""

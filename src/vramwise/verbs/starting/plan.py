@@ -1,4 +1,4 @@
-"""The plan of a run before any search: how long rows are, how many make a step, how long it trains."""
+"""The plan of a new run before any search: row length, rows per step, duration."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from vramwise.trainers.wishes import Wishes
 from vramwise.types import GpuSpec, ModelSpec
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 
-# Methods, the best first.
+# Methods in order of preference.
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
-# Rows cover this share of the samples whole.
+# Rows are long enough for this share of the samples.
 COVERED = 0.99
 _MULTIPLE = 64
-# Without data, and at most for packed rows of short samples: what most recipes take.
+# The usual length of recipes: used without data, and as the maximum for packed rows of short samples.
 USUAL_LENGTH = 2048
-# Fewer samples than this leave nothing to hold out.
+# Nothing is held out of fewer samples than this.
 _ENOUGH_TO_HOLD_OUT = 200
 _HELD_OUT, _MOST_HELD_OUT = 0.05, 500
-# Few samples are seen more than once.
+# Small datasets are trained for several epochs.
 _FEW, _PASSES = 5000, 3
 _RATES = {None: 2e-5, "lora": 2e-4, "qlora": 2e-4}
 _PREFERENCE_RATES = {None: 5e-7, "lora": 5e-6, "qlora": 5e-6}
@@ -30,7 +30,7 @@ _PREFERENCE_RATES = {None: 5e-7, "lora": 5e-6, "qlora": 5e-6}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows of a run: their length, how many make a step, and how many samples are longer than a row."""
+    """The rows of a run: their length, the number per step, and how many samples are longer than a row."""
 
     length: int
     a_step: int  # over all GPUs
@@ -40,9 +40,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is known before a search. `script`: it is written as a script; `data`: its lengths, where any was read.
+    """What is known before a search.
 
-    `fragments`: no key of the trainer makes segments expandable, so that rows of many lengths leave gaps.
+    `script`: it is written as a Python script. `data`: the lengths of the data, if it was read. `fragments`: the
+    trainer has no key for expandable segments, so rows of many lengths leave gaps.
     """
 
     ask: NewOptions
@@ -69,14 +70,14 @@ class Plan:
         return "dpo-" if self.format == "pairs" else ""
 
     def described(self, method: str) -> str:
-        """What is trained and how: `LoRA of meta-llama/Llama-3.1-8B`."""
+        """Describe the training: `LoRA of meta-llama/Llama-3.1-8B`."""
         words = METHODS[method]
         kind = f"DPO with {words}" if self.format == "pairs" else words[:1].upper() + words[1:]
         return f"{kind} of {self.ask.model}"
 
     @property
     def cards(self) -> str:
-        """The card, and how many of it."""
+        """The card and, if there are several, their number."""
         return self.gpu.name if self.gpus == 1 else f"{self.gpus} × {self.gpu.name}"
 
     @property
@@ -85,9 +86,9 @@ class Plan:
         return self.format != "pairs"
 
     def rows(self, *, packed: bool) -> Rows:
-        """Rows that hold 99 % of the samples whole; packed ones are longer where samples are short.
+        """Return rows that hold 99 % of the samples whole; packed rows are longer if samples are short.
 
-        A step sees as many samples as were asked for, packed or not.
+        A step contains as many samples as requested, packed or not.
         """
         tokens = self.lengths.tokens if self.lengths else ()
         length = self.ask.sequence_len or min(self._covering(tokens), self.model.max_position_embeddings)
@@ -130,13 +131,13 @@ class Plan:
         return self.ask.epochs or (_PASSES if few else 1)
 
     def precision(self, method: str) -> Precision:
-        """What the card computes in; a whole model has no other choice than fp32 where there is no bf16."""
+        """Return the compute dtype; without bf16, full fine-tuning needs fp32."""
         if self.gpu.bf16:
             return "bf16"
         return "fp32" if method == "full" else "fp16"
 
     def start(self, method: str, *, packed: bool, attention: str | None) -> Start:
-        """A config for a method: micro-batch 1 and every saving that costs little, from where a search begins."""
+        """Return the starting config of a method, from which a search begins."""
         rows = self.rows(packed=packed)
         adapter = None if method == "full" else method
         rates = _PREFERENCE_RATES if self.format == "pairs" else _RATES
@@ -167,7 +168,7 @@ class Plan:
 
 
 def _power_of_two(number: float) -> int:
-    """The nearest power of two from 1 up: it divides into micro-batches evenly."""
+    """Return the nearest power of two, at least 1, so that it divides evenly into micro-batches."""
     power = 1
     while power * 2**0.5 < number:
         power *= 2

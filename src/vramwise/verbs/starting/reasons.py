@@ -1,4 +1,4 @@
-"""Why a line of a new config is what it is: a few words for every setting that matters, by its name in RunSpec."""
+"""Short comments that explain the important settings of a new config, by their name in RunSpec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARDED = {"fsdp": "FSDP 2", "zero": "ZeRO"}
 def reasons(
     plan: Plan, trial: Trial, subject: Subject, others: Sequence[Trial], better: Better | None
 ) -> dict[str, str]:
-    """Key of the config, with its section → why it has its value; keys that speak for themselves are left out."""
+    """Return comments by key of the config (with its section); self-explanatory keys are left out."""
     run = subject.run
     found = dict(_reasons(plan, trial, subject, others, better))
     return {join_key(run.config.path(run.keys.get(field, field))): why for field, why in found.items() if why}
@@ -80,7 +80,7 @@ def _packing(plan: Plan, trial: Trial, others: Sequence[Trial]) -> str:
     theirs = None if other is None else other.duration
     ratio = theirs.hours / mine.hours if mine and theirs and mine.hours else None
     word = "padding" if trial.packed else "packing"
-    longer = ratio is not None and ratio >= 1.05  # less is no difference that could be told
+    longer = ratio is not None and ratio >= 1.05  # smaller differences are not significant
     against = f"; {word} takes {ratio:.1f} × as long" if longer else ""
     against = against or (f"; {word} is no faster" if trial.unbeaten or ratio is not None else "")
     if not trial.packed:

@@ -1,4 +1,4 @@
-"""What `new` gives: the config and what was decided on the way to it, or what is missing where nothing fits."""
+"""The result of `new`: the config and the decisions behind it, or what is missing if nothing fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.verbs.starting.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Better:
-    """A better method that does not fit: what it would reserve at least, and the smallest card for it."""
+    """A better method that does not fit: the memory it needs, how much is missing, and the smallest card for it."""
 
     method: str
     needs_bytes: int
@@ -25,12 +25,12 @@ class Better:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class New:
-    """A new config. `text` is "" where nothing fits: then `closest` and what would fit are all there is.
+    """A new config. `text` is "" if nothing fits; then `closest` and `smaller_model` say what comes closest.
 
-    `subject` is the config as it is read from its text. `better`: the next better method that does not fit.
-    `findings`: what `check` finds in it. `companions`: files that it needs besides, by path.
-    `requirements`: what else must be true for it to start, and is not known here.
-    `closest`: the method that misses by least; `smaller_model`: one of the family that fits.
+    `subject` is the config as read from its text. `better`: the next better method, which does not fit. `findings`:
+    what `check` finds in it. `companions`: further files that it needs, by path. `requirements`: what else must be true
+    for it to start and is not known here. `closest`: the method that misses by least. `smaller_model`: a model of the
+    same family that fits.
     """
 
     plan: Plan
@@ -52,10 +52,10 @@ class New:
 
     @property
     def fits(self) -> bool:
-        """Whether there is a config, and it is predicted to run."""
+        """Whether there is a config that is predicted to fit."""
         return bool(self.text)
 
     @property
     def only_stops(self) -> bool:
-        """Whether the closest would fit, and the trainer refuses it."""
+        """Whether the closest result would fit but the trainer refuses it."""
         return self.closest is not None and not self.closest.short_bytes and bool(self.subject.stops)

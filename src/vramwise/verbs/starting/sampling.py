@@ -1,4 +1,4 @@
-"""A few lengths that stand for many: a search tries dozens of variants, and each takes as long as its data is large."""
+"""Selects a few lengths that represent many, because a search predicts dozens of variants with all its data."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from vramwise.variants.lengths import Data, Lengths
 
-# So many show what short and long rows in turn do to the allocator; an evaluation keeps nothing from one to the next.
+# Enough to show the effect of alternating short and long rows on the allocator; an evaluation keeps nothing between
+# batches.
 FEW, _EVALUATED = 32, 8
-# Packed rows hold several samples each, and are about as long as one another.
+# Packed rows hold several samples each and have similar lengths.
 _MORE_PACKED = 4
 
 
 def sampled(data: Data, a_step: int, *, packed: bool) -> Data:
-    """Samples of every length, the longest among them, in the order of the data; at least two optimizer steps."""
+    """Return samples of every length, including the longest, in the order of the data; at least two optimizer steps."""
     more = _MORE_PACKED if packed else 1
     train = _sampled(data.train, max(FEW, 2 * a_step) * more)
     return (

@@ -1,4 +1,4 @@
-"""Findings that a new config settles, silenced by comments in it, each with its reason."""
+"""Silences findings that a new config settles, by comments in it that give the reason."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from vramwise.types import Finding
 
 
 def of_memory(trainer: Trainer, findings: Sequence[Finding]) -> list[Finding]:
-    """Those about memory alone: what they cost is in the prediction."""
+    """Return the findings that concern only memory: their cost is already in the prediction."""
     rules = {rule.id for rule in rules_for(trainer) if rule.costs_memory}
     return [one for one in findings if one.rule in rules]
 
 
 def of_rounding(findings: Sequence[Finding]) -> list[Finding]:
-    """Those whose remedy changes no more than rounding: a search has the choice of it."""
+    """Return the findings whose fix changes only rounding: the search could have chosen it."""
     changes = [(one, one.fix.change) for one in findings if one.fix is not None]
     return [one for one, change in changes if change is not None and change.effect == "rounding"]
 
 
 def with_silenced(comments: Mapping[str, str], findings: Sequence[Finding], why: str) -> dict[str, str]:
-    """Comments that also silence findings, each at the key that it is about; "" is about the file as a whole."""
+    """Return the comments with findings silenced at their keys; the key "" is for the whole file."""
     found = dict(comments)
     for one in findings:
         key = one.key or ""

@@ -1,4 +1,4 @@
-"""Trials: a method's starting config, fitted to the card; of several the one that trains soonest."""
+"""Trials of `new`: the starting config of a method, fitted to the card, and the choice of the fastest."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _FLASH = "flash_attention_2"
 _SHARDING = ("fsdp", "zero")
 _EIGHT_BIT = "8bit-optimizer"
 _HOUR, _ABOUT = 3600, 1.05
-# Where packed rows miss by more than this share of the card, padded ones would too.
+# If packed rows miss by more than this share of the card, padded rows do not fit either.
 _FAR = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A starting config and what fit made of it: the fastest that fits, or what comes closest.
+    """A starting config and the result of fitting it: the fastest variant that fits, or the closest.
 
-    `subject` is the start with the data that was searched with, `data` all of it. `unbeaten`: the other rows were
-    searched too, and none that fits is as fast.
+    `subject` is the start with the data used in the search, `data` all of it. `unbeaten`: the other kind of rows was
+    searched too, and no variant that fits is as fast.
     """
 
     method: str
@@ -59,18 +59,18 @@ class Trial:
 
     @property
     def searched(self) -> Subject:
-        """The config of the answer, with the data that was searched with."""
+        """The resulting config, with the data used in the search."""
         document = self.best.attempt.document
         return self.subject if document is None else self.subject.with_document(document)
 
     @property
     def fitted(self) -> Subject:
-        """The config of the answer, with all data."""
+        """The resulting config, with all data."""
         return replace(self.searched, data=self.data, _memo={})
 
     @property
     def duration(self) -> Duration | None:
-        """How long all of it takes, where the data is known."""
+        """The duration of the training, or None if it is unknown."""
         fitted = self.fitted
         speed = fitted.speed()
         return None if speed is None else fitted.duration(speed)
@@ -79,9 +79,9 @@ class Trial:
 def trials(
     plan: Plan, trainer: Starts, options: Options, method: str, few: bool, progress: Progress | None
 ) -> list[Trial]:
-    """The method with packed and with padded rows, each fitted; those that `check` objects to are left out.
+    """Return the method with packed and with padded rows, each fitted; those with more objections are left out.
 
-    `few`: a few of the samples are searched with. Of rows that cannot be faster than those before there is no trial.
+    `few`: search with a few of the samples. Rows that cannot be faster than the first trial get no trial.
     """
     starts = [_start(plan, trainer, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
     least = min(_objections(subject) for _, subject in starts)
@@ -111,14 +111,14 @@ def trials(
 
 
 def _settled(first: Trial, plan: Plan) -> bool:
-    """Whether the other rows need no trial: nothing tells how long samples are, or they are far from fitting too."""
+    """Return whether the other kind of rows needs no trial: lengths are unknown, or it would be far too large too."""
     if first.fits:
         return plan.lengths is None
     return -(first.best.spare_bytes or 0) > _FAR * plan.gpu.memory_bytes
 
 
 def soonest(found: Sequence[Trial]) -> Trial | None:
-    """Of those that fit the one that is done first; packed rows where that is not known."""
+    """Return the trial that fits and finishes first; packed rows if durations are unknown; None if none fits."""
     fitting = [trial for trial in found if trial.fits]
     timed = [(trial.duration.hours, place) for place, trial in enumerate(fitting) if trial.duration is not None]
     if len(timed) == len(fitting) and fitting:
@@ -127,7 +127,7 @@ def soonest(found: Sequence[Trial]) -> Trial | None:
 
 
 def _start(plan: Plan, trainer: Starts, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
-    """The start that `check` has least against, of those with one attention or another; its errors are fixed."""
+    """Return the start with the fewest objections of `check` among several attention settings, its errors fixed."""
     made = [_opened(start, trainer, options, plan) for start in _starts(plan, method, packed)]
     start, subject = min(made, key=lambda one: _objections(one[1]))
     return start, repaired(subject)[0]
@@ -146,7 +146,7 @@ def _opened(start: Start, trainer: Starts, options: Options, plan: Plan) -> tupl
 
 
 def expandable(subject: Subject) -> Subject:
-    """With expandable segments, where the trainer has a key for them."""
+    """Return the subject with expandable segments, if the trainer has a key for them."""
     change = expandable_segments(subject.run)
     spelling = None if change is None else subject.trainer.spell(subject.run, change)
     if spelling is None or not spelling.edits:
@@ -155,7 +155,7 @@ def expandable(subject: Subject) -> Subject:
 
 
 def _objections(subject: Subject) -> tuple[int, int]:
-    """How many errors there are, and how many findings of rules that are not about memory alone."""
+    """Return the number of errors, and the number of findings that are not only about memory."""
     of_memory = {rule.id for rule in rules_for(subject.trainer) if rule.costs_memory}
     found = check_subject(subject, Policy(figures=False)).findings
     return len(subject.stops), sum(one.rule not in of_memory for one in found)
@@ -164,14 +164,14 @@ def _objections(subject: Subject) -> tuple[int, int]:
 def _fitted(
     subject: Subject, method: str, plan: Plan, first: Trial | None, progress: Progress | None
 ) -> Candidate | None:
-    """The fastest that fits, or what comes closest; None where none is as fast as the first trial.
+    """Return the fastest variant that fits, or the closest; None if none is as fast as the first trial.
 
-    A full fine-tune may take 8-bit states where it does not fit with others. A script is launched without a file that
-    shards.
+    Full fine-tuning may use 8-bit optimizer states if it does not fit otherwise. Scripts are launched without a file
+    for sharding.
     """
     full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
-    alone = subject.run.batch.gpus == 1  # several cards may share the weights
+    alone = subject.run.batch.gpus == 1  # several cards may divide the weights
     if alone and weights_alone_bytes(subject, ()) > (full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
@@ -184,18 +184,20 @@ def _fitted(
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:
-    """What may vary; the allocator is set already, where the trainer has a key for it."""
+    """Return the axes that may vary, without the allocator, which is already set."""
     return tuple(axis for axis in opened(allow) if axis.name != "allocator")
 
 
 def _slowest(subject: Subject, first: Trial) -> float | None:
-    """The seconds of a step with which it would be done when the first trial is, and a little more: the search may see
-    other samples."""
+    """Return the seconds per step with which the run would finish slightly after the first trial, or None.
+
+    The tolerance is for searches with other samples.
+    """
     speed, done = subject.speed(), first.duration if first.fits else None
     whole = None if speed is None else subject.duration(speed)
     return None if done is None or whole is None else _ABOUT * done.hours * _HOUR / whole.steps
 
 
 def _margin_bytes(prediction: Prediction) -> int:
-    """What stays free: the prediction's own error, and as much as `check` wants for others on the card."""
+    """Return the memory to keep free: the prediction's own error, and at least what `check` wants free on the card."""
     return max(margin_of(prediction, None), int(TIGHT * (prediction.capacity_bytes or 0)) + 1)

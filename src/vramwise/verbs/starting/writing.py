@@ -1,4 +1,4 @@
-"""The text of a new config: its keys in groups, each line that matters with its reason."""
+"""Writes the text of a new config: its keys in groups, with comments on the important lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Groups = Sequence[Sequence[str]]
 
 
 def config_text(values: Mapping[str, Any], groups: Groups, comments: Mapping[str, str], head: Sequence[str]) -> str:
-    """YAML with blank lines between the groups and comments behind the values. Keys that hold None are left out."""
+    """Return YAML with blank lines between groups and comments after values; keys whose value is None are omitted."""
     written = {key: value for key, value in values.items() if value is not None}
     blocks = [[f"# {' '.join(line.splitlines())}".rstrip() for line in head]]
     blocks += [
@@ -22,7 +22,7 @@ def config_text(values: Mapping[str, Any], groups: Groups, comments: Mapping[str
 
 
 def grouped(keys: Sequence[str], groups: Groups) -> Iterator[list[str]]:
-    """The keys in their groups; those that no group names go to the last but one: kernels and what saves memory."""
+    """Yield the keys in their groups; keys without a group go to the last but one (kernels and memory savings)."""
     known = {key for group in groups for key in group}
     others = [key for key in keys if key not in known]
     for place, group in enumerate(groups):
@@ -34,7 +34,7 @@ def grouped(keys: Sequence[str], groups: Groups) -> Iterator[list[str]]:
 
 
 def _lines(key: str, value: Any, comments: Mapping[str, str]) -> list[str]:
-    """A key with its value; keys of a section have comments of their own."""
+    """Return the lines of a key with its value; keys of a section have their own comments."""
     text: str = yaml.dump({key: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     lines = text.rstrip("\n").split("\n")
     inner = value if isinstance(value, Mapping) else {}
@@ -47,8 +47,8 @@ def _behind(line: str, comment: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Indents the items of a list, as people do."""
+    """Indents list items."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Never without an indent."""
+        """Always indent lists."""
         super().increase_indent(flow, False)

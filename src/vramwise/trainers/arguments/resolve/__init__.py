@@ -1,1 +1,1 @@
-"""TrainingArguments → settings of a run, one file a section: what trainers built on them share."""
+"""Resolves TrainingArguments to settings of a run, one file per section; shared by trainers built on them."""

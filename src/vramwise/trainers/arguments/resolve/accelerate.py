@@ -1,4 +1,4 @@
-"""accelerate's own config file: how `accelerate launch` spreads a run, in the words of TrainingArguments.
+"""Reads accelerate's own config file: how `accelerate launch` distributes a run, as TrainingArguments express it.
 
 Read in accelerate 1.15: commands/launch.py and utils/dataclasses.py.
 """
@@ -14,20 +14,20 @@ from vramwise.units import whole_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerate:
-    """What an accelerate file settles; nothing of it where there is none. `key` names it in the trainer's file."""
+    """The settings of an accelerate file; all empty if there is none. `key`: the trainer's key that names the file."""
 
     key: str = ""
     why: str = ""
     mixed_precision: str | None = None
-    fsdp: Mapping[str, Any] | None = None  # as fsdp_config has it, without the prefix
-    deepspeed: Mapping[str, Any] | str | None = None  # as DeepSpeed's own file has it, or the name of one
+    fsdp: Mapping[str, Any] | None = None  # like fsdp_config, without the prefix
+    deepspeed: Mapping[str, Any] | str | None = None  # like DeepSpeed's own file, or the name of one
     tensor_parallel: int = 1
     context_parallel: int = 1
-    missing: bool = field(default=False)  # it is named, and not here to read
+    missing: bool = field(default=False)  # it is named but not available
 
 
 def read_accelerate(content: Mapping[str, Any] | None, *, key: str, name: str) -> Accelerate:
-    """The file `name`, which the trainer's `key` names; None where it could not be read."""
+    """Read the file `name`, which the trainer's `key` names. `content`: None if it could not be read."""
     if content is None:
         return Accelerate(key=key, why=f"{name} is not available", missing=True)
     kind = str(content.get("distributed_type", "NO")).upper()
@@ -45,7 +45,7 @@ def read_accelerate(content: Mapping[str, Any] | None, *, key: str, name: str) -
 
 
 def launched(words: Mapping[str, str], files: Mapping[str, Mapping[str, Any] | None]) -> Accelerate:
-    """What `accelerate launch` settles by its options (`words`) and the file that they name: options win."""
+    """Return the settings of `accelerate launch` from its options (`words`) and the file they name; options win."""
     name = words.get("config_file", "")
     content = files.get(name) if name else {}
     if content is None:
@@ -59,7 +59,7 @@ def launched(words: Mapping[str, str], files: Mapping[str, Mapping[str, Any] | N
     return read_accelerate(content, key="", name=name or "its options")
 
 
-# `accelerate launch`: FSDP's defaults where an option does not say, and DeepSpeed's options.
+# `accelerate launch`: FSDP's defaults for missing options, and DeepSpeed's options.
 _FSDP_UNSAID = {"fsdp_version": "1", "fsdp_cpu_ram_efficient_loading": "true"}
 _DEEPSPEED = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file")
 
@@ -83,7 +83,7 @@ def _size(block: Mapping[str, Any], name: str) -> int:
 
 
 def _deepspeed(block: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """DeepSpeed's settings; accelerate's few words for them where no file of DeepSpeed's own is named."""
+    """Return DeepSpeed's settings, or the name of its own file if one is named."""
     named = block.get("deepspeed_config_file")
     if isinstance(named, str) and named not in ("", "none"):
         return named

@@ -1,4 +1,4 @@
-"""LoRA as PEFT has it, and the type of weights that a script loads by itself."""
+"""Resolves LoRA as PEFT gets it, and the dtype of weights that a script loads itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.types import Target
 
 
 def resolve_adapter(args: Arguments) -> None:
-    """Fills the adapter and what belongs to it, by `use_peft` and the keys of LoRA."""
+    """Fill the adapter and its settings, from `use_peft` and the LoRA keys."""
     if not args.value("use_peft"):
         args.derive("adapter", None, "use_peft is off: every weight is trained", key="use_peft")
     else:
@@ -31,7 +31,7 @@ def resolve_adapter(args: Arguments) -> None:
 
 
 def _targets(args: Arguments, on: bool) -> None:
-    """A list of one is handed to PEFT as a text, which is an expression: what it matches is for a rule to say."""
+    """Fill the target modules. A list of one name is passed to PEFT as text, which is a regular expression."""
     written = _names(args.value("lora_target_modules")) if on else ()
     linear = written == (ALL_LINEAR,)
     args.put("lora_target_linear", "lora_target_modules", linear)
@@ -49,13 +49,13 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def loads_by_itself(args: Arguments) -> bool:
-    """Whether a script loads the model and says nothing of its type."""
+    """Return whether a script loads the model itself without a dtype."""
     script = args.fields.config.document.script
     return script is not None and "no dtype" in script.facts
 
 
 def resolve_loaded_type(args: Arguments, target: Target) -> None:
-    """The type that `from_pretrained` loads where no dtype is passed: the checkpoint's since transformers 5."""
+    """Fill the dtype that `from_pretrained` uses without a dtype: the checkpoint's since transformers 5."""
     args.fields.keys["weights_dtype"] = "dtype"
     if target.stack.parts("transformers") >= (5,):
         args.fields.assume("weights_dtype", "bf16", "no dtype is passed: the checkpoint's type, assumed to be bf16")

@@ -1,4 +1,4 @@
-"""How many rows pass at once, and in which order."""
+"""Resolves batch sizes and the order of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vramwise.trainers.arguments.values import Arguments
 
 
 def resolve_batch(args: Arguments) -> None:
-    """Fills micro_batch_size, gradient_accumulation_steps, effective_batch_size, the order of rows. Needs sharding."""
+    """Fill micro_batch_size, gradient_accumulation_steps, effective_batch_size and the row order. Needs sharding."""
     ranks = args.values["data_parallel"]
     micro = args.take_count("micro_batch_size", "per_device_train_batch_size")
     if args.fields.config.get("accelerator_config.split_batches") is True and ranks > 1:
@@ -27,7 +27,7 @@ def _order(args: Arguments) -> None:
 
 
 def _shuffling(args: Arguments, key: str) -> None:
-    """A sampler that accelerate seeds for each epoch, unless another order is asked for."""
+    """Fill the seed of accelerate's sampler, unless another order is requested."""
     asked = args.value(key)
     if asked not in (None, False, "random"):
         args.derive("shuffle_seed", None, f"{key} {asked}", key=key)

@@ -1,4 +1,4 @@
-"""Gradient checkpointing as transformers turns it on, and its keyword arguments."""
+"""Resolves gradient checkpointing as transformers turns it on, and its keyword arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KWARGS = "gradient_checkpointing_kwargs"
 
 
 def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str = "transformers' default") -> None:
-    """Fills gradient_checkpointing, recompute, checkpointing_reentrant. Needs sharding.
+    """Fill gradient_checkpointing, recompute and checkpointing_reentrant. Needs sharding.
 
     `reentrant`: the form where the kwargs do not say, and `why`.
     """
@@ -35,7 +35,7 @@ def checkpointing_kwargs(args: Arguments) -> Mapping[str, Any]:
 
 
 def unfollowed_checkpointing(args: Arguments) -> Iterator[Unfollowed]:
-    """What of the block no prediction follows. Needs `recompute`."""
+    """Yield the options of the block that no prediction includes. Needs `recompute`."""
     if not args.values["recompute"]:
         return
     kwargs = checkpointing_kwargs(args)

@@ -1,4 +1,4 @@
-"""Whether and how a run evaluates: at batch 8 where nothing is said, whatever training uses."""
+"""Resolves whether and how a run evaluates: with batch size 8 by default, whatever training uses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from vramwise.trainers.arguments.values import Arguments
 
 
 def resolve_eval(args: Arguments, *, data: bool = True, why_not: str = "", packed: bool = False) -> None:
-    """Fills evaluates and eval_*. Needs sequence_len and sample_packing.
+    """Fill evaluates and eval_*. Needs sequence_len and sample_packing.
 
-    `data`: whether there is anything to evaluate on, `why_not` says why there is none; `packed`: its rows are packed.
+    `data`: whether there is anything to evaluate on; `why_not`: why there is not. `packed`: its rows are packed.
     """
     happens = _evaluates(args, data, why_not)
     if not happens:
@@ -31,7 +31,7 @@ def resolve_eval(args: Arguments, *, data: bool = True, why_not: str = "", packe
 
 
 def _evaluates(args: Arguments, data: bool, why_not: str) -> bool:
-    # `eval_strategy: no` without quotes is false to YAML, which no parser takes: then nothing was chosen
+    # unquoted `eval_strategy: no` is false in YAML, which no parser accepts: then nothing was chosen
     strategy = args.value("eval_strategy")
     if strategy in (None, False, "no"):
         why = "eval_strategy is no" if args.written("eval_strategy") else "eval_strategy is no by default"
@@ -42,7 +42,7 @@ def _evaluates(args: Arguments, data: bool, why_not: str) -> bool:
 
 
 def _steps(args: Arguments, happens: bool) -> None:
-    """Unset or 0, eval_steps is logging_steps; with strategy `epoch` it has no effect."""
+    """Fill eval_steps: if unset or 0, it is logging_steps; with strategy `epoch` it has no effect."""
     if not happens or args.value("eval_strategy") != "steps":
         args.derive("eval_steps", None, "evaluation is not scheduled by steps", key="eval_steps")
         return

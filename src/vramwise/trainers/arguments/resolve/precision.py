@@ -1,4 +1,4 @@
-"""bf16 and fp16: what autocast computes in. Weights stay as they were loaded; that is the trainer's business."""
+"""Resolves bf16 and fp16, the dtype of autocast. The trainer decides the dtype of the weights."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _MIXED = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 
 
 def resolve_precision(args: Arguments, *, bf16_unless_fp16: bool = False, accelerate: str | None = None) -> str:
-    """Fills precision, precision_by_card, autocast; gives the precision.
+    """Fill precision, precision_by_card and autocast; return the precision.
 
-    `bf16_unless_fp16`: unset means bf16 on every card, unless fp16 is on (TRL). `accelerate`: the mixed precision that
-    accelerate's own settings ask for, in force where the file says neither.
+    `bf16_unless_fp16`: unset means bf16 on every card, unless fp16 is on (TRL). `accelerate`: the mixed precision of
+    accelerate's settings, used if the file sets neither.
     """
     precision, why, key = _precision(args, bf16_unless_fp16, accelerate)
     args.derive("precision_by_card", False, "the file decides, not the card", key=key)

@@ -1,4 +1,4 @@
-"""The optimizer, compilation, the cache, and Liger's kernels as transformers applies them."""
+"""Resolves the optimizer, compilation, cache emptying, and Liger's kernels as transformers applies them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from vramwise.trainers.arguments.values import Arguments
 
-# What `_apply_liger_kernel_to_instance` switches on where liger_kernel_config does not say; the loss apart.
+# What `_apply_liger_kernel_to_instance` switches on unless liger_kernel_config says otherwise, except the loss.
 _LIGER_KEYS = {"rope": "rope", "rms_norm": "rms_norm", "swiglu": "glu_activation", "geglu": "glu_activation"}
 
 
 def resolve_optimizer(args: Arguments) -> None:
-    """Fills optimizer and max_grad_norm."""
+    """Fill optimizer and max_grad_norm."""
     name = args.value("optim")
-    if args.value("adafactor") is True:  # transformers 4's older word
+    if args.value("adafactor") is True:  # the older key of transformers 4
         args.derive("optimizer", "adafactor", "adafactor is on", key="adafactor")
     else:
         args.put("optimizer", "optim", name if isinstance(name, str) else args.words.default("optim"))
@@ -22,7 +22,7 @@ def resolve_optimizer(args: Arguments) -> None:
 
 
 def resolve_savers(args: Arguments) -> None:
-    """Fills torch_compile, empty_cache_steps, collect_steps, liger, liger_before_build."""
+    """Fill torch_compile, empty_cache_steps, collect_steps, liger and liger_before_build."""
     _compiles(args)
     steps = args.value("torch_empty_cache_steps")
     args.put("empty_cache_steps", "torch_empty_cache_steps", steps if isinstance(steps, int) and steps > 0 else None)
@@ -34,7 +34,7 @@ def resolve_savers(args: Arguments) -> None:
 
 
 def liger_kernels(args: Arguments) -> tuple[str, ...]:
-    """The kernels in use besides the loss."""
+    """Return the Liger kernels in use besides the loss."""
     if not args.value("use_liger_kernel"):
         return ()
     chosen = args.value("liger_kernel_config")
@@ -43,7 +43,7 @@ def liger_kernels(args: Arguments) -> tuple[str, ...]:
 
 
 def liger_loss(args: Arguments) -> bool:
-    """Whether Liger's loss without logits is asked for."""
+    """Return whether Liger's fused loss, which needs no logits, is requested."""
     chosen = args.value("liger_kernel_config")
     chosen = chosen if isinstance(chosen, Mapping) else {}
     return bool(args.value("use_liger_kernel")) and bool(chosen.get("fused_linear_cross_entropy", True))

@@ -1,4 +1,4 @@
-"""How a run is spread over GPUs: DDP, FSDP or ZeRO, by the arguments themselves or by accelerate's file."""
+"""Resolves how a run is distributed over GPUs: DDP, FSDP or ZeRO, from the arguments or accelerate's file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE_ENDINGS = (".json", ".yaml", ".yml")
 
 
 def side_files(values: Mapping[str, Any], *more: str) -> tuple[str, ...]:
-    """Names of files that decide memory too: under TrainingArguments' keys, and under the trainer's own (`more`)."""
+    """Return the names of other files that affect memory, under TrainingArguments' keys and those in `more`."""
     named = [values.get(key) for key in (*_FILES, *more)]
     return tuple(name for name in named if isinstance(name, str) and name.endswith(_FILE_ENDINGS))
 
@@ -30,9 +30,9 @@ def resolve_sharding(
     *,
     newest_accelerate: tuple[int, ...] = (),
 ) -> None:
-    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it.
+    """Fill gpus, data_parallel, sharding, zero, shard_ranks, offload_* and related settings.
 
-    `newest_accelerate`: the newest release that the trainer takes, where that is not the newest of all.
+    `newest_accelerate`: the newest release that the trainer supports, if that is not the newest of all.
     """
     if accelerate is NO_ACCELERATE and target.accelerate:
         accelerate = launched(target.accelerate, files)
@@ -46,7 +46,7 @@ def resolve_sharding(
     args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
     args.derive("host_weights_wide", False, "no weight is cast before DeepSpeed takes them")
     as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
-    older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 unless said
+    older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 by default
     unsaid = 1 if older else 2
     if args.value("deepspeed"):
         _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")
@@ -61,10 +61,10 @@ def resolve_sharding(
 
 
 def as_wrapped(args: Filled, release: tuple[int, ...]) -> None:
-    """FSDP 2 as this release of accelerate wraps a model (`fsdp2_prepare_model`).
+    """Fill how this release of accelerate wraps a model for FSDP 2 (`fsdp2_prepare_model`).
 
-    Since 1.14 embeddings and head are units of their own, and trained weights are cast to fp32 before they are sharded.
-    1.13 casts copies that nobody keeps. Before, all shards are cast, frozen ones too.
+    Since 1.14, embeddings and head are separate units, and trained weights are cast to fp32 before they are sharded.
+    1.13 casts copies that are not kept. Before that, all shards are cast, including frozen ones.
     """
     newer = not release or release >= (1, 14)
     args.derive("fsdp_one_root", not newer, f"accelerate {'since' if newer else 'before'} 1.14")
@@ -97,7 +97,7 @@ def _content(value: Any, files: SideFiles) -> Mapping[str, Any] | None:
 
 
 def _fsdp_block(args: Arguments, files: SideFiles) -> Mapping[str, Any]:
-    """fsdp_config, from its own file where it names one; an old `fsdp: full_shard offload` counts beside it."""
+    """Return fsdp_config, from its file if it names one, combined with an old `fsdp: full_shard offload`."""
     written = args.value("fsdp_config")
     found = _content(written, files) if isinstance(written, str) else written
     found = found if isinstance(found, Mapping) else {}
@@ -112,7 +112,7 @@ def _fsdp_block(args: Arguments, files: SideFiles) -> Mapping[str, Any]:
 
 
 def resolve_fsdp(args: Filled, block: Mapping[str, Any], key: str, unsaid: int) -> None:
-    """Fills sharding and what belongs to it by FSDP's settings; `unsaid`: the version where they name none."""
+    """Fill sharding and related settings from FSDP's settings; `unsaid`: the version if they name none."""
     number = 1 if str(block.get("version", unsaid)) == "1" else 2
     args.derive("sharding", f"fsdp{number}", f"FSDP {number}", key=key)
     if str(block.get("reshard_after_forward")).lower() in ("false", "shard_grad_op"):

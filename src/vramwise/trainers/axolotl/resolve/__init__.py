@@ -1,7 +1,7 @@
-"""Document → RunSpec for Axolotl 0.18–0.21: what the run will really do, with the reason for every value.
+"""Resolves a Document to a RunSpec for Axolotl 0.18–0.21: what the run really does, with a reason for every value.
 
 Follows the schema defaults of the stack's version and its normalisation (sources: docs/axolotl.md). Does not know the
-model: where Axolotl looks at the model's config (head size, mixture of experts), the common case is taken and said.
+model: if Axolotl looks at the model's config (head size, mixture of experts), the common case is assumed and reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramwise.types import Config, RunSpec, Target
 
 
 def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec:
-    """Resolve every field. `files`: those that the config and the launcher name, where they could be read."""
+    """Return the run. `files`: the readable files that the config and the launcher name."""
     fields = Fields(config, "Axolotl")
     fields.take("base_model", None)
     resolve_sharding(fields, target, files)

@@ -1,4 +1,4 @@
-"""The allocator variables that the `axolotl` command adds. Source: docs/axolotl.md, "The allocator"."""
+"""The allocator variables that the `axolotl` command sets. Source: docs/axolotl.md, "The allocator"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vramwise.types import Target
 
 
 def added_variables(target: Target) -> dict[str, str]:
-    """What the command sets where the user has not; other launchers (`python -m`, accelerate) bypass it."""
+    """Return what the command sets unless the user has; other launchers (`python -m`, accelerate) bypass it."""
     if target.launcher != "cli":
         return {}
     if target.torch >= (2, 9) and GENERIC_VARIABLE not in target.alloc_env:

@@ -1,4 +1,4 @@
-"""Whether, when and in which batches Axolotl evaluates."""
+"""Resolves whether, when and with which batches Axolotl evaluates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vramwise.trainers.fields import Fields
 
 
 def resolve_eval(fields: Fields, schema: Schema) -> None:
-    """Fills evaluates, eval_batch_size, eval_sequence_len, eval_sample_packing, eval_on_start, eval_steps."""
+    """Fill evaluates, eval_batch_size, eval_sequence_len, eval_sample_packing, eval_on_start and eval_steps."""
     evaluates = _evaluates(fields, schema)
     packed = _packed_eval(fields)
     micro = fields.values["micro_batch_size"]
@@ -33,7 +33,10 @@ def resolve_eval(fields: Fields, schema: Schema) -> None:
 
 
 def _emptied_eval(fields: Fields) -> None:
-    """Supervised runs pass gradient_accumulation_steps on as eval_accumulation_steps, and that empties the cache."""
+    """Fill eval_empties_every: supervised runs use gradient_accumulation_steps as eval_accumulation_steps.
+
+    That empties the cache.
+    """
     name = "eval_empties_every"
     if not fields.values["evaluates"]:
         fields.derive(name, None, "no eval happens")
@@ -58,7 +61,7 @@ def _eval_on_start(fields: Fields, schema: Schema, evaluates: bool) -> None:
 
 
 def _scheduled(fields: Fields) -> bool:
-    """Whether an eval is scheduled. `evals_per_epoch` counts only if it gives more than one eval in the run."""
+    """Return whether an evaluation is scheduled; `evals_per_epoch` counts only if it gives more than one in the run."""
     config = fields.config
     if config.get("eval_steps") or config.get("eval_strategy") or config.get("evaluation_strategy"):
         return True

@@ -1,11 +1,11 @@
-"""What Axolotl does by attention backend: its old flags, and what follows from a name. As in utils/schemas/enums.py."""
+"""Axolotl's behaviour by attention backend: its old flags, and what follows from a name (utils/schemas/enums.py)."""
 
 from __future__ import annotations
 
 from vramwise.facts.attention import supports_packing
 from vramwise.trainers.fields import Fields
 
-# The old boolean flags, in the order in which Axolotl lets them win.
+# The old boolean flags, in order of precedence.
 LEGACY_FLAGS = {
     "xformers_attention": "xformers",
     "sage_attention": "sage",
@@ -17,17 +17,17 @@ LEGACY_FLAGS = {
 
 
 def isolates_packed_samples(implementation: str) -> bool:
-    """Keeps packed samples from attending to each other."""
+    """Return whether the backend keeps packed samples from attending to each other."""
     return supports_packing(implementation) or implementation in ("sdpa", "eager")
 
 
 def keeps_embeddings_fp32(implementation: str) -> bool:
-    """Backends under which Axolotl leaves a full fine-tune's embeddings, head and norms in fp32."""
+    """Return whether full fine-tuning keeps embeddings, head and norms in fp32 with this backend."""
     return implementation in ("sdpa", "eager")
 
 
 def resolve_varlen(fields: Fields) -> None:
-    """Fills varlen_sdpa: packed rows under sdpa, unless `sdpa_varlen` is false or the weights are in fp32."""
+    """Fill varlen_sdpa: packed rows under sdpa, unless `sdpa_varlen` is false or the weights are in fp32."""
     name, key, values = "varlen_sdpa", "sdpa_varlen", fields.values
     reasons = (
         (fields.config.get(key) is False, f"{key} is false"),

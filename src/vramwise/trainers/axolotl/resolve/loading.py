@@ -1,7 +1,7 @@
-"""How Axolotl loads: by which way the weights come to the card, and which of them it casts to fp32 for a moment.
+"""Resolves how Axolotl loads: the way of the weights to the card, and which of them it casts to fp32 temporarily.
 
-Follows `loaders/model.py` of each version. Up to 0.19 embeddings and head are cast to fp32 in every run, and back
-where an adapter, the attention backend or the loss wants them in half precision; since 0.20 only where they stay.
+Follows `loaders/model.py` of each version. Up to 0.19, embeddings and head are cast to fp32 in every run, and back if
+an adapter, the attention backend or the loss needs half precision; since 0.20, only if they stay fp32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SKIP = "embeddings_skip_upcast"
 
 
 def resolve_loading(fields: Fields, schema: Schema) -> None:
-    """Fills loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared, resets_load_peaks.
+    """Fill loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared and resets_load_peaks.
 
     Needs dtypes and sharding.
     """
@@ -46,7 +46,10 @@ def _way(fields: Fields) -> None:
 
 
 def _qlora_under_fsdp(fields: Fields) -> None:
-    """A device map of one card: every rank quantises the whole model, but for the loader that stages it on the host."""
+    """Fill loads_through: with a device map of one card, every rank quantises the whole model.
+
+    The exception is the loader that stages it on the host.
+    """
     staged = fields.config.get("qlora_sharded_model_loading") and _by_tensor(fields)
     if staged or fields.config.get("nf4_backend") == "torchao":
         fields.derive("loads_through", "host", "quantised in host memory", key="qlora_sharded_model_loading")
@@ -90,7 +93,7 @@ def _upcasts(fields: Fields, schema: Schema) -> None:
 
 
 def _cast_back(fields: Fields) -> bool:
-    """Whether a later pass takes norms and embeddings back to the run's type."""
+    """Return whether norms and embeddings are later cast back to the run's dtype."""
     values = fields.values
     fsdp = str(values["sharding"]).startswith("fsdp")
     if fsdp and values["adapter"] == "qlora":
@@ -99,7 +102,7 @@ def _cast_back(fields: Fields) -> bool:
 
 
 def _preparation(fields: Fields, schema: Schema) -> None:
-    """PEFT's preparation of a quantised base; since 0.20 it spares embeddings that would be cast back."""
+    """Fill PEFT's preparation of a quantised base; since 0.20 it skips embeddings that would be cast back."""
     values, config = fields.values, fields.config
     name, written = "quantised_base_prepared", config.get(_SKIP)
     if values["quantization"] in (None, "gptq") or _unprepared(fields):

@@ -1,16 +1,16 @@
-"""Where Axolotl's fused LoRA kernels work: they rewrite the source text of a model's attention and know two ways."""
+"""Where Axolotl's fused LoRA kernels work: they rewrite the source of a model's attention and know two forms of it."""
 
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec
 
-# The kernels that go together; that of embeddings is installed along with them.
+# The kernels that belong together; the embeddings' kernel is installed with them.
 LINEAR_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
 KERNELS = (*LINEAR_KERNELS, "lora_embedding_kernel")
-# Architectures of transformers whose attention the kernels cannot rewrite: their forward has none of the texts that
-# axolotl/monkeypatch/lora_kernels.py replaces, or no class by the name it looks for. Found by looking, with Axolotl
-# 0.19 (transformers 5.16) and 0.21 (5.20), which agree; the texts are the same in 0.18 and 0.20.
+# Architectures of transformers whose attention the kernels cannot rewrite: their forward contains none of the texts
+# that axolotl/monkeypatch/lora_kernels.py replaces, or there is no class with the expected name. Determined with
+# Axolotl 0.19 (transformers 5.16) and 0.21 (5.20), which agree; the texts are the same in 0.18 and 0.20.
 _UNKNOWN = frozenset(
     """
     afmoe aria aria_text aya_vision bloom blt chameleon codegen cohere cohere2_vision dbrx deepseek_v2 deepseek_v3
@@ -25,17 +25,17 @@ _UNKNOWN = frozenset(
 
 
 def attention_unknown(run: RunSpec) -> bool:
-    """Whether the kernels cannot rewrite the attention of the model; False where the model is not known."""
+    """Return whether the kernels cannot rewrite the model's attention; False if the model is unknown."""
     return run.model_type in _UNKNOWN
 
 
 def model_refused(run: RunSpec) -> bool:
-    """Up to 0.20 the kernels take language models only, and a reward model is none."""
+    """Return whether the kernels refuse the model: up to 0.20 they accept only language models, not reward models."""
     return run.objective.kind == "reward" and not schema_of(run).since("0.21.0")
 
 
 def kernels_work(run: RunSpec) -> bool:
-    """Whether the kernels may be asked for: Axolotl refuses them, or stops while it loads the model, elsewhere."""
+    """Return whether the kernels can be used; otherwise Axolotl refuses them, or fails while loading the model."""
     readable = not (run.adapter.kind == "lora" and run.config.get("load_in_8bit"))
     own_code = run.config.get("trust_remote_code") or run.config.get("nvfp4_merge_aware")
     known = not attention_unknown(run) and not model_refused(run)
@@ -43,7 +43,10 @@ def kernels_work(run: RunSpec) -> bool:
 
 
 def version_unseen(run: RunSpec) -> bool:
-    """Up to 0.19 Axolotl judges the kernels before it takes FSDP's version out of fsdp_config: 2 counts as 1."""
+    """Return whether Axolotl takes FSDP 2 for FSDP 1.
+
+    Up to 0.19 it checks the kernels before it reads FSDP's version from fsdp_config.
+    """
     if schema_of(run).since("0.20.0"):
-        return False  # there is no other version to take it for
+        return False  # there is no other version
     return run.batch.gpus > 1 and run.sharding.kind == "fsdp2" and not run.config.document.values.get("fsdp_version")

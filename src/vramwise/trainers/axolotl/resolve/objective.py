@@ -1,4 +1,4 @@
-"""Preference and reward training as Axolotl hands it to TRL: what is compared with what, and how it is worked out."""
+"""Resolves preference and reward training as Axolotl passes it to TRL: the reference, log-probabilities, generation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _OBJECTIVES = {
     "grpo": "grpo",
     "gdpo": "grpo",
 }
-# TRL's own defaults, and the share of the card that vLLM takes in one process where nobody says.
+# TRL's own defaults, and vLLM's default share of the card in the same process.
 _COMPLETION, _GENERATIONS = 256, 8
 _ENGINE_SHARE = {"0.21.0": 0.3, "0.18.0": 0.9}
 _NO_ENGINE: dict[str, Any] = {"engine": "policy", "engine_share": 0.0, "engine_sleeps": False}
 
 
 def resolve_preference(fields: Fields, target: Target) -> None:
-    """Fills objective, reference…, log_probs, empties_cache_each_step. Needs the method, the dtypes and the batch."""
+    """Fill objective, reference…, log_probs and empties_cache_each_step. Needs the method, dtypes and batch."""
     schema = schema_in(target.stack)
     objective = _objective(fields)
     _reference(fields, objective)
@@ -56,7 +56,7 @@ def _objective(fields: Fields) -> str:
 
 
 def _cross_entropy(fields: Fields, objective: str) -> None:
-    """ORPO always, SimPO unless cpo_alpha is 0, DPO where `sft` is among its losses."""
+    """Fill chosen_cross_entropy: ORPO always, SimPO unless cpo_alpha is 0, DPO if `sft` is among its losses."""
     config, key = fields.config, "dpo_loss_type" if objective == "dpo" else "cpo_alpha"
     losses = config.get("dpo_loss_type") or ()
     by_objective = {
@@ -70,7 +70,10 @@ def _cross_entropy(fields: Fields, objective: str) -> None:
 
 
 def _reference(fields: Fields, objective: str) -> None:
-    """Axolotl loads a second model for every kind but ORPO unless an adapter is trained; only DPO is given it."""
+    """Fill the reference.
+
+    Axolotl loads a second model unless an adapter is trained (never for ORPO); only DPO uses it.
+    """
     config, values = fields.config, fields.values
     adapter, weights = values["adapter"], values["weights_dtype"]
     loads = bool(values["rl"]) and values["rl"] != "orpo" and (not adapter or bool(config.get("rl_adapter_ref_model")))
@@ -87,7 +90,7 @@ def _reference(fields: Fields, objective: str) -> None:
 
 
 def _kind(fields: Fields, objective: str, loads: bool) -> tuple[str, str | None, str]:
-    """Kind of reference, its type where that is not the policy's, and why."""
+    """Return the kind of reference, its dtype if that is not the policy's, and the reason."""
     adapter = fields.values["adapter"]
     if objective == "dpo":
         if loads:
@@ -137,7 +140,7 @@ def _engine(fields: Fields, schema: Schema) -> None:
         for name, value in _NO_ENGINE.items():
             fields.derive(name, value, "the policy generates by itself", key="trl.use_vllm")
         return
-    # TRL's own mode where nobody says one; Axolotl's server is the other.
+    # TRL's default mode; Axolotl's server is the other one.
     beside = config.get("trl.vllm_mode", "colocate") == "colocate"
     why = "vLLM shares the card" if beside else "vLLM runs as a server"
     fields.derive("engine", "beside" if beside else "elsewhere", why, key="trl.vllm_mode")
@@ -147,7 +150,7 @@ def _engine(fields: Fields, schema: Schema) -> None:
         return
     usual = next(share for since, share in _ENGINE_SHARE.items() if schema.since(since))
     if "trl.vllm_mode" not in config:
-        usual = _ENGINE_SHARE["0.21.0"]  # Axolotl hands its own value on only with the mode
+        usual = _ENGINE_SHARE["0.21.0"]  # Axolotl passes its own value on only with the mode
     share = fields.take("engine_share", usual, key="vllm.gpu_memory_utilization", why=f"Axolotl {schema.short}")
     fields.values["engine_share"] = min(1.0, max(0.0, float(share)))
     fields.take("engine_sleeps", False, key="trl.vllm_enable_sleep_mode", why="TRL's default")

@@ -1,4 +1,4 @@
-"""Dtypes: `bf16: auto`, the dtype weights are loaded in, and which of them Axolotl leaves in fp32."""
+"""Resolves dtypes: `bf16: auto`, the dtype of loaded weights, and which weights stay in fp32."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vramwise.types import Target
 
 
 def resolve_dtypes(fields: Fields, target: Target) -> None:
-    """Fills precision, weights_dtype, autocast, fp32_embeddings. Needs the method and the attention backend."""
+    """Fill precision, weights_dtype, autocast and fp32_embeddings. Needs the method and the attention backend."""
     config = fields.config
     half = _half_precision(fields, target)
     if config.get("fp8"):
         fields.put("precision", "fp8", fields.written("fp8"))
     _weights(fields, half)
-    # bfloat16: true still reaches the trainer as bf16, with autocast; only float16 goes without.
+    # bfloat16: true still reaches the trainer as bf16, with autocast; only float16 runs without autocast.
     pure = not config.get("fp8") and fields.values["precision"] == "fp16" and half == "fp32"
     amp = fields.values["precision"] != "fp32" and not pure
     why = "mixed precision: autocast around the model" if amp else "no autocast"
@@ -27,10 +27,10 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
 
 
 def _half_precision(fields: Fields, target: Target) -> str:
-    """bf16 | fp16 | fp32: the autocast dtype; also stored as `precision`."""
+    """Return the autocast dtype (bf16, fp16 or fp32), and fill `precision`."""
     config = fields.config
     fields.keys["precision"] = "bf16"
-    # An explicit `bf16: null` is not the default `auto`: it is off.
+    # An explicit `bf16: null` is off, unlike the default `auto`.
     bf16 = config.get("bf16", "auto" if "bf16" not in config else False)
     fp16 = config.get("fp16")
     by_card = bf16 == "auto" and not fp16
@@ -81,7 +81,10 @@ def _weights(fields: Fields, half: str) -> None:
 
 
 def _lora_4bit_upcast(fields: Fields) -> bool:
-    """Axolotl prepares the unquantised base as if it were quantised, which casts it to fp32; some paths skip that."""
+    """Return whether the unquantised base is cast to fp32.
+
+    Axolotl prepares it as if it were quantised, which casts it; some paths skip that.
+    """
     config = fields.config
     if config.get("adapter") != "lora" or config.get("load_in_4bit") is not True:
         return False
@@ -129,8 +132,11 @@ def _embeddings(fields: Fields, schema: Schema) -> None:
 
 
 def _host_weights(fields: Fields) -> None:
-    """Under ZeRO 3 the cast of embeddings reaches placeholders alone, and DeepSpeed's buffer on the host takes the type
-    of the first of them."""
+    """Fill host_weights_wide.
+
+    Under ZeRO 3 the cast of embeddings only reaches placeholders, and DeepSpeed's buffer on the host takes the dtype of
+    the first of them.
+    """
     values = fields.values
     wide = (
         values["sharding"] == "zero3"

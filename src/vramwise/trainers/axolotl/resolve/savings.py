@@ -1,4 +1,4 @@
-"""How memory is saved: checkpointing and its form, offloading, tiling, compilation."""
+"""Resolves how memory is saved: checkpointing and its form, offloading, tiling, compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEVER_REENTRANT = ("rl", "unfrozen_parameters", "selective_checkpointing")
 
 
 def resolve_memory_savers(fields: Fields, target: Target) -> None:
-    """Fills checkpointing, offloading, tiling and compilation. Needs the method and how it is loaded."""
+    """Fill checkpointing, offloading, tiling and compilation. Needs the method and the loading."""
     config = fields.config
     written = config.get("gradient_checkpointing", False)
     asked = bool(written)
@@ -29,14 +29,14 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"
-        on = schema_in(target.stack).since("0.21.0") or target.torch >= (2, 5)  # 0.21 no longer looks at torch
+        on = schema_in(target.stack).since("0.21.0") or target.torch >= (2, 5)  # 0.21 no longer checks torch's version
         fields.derive("torch_compile", on, f"auto on torch {version}", key="torch_compile")
     else:
         fields.take("torch_compile", False)
 
 
 def _emptying(fields: Fields) -> None:
-    """`gc_steps` alone stands for both newer keys; beside one of them it still brings the callback."""
+    """Fill empty_cache_steps and collect_steps: `gc_steps` alone sets both; with a newer key, only the callback."""
     config, old = fields.config, "gc_steps"
     written = config.get(old)
     alone = written is not None and not (config.get("torch_empty_cache_steps") or config.get("gc_collect_steps"))
@@ -86,7 +86,7 @@ def _recompute(fields: Fields, asked: bool, offload: str, target: Target) -> Non
         why = "the older offloading uses its own checkpoint function, which runs a backward pass inside backward"
         fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
     elif asked and replaces and fields.values["quantised_base_prepared"] != "no":
-        # the trainer's own switch, which would say the form, is off with offloading
+        # the trainer's own switch, which would set the form, is off with offloading
         why = "preparing the quantised base, PEFT turns checkpointing on again and leaves its form to torch"
         fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
     else:

@@ -1,4 +1,4 @@
-"""Rows of a batch: lengths, packing and padding, as Axolotl resolves them."""
+"""Resolves the rows of a batch as Axolotl does: lengths, packing and padding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vramwise.trainers.fields import Fields
 
 
 def resolve_shapes(fields: Fields) -> None:
-    """Fills sequence_len, sample_packing, packing_rows, pad_to_sequence_len, pad_multiple, constant_shapes…"""
+    """Fill sequence_len, sample_packing, packing_rows, pad_to_sequence_len, pad_multiple, constant_shapes…"""
     config = fields.config
     length = fields.at_least_one("sequence_len", 512)
     packing = bool(fields.take("sample_packing", False))
@@ -35,12 +35,12 @@ def resolve_shapes(fields: Fields) -> None:
 
 
 def _pads_itself(fields: Fields) -> bool:
-    """Whether TRL's own collator makes the batches: for all of `rl`, not for reward models."""
+    """Return whether TRL's own collator makes the batches: for all `rl` methods, not for reward models."""
     return fields.values["objective"] in ("dpo", "kto", "orpo", "cpo", "grpo")
 
 
 def _trl_padding(fields: Fields) -> None:
-    """The longest row of a batch; a multiple counts for pairs alone."""
+    """Fill the padding to the longest row of a batch; a multiple only applies to pairs."""
     key = "pad_to_multiple_of"
     multiple = max(1, fields.config.get(key) or 1) if fields.values["objective"] in ("dpo", "orpo", "cpo") else 1
     why = "longest row of the batch" + (f", up to a multiple of {multiple}" if multiple > 1 else ", not rounded")

@@ -1,4 +1,4 @@
-"""How the run is spread over GPUs: DDP, FSDP or ZeRO, offload, tensor and context parallelism."""
+"""Resolves how the run is distributed over GPUs: DDP, FSDP or ZeRO, offloading, tensor and context parallelism."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vramwise.types import Origin, Target
 
 
 def resolve_sharding(fields: Fields, target: Target, files: SideFiles) -> None:
-    """Fills gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…
+    """Fill gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…
 
-    `files`: those that the config and the launcher name, where they could be read.
+    `files`: the readable files that the config and the launcher name.
     """
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
@@ -47,10 +47,10 @@ _BEHIND = "the launcher's settings, which Axolotl does not know of: loading and 
 
 
 def _launched(fields: Fields, target: Target, files: SideFiles) -> bool:
-    """Fills sharding by what `accelerate launch` was told; False where that spreads nothing.
+    """Fill sharding from the options of `accelerate launch`; return False if they shard nothing.
 
-    Axolotl sets accelerate's variables for what its own file has and leaves the others, so those of the launcher hold
-    (`prepare_optim_env` in 0.21): accelerate itself wraps the model, which Axolotl has read as for DDP.
+    Axolotl sets accelerate's variables for what its own file has and leaves the others, so those of the launcher apply
+    (`prepare_optim_env` in 0.21): accelerate wraps the model, which Axolotl has loaded as for DDP.
     """
     from vramwise.trainers.arguments.resolve.accelerate import launched  # few runs have a launch line
     from vramwise.trainers.arguments.resolve.sharding import as_wrapped, resolve_fsdp
@@ -73,7 +73,7 @@ def _launched(fields: Fields, target: Target, files: SideFiles) -> bool:
 
 
 def spread_by_file(fields: Fields) -> bool:
-    """Whether Axolotl's own file shards the run, not the launcher behind its back."""
+    """Return whether Axolotl's own file shards the run, not the launcher."""
     return any(fields.config.get(key) for key in ("fsdp_config", "fsdp", "deepspeed"))
 
 
@@ -108,7 +108,7 @@ def _fsdp(fields: Fields, ranks: int, schema: Schema) -> None:
 
 
 def _shard_ranks(fields: Fields, ranks: int) -> None:
-    """Groups of ranks that each hold the whole model, spread among them: one size given, the other follows."""
+    """Fill shard_ranks: groups of ranks that each share a whole model. One size is given, the other follows."""
     shard, replicate = [_count(fields, f"dp_{kind}_size") for kind in ("shard", "replicate")]
     if shard > 1:
         fields.put("shard_ranks", min(shard, ranks), fields.written("dp_shard_size"))
@@ -122,7 +122,7 @@ def _count(fields: Fields, key: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-# the newest DeepSpeed that Axolotl before 0.20 installs with
+# the newest DeepSpeed that Axolotl before 0.20 supports
 _BEFORE_0_20 = (0, 18, 9)
 
 

@@ -1,6 +1,6 @@
-"""Axolotl's vocabulary: keys and their types, plugins, optimizers, attention names, what was renamed or removed.
+"""Axolotl's vocabulary by version: keys and types, plugins, optimizers, attention names, renamed and removed keys.
 
-By version: `schema_in(stack)` has it all for one, `history` tells since when there is a key.
+`schema_in(stack)` returns that of one version; `history` says since when a key exists.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = [
 
 
 def schema_in(stack: Stack) -> Schema:
-    """What the Axolotl of a stack knows."""
+    """Return the schema of a stack's Axolotl version."""
     return schema_of_version(stack.releases["axolotl"].version)
 
 
 def schema_of(run: RunSpec) -> Schema:
-    """What the Axolotl that does this run knows."""
+    """Return the schema of the Axolotl version of a run."""
     return schema_in(run.target.stack)
 
 
 def releases() -> dict[str, dict[str, str]]:
-    """Known versions, the oldest first, with the lowest version of each package that it installs with."""
+    """Return the known versions, oldest first, with the lowest version of each package that they install with."""
     return {
         version: {package: _lowest(wanted) for package, wanted in schema_of_version(version).pins.items()}
         for version in known_releases()

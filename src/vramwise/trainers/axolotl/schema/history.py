@@ -1,4 +1,4 @@
-"""Since when Axolotl has a key or a name, and until when: the known versions side by side."""
+"""Since when and until when Axolotl has a key or a name, across the known versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from vramwise.trainers.axolotl.schema.version import Schema, known_releases, sch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """When a key or a name came and went. since None: the oldest known version has it; gone None: the newest has it."""
+    """When a key or name appeared and disappeared.
+
+    `since` None: the oldest known version has it. `gone` None: the newest has it.
+    """
 
     name: str
     since: str | None
@@ -19,7 +22,7 @@ class History:
     successor: str | None  # what the newest version reads instead
 
     def known_in(self, version: str) -> bool:
-        """Whether this version has it."""
+        """Return whether this version has it."""
         versions = known_releases()
         at = versions.index(version)
         came = versions.index(self.since) if self.since else 0
@@ -27,12 +30,12 @@ class History:
 
 
 def short(version: str) -> str:
-    """`0.21` of `0.21.0`: how people call a release."""
+    """Return the common name of a release: `0.21` for `0.21.0`."""
     return schema_of_version(version).short
 
 
 def elsewhere(found: History | None, version: str) -> str:
-    """Which other version has a name that this one lacks: `was added in Axolotl 0.21`; "" if none has."""
+    """Return which other version has a name that this one lacks: `was added in Axolotl 0.21`; "" if none has it."""
     if found is None or found.known_in(version):
         return ""
     versions = known_releases()
@@ -43,16 +46,16 @@ def elsewhere(found: History | None, version: str) -> str:
 
 @cache
 def history(key: str) -> History | None:
-    """When a key came and went: top-level, a plugin's, or a block's (`fsdp_config.offload_params`).
+    """Return when a key appeared and disappeared: top-level, of a plugin or of a block.
 
-    None for a key that no known version has.
+    `fsdp_config.offload_params` is a key of a block. None for a key that no known version has.
     """
     return _history(key, lambda one: one.key_type(key) is not None)
 
 
 @cache
 def value_history(key: str, name: str) -> History | None:
-    """The same for a name that a key takes: an optimizer, an attention, an adapter, a scheduler or a plugin."""
+    """Return the history of a name that a key accepts: an optimizer, attention, adapter, scheduler or plugin."""
     known = _NAMES.get(key)
     return _history(name, lambda one: name in known(one)) if known else None
 

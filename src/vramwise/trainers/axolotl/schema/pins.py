@@ -1,6 +1,6 @@
-"""Versions against what a release asks for: `>=2.13.0,<2.15.0`.
+"""Compares versions with the ranges of a release: `>=2.13.0,<2.15.0`.
 
-A version that leaves its last numbers out (2.13) stands for all that begin so: it is given the benefit of the doubt.
+A version without its last numbers (2.13) matches if any version that begins with them could.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ Parts = tuple[int, ...]
 
 
 def admits(wanted: str, version: Parts) -> bool:
-    """Whether a version, as numbers, is within a range."""
+    """Return whether a version, as numbers, is within a range."""
     return all(_holds(sign, version, bound) for sign, bound in _bounds(wanted))
 
 
 def shown_range(wanted: str) -> str:
-    """A range for people: `2.13 to 2.14.0`, `2.13 to before 2.15`."""
+    """Format a range for people: `2.13 to 2.14.0`, `2.13 to before 2.15`."""
     words = {">=": "", "<=": "to ", "<": "to before ", "==": ""}
     return " ".join(words[sign] + _shown(bound, exact=sign in ("<=", "==")) for sign, bound in _bounds(wanted))
 

@@ -1,7 +1,6 @@
-"""A Document as Axolotl's schema sees it: numbers in quotes become numbers, old fsdp spellings their new names.
+"""A Document as Axolotl's schema sees it: quoted numbers become numbers, old fsdp spellings their new names.
 
-Values of a wrong type are left out (the rule `wrong-type` reports them), so that everything behind this point may trust
-the types.
+Values of a wrong type are left out (the rule `wrong-type` reports them), so that all later code can rely on the types.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
 def axolotl_config(document: Document, stack: Stack) -> Config:
-    """The file's values after the schema's coercions, addressable by today's names."""
+    """Return the file's values after the schema's coercions, by their current names."""
     schema = schema_in(stack)
     values: dict[str, Any] = {}
     for key, value in document.values.items():
@@ -30,7 +29,7 @@ def axolotl_config(document: Document, stack: Stack) -> Config:
 
 
 def _plain(value: Any) -> Any:
-    """The value in JSON's shapes, as pydantic takes it: YAML's sets are lists, its bytes the text they spell."""
+    """Return the value in JSON's types, as pydantic takes it: YAML's sets become lists, its bytes text."""
     if isinstance(value, dict):
         return {decoded(key): _plain(held) for key, held in value.items()}
     if isinstance(value, list | tuple | set):
@@ -39,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 def coerce(written: str | None, value: Any) -> Any:
-    """What the schema makes of a scalar (known to be accepted) whose written type differs from the declared one."""
+    """Convert an accepted scalar to the declared type, as the schema does."""
     if written is None or not isinstance(value, str | int | float):
         return value
     alternatives, _ = parse_type(written)
@@ -52,7 +51,7 @@ def coerce(written: str | None, value: Any) -> Any:
 
 
 def _coerce_block(schema: Schema, block: str, values: dict[Any, Any]) -> dict[Any, Any]:
-    """The values of a nested mapping, each as its own key's type has it, without those of a wrong type."""
+    """Return the values of a nested mapping, each converted to its key's type; values of a wrong type are left out."""
     coerced: dict[Any, Any] = {}
     for name, value in values.items():
         key = f"{block}.{name}"
@@ -69,7 +68,7 @@ def _number(kinds: set[str], value: str | float) -> str | float:
         return int(value.partition(".")[0]) if isinstance(value, str) else int(value)
     try:
         return float(value)
-    except ValueError:  # a word that another alternative takes, whatever its case
+    except ValueError:  # text that another alternative accepts
         return value
 
 
@@ -79,7 +78,7 @@ def _truth(value: str | float) -> Any:
 
 
 def _unprefix_fsdp(values: dict[str, Any]) -> dict[str, str]:
-    """Drop the old `fsdp_` prefix inside fsdp_config; says under which key of the file each renamed value stands."""
+    """Drop the old `fsdp_` prefix inside fsdp_config; return the key in the file of each renamed value."""
     block = values.get("fsdp_config")
     if not isinstance(block, dict):
         return {}

@@ -1,6 +1,6 @@
-"""One version of Axolotl: its keys and their types, plugins, optimizers, attention names, what it renamed or removed.
+"""One version of Axolotl: keys and types, plugins, optimizers, attention names, renamed and removed keys.
 
-Says what a key may hold, one key at a time; how keys act together is the resolver's and the rules' business.
+Describes each key by itself; the resolver and the rules handle how keys act together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INTEGRATIONS = "axolotl.integrations."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deprecation:
-    """A key on its way out. refused: stops the run; mapped: moved to the successor; ignored: accepted, never read."""
+    """A deprecated key. refused: stops the run; mapped: moved to the successor; ignored: accepted but never read."""
 
     key: str
     effect: Literal["refused", "mapped", "works", "ignored"]
@@ -25,12 +25,12 @@ class Deprecation:
     unless_false: bool  # refused only when truthy; otherwise refused whenever it is not null
 
     def refuses(self, value: Any) -> bool:
-        """Whether a top-level key with this value stops the run."""
+        """Return whether a top-level key with this value stops the run."""
         return self.effect == "refused" and (bool(value) if self.unless_false else value is not None)
 
 
 class Schema:
-    """What one version of Axolotl knows. Made by `schema_of_version`; all of it is read from the bundled facts."""
+    """What one version of Axolotl knows, read from the bundled facts. Created by `schema_of_version`."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -42,31 +42,31 @@ class Schema:
 
     @property
     def short(self) -> str:
-        """How people call it: `0.21`."""
+        """The common name of the version: `0.21`."""
         return self.version.removesuffix(".0")
 
     def since(self, version: str) -> bool:
-        """Whether this is that version (as "0.20.0") or a later one."""
+        """Return whether this is the given version (as "0.20.0") or a later one."""
         versions = known_releases()
         return versions.index(self.version) >= versions.index(version)
 
     @property
     def released(self) -> str:
-        """The day it was built, as 2026-10-16."""
+        """The release date, as 2026-10-16."""
         return cast(str, loading.releases()[self.version]["released"])
 
     @property
     def python(self) -> str:
-        """The Python versions it installs on, as `>=3.12`."""
+        """The supported Python versions, as `>=3.12`."""
         return cast(str, loading.releases()[self.version]["python"])
 
     @property
     def pins(self) -> Mapping[str, str]:
-        """Package → the versions it asks for, as `==5.20.1` or `>=2.13.0,<2.15.0`."""
+        """Package → the required versions, as `==5.20.1` or `>=2.13.0,<2.15.0`."""
         return cast(Mapping[str, str], loading.releases()[self.version]["pins"])
 
     def keys(self) -> frozenset[str]:
-        """Every top-level key Axolotl knows without plugins, aliases (`model_type`…) included."""
+        """Return every top-level key without plugins, including aliases (`model_type`…)."""
         return self._keys
 
     @cached_property
@@ -74,20 +74,23 @@ class Schema:
         return frozenset(self._facts["keys"]) | frozenset(self._facts["aliases"][""])
 
     def aliases(self, block: str = "") -> Mapping[str, str]:
-        """Other spelling → Axolotl's own name of the field, at the top level or in a block."""
+        """Return other spelling → Axolotl's own name of the field, at the top level or in a block."""
         return cast(Mapping[str, str], self._facts["aliases"].get(block, {}))
 
     def defaults(self, block: str = "") -> Mapping[str, Any]:
-        """Defaults that are not null, at the top level or in a block. A key that is absent is null unless it is set."""
+        """Return the defaults that are not null, at the top level or in a block. Other absent keys are null."""
         found = self._facts["nested_defaults"].get(block, {}) if block else self._facts["defaults"]
         return cast(Mapping[str, Any], found)
 
     def plugin_defaults(self) -> Mapping[str, Any]:
-        """Defaults of the plugins' keys that are not null; they hold where the plugin is loaded."""
+        """Return the defaults of the plugins' keys that are not null; they apply if the plugin is loaded."""
         return cast(Mapping[str, Any], self._facts["plugin_defaults"])
 
     def key_type(self, key: str) -> str | None:
-        """The type of a top-level, plugin's or block's key (`fsdp_config.offload_params`); None for an unknown one."""
+        """Return the type of a key (top-level, of a plugin, or of a block); None for an unknown key.
+
+        `fsdp_config.offload_params` is a key of a block.
+        """
         if key not in self._types:
             self._types[key] = self._type_of(key)
         return self._types[key]
@@ -103,11 +106,11 @@ class Schema:
         return cast(str | None, found)
 
     def blocks(self) -> frozenset[str]:
-        """Nested mappings whose keys are known: `fsdp_config`, `trl`, `datasets[]` (each item of a list)…"""
+        """Return the nested mappings whose keys are known: `fsdp_config`, `trl`, `datasets[]` (items of a list)…"""
         return frozenset(self._facts["blocks"])
 
     def nested_keys(self, block: str) -> frozenset[str]:
-        """The keys known inside a block, every accepted spelling. Empty for a block that is not known."""
+        """Return the keys of a block in every accepted spelling; empty for an unknown block."""
         fields = self._facts["blocks"].get(block, {})
         known = frozenset(fields) | frozenset(self.aliases(block))
         if block == "fsdp_config":
@@ -115,25 +118,25 @@ class Schema:
         return known
 
     def nested_name(self, block: str, name: str) -> str:
-        """The field that a spelling inside a block means: Axolotl drops `fsdp_` from the keys of fsdp_config."""
+        """Return the field that a spelling inside a block means: Axolotl drops `fsdp_` in fsdp_config."""
         if block == "fsdp_config" and name != "fsdp_version":
             name = name.removeprefix("fsdp_")
         return self.aliases(block).get(name, name)
 
     def refuses_unknown(self, block: str) -> bool:
-        """Whether Axolotl stops at a key it does not know in this block; elsewhere it drops it without warning."""
+        """Return whether an unknown key in this block stops Axolotl; elsewhere it is dropped without warning."""
         return block in self._facts["closed_blocks"]
 
     def known_plugins(self) -> tuple[str, ...]:
-        """Class paths of Axolotl's own plugins, as `plugins:` lists them."""
+        """Return the class paths of Axolotl's own plugins, as `plugins:` lists them."""
         return tuple(self._facts["plugins"])
 
     def built_in_plugins(self) -> tuple[str, ...]:
-        """Plugins that are loaded without being listed."""
+        """Return the plugins that are loaded without being listed."""
         return tuple(self._facts["built_in_plugins"])
 
     def plugin_keys(self) -> Mapping[str, str]:
-        """Key → the plugin that brings it, listed or built in."""
+        """Return key → the plugin that defines it, listed or built in."""
         return self._plugin_keys
 
     @cached_property
@@ -141,7 +144,10 @@ class Schema:
         return {key: plugin for plugin, brought in self._facts["plugins"].items() for key in brought}
 
     def plugin_named(self, written: str) -> str | None:
-        """The class path of the plugin that a spelling loads: `axolotl.integrations.` may be left out, a file named."""
+        """Return the class path of the plugin that a spelling loads, or None.
+
+        `axolotl.integrations.` may be omitted, and a file may be named.
+        """
         if self.since("0.21.0"):
             written = written.replace(":", ".")  # module:Class
         inner = written.removeprefix(_INTEGRATIONS)
@@ -150,35 +156,38 @@ class Schema:
         return next((path for path in wanted if path in self._facts["plugins"]), None)
 
     def optimizers(self) -> frozenset[str]:
-        """Every optimizer name that the schema or transformers accepts."""
+        """Return every optimizer name that the schema or transformers accepts."""
         return frozenset(name for names in self._facts["optimizers"].values() for name in names)
 
     def optimizer_group(self, group: str) -> frozenset[str]:
-        """Names that share a trait: adamw_like, bitsandbytes_8bit, bitsandbytes_32bit, paged, torchao, raises_later…"""
+        """Return names with a common property: adamw_like, bitsandbytes_8bit, paged, torchao, raises_later…"""
         return frozenset(self._facts["optimizer_groups"][group])
 
     def attn_implementations(self) -> frozenset[str]:
-        """Names that `attn_implementation` accepts; a path with a slash (a hub kernel) is accepted too."""
+        """Return the names that `attn_implementation` accepts; a path with a slash (a hub kernel) is accepted too."""
         return frozenset(self._facts["attention"]["names"])
 
     def attention_facts(self) -> Mapping[str, Any]:
-        """legacy_flags, refused_short_names (each → canonical name), varlen_packing, flash_library, fp32_embeddings."""
+        """Return legacy_flags, refused_short_names, varlen_packing, flash_library and fp32_embeddings.
+
+        The first two map to the canonical name.
+        """
         return cast(Mapping[str, Any], self._facts["attention"])
 
     def adapters(self) -> frozenset[str]:
-        """Adapters that need no plugin."""
+        """Return the adapters that need no plugin."""
         return frozenset(self._facts["adapters"]["built_in"])
 
     def plugin_adapters(self) -> Mapping[str, str]:
-        """Adapter → the plugin that brings it."""
+        """Return adapter → the plugin that defines it."""
         return cast(Mapping[str, str], self._facts["adapters"]["by_plugin"])
 
     def lr_schedulers(self) -> frozenset[str]:
-        """Names that `lr_scheduler` accepts."""
+        """Return the names that `lr_scheduler` accepts."""
         return frozenset(self._facts["lr_schedulers"])
 
     def deprecations(self) -> Mapping[str, Deprecation]:
-        """Keys that were removed or renamed. Some (`unsloth_…`) are no keys any more, but refused all the same."""
+        """Return removed or renamed keys. Some (`unsloth_…`) are no longer keys, but are still refused."""
         return self._deprecations
 
     @cached_property
@@ -194,10 +203,10 @@ class Schema:
         }
 
     def check_type(self, key: str, value: Any) -> str | None:
-        """None where Axolotl's schema takes the value for this key, else a sentence: what it takes, what was found.
+        """Return None if the schema accepts the value for this key, else a sentence: what it takes and what was found.
 
-        A block is only asked to be a mapping: its keys are checked one by one under their dotted names. Unknown keys
-        pass. Enumerated types are judged; names that are free text in the schema (optimizer, attn_implementation) not.
+        A block only has to be a mapping: its keys are checked one by one under their dotted names. Unknown keys pass.
+        Enumerated types are checked; names that are free text in the schema (optimizer, attn_implementation) are not.
         """
         from vramwise.trainers.value_types import accepts, describe, describe_value
 
@@ -206,22 +215,22 @@ class Schema:
             return None
         return f"{key} takes {describe(written)}, found {describe_value(value)}"
 
-    def mends_diffusion(self, values: Mapping[str, Any]) -> bool:
-        """Whether a listed DiffusionPlugin rewrites an old file before validation: since 0.21."""
+    def repairs_diffusion(self, values: Mapping[str, Any]) -> bool:
+        """Return whether a listed DiffusionPlugin rewrites an old file before validation (since 0.21)."""
         if not self.since("0.21.0") or (values.get("diffusion") is None and values.get("diffusion_lm") is not None):
             return False
         return any(str(self.plugin_named(name)).endswith(".DiffusionPlugin") for name in _texts(values.get("plugins")))
 
     def type_errors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(dotted key, sentence) for every value of a config that the schema refuses, blocks included.
+        """Yield (dotted key, sentence) for every value that the schema refuses, including values in blocks.
 
-        Keys of a plugin that is not loaded are skipped: Axolotl drops them unseen.
+        Keys of a plugin that is not loaded are skipped: Axolotl drops them.
         """
         loaded = {None, *self.built_in_plugins(), *map(self.plugin_named, _texts(values.get("plugins")))}
-        mended = self.mends_diffusion(values)
+        repaired = self.repairs_diffusion(values)
         for key, value in values.items():
-            if mended and key == "warmup_steps" and isinstance(value, float) and 0 < value < 1:
-                continue  # the plugin makes it warmup_ratio
+            if repaired and key == "warmup_steps" and isinstance(value, float) and 0 < value < 1:
+                continue  # the plugin turns it into warmup_ratio
             if not isinstance(key, str) or self.plugin_keys().get(key) not in loaded:
                 continue
             if sentence := self.check_type(key, value):
@@ -237,12 +246,12 @@ def _texts(value: Any) -> list[str]:
 
 @cache
 def schema_of_version(version: str) -> Schema:
-    """The facts of a version, as "0.21.0". A KeyError for a version that is not among `known_releases`."""
+    """Return the schema of a version such as "0.21.0"; raises KeyError for an unknown version."""
     if version not in loading.releases():
         raise KeyError(version)
     return Schema(version)
 
 
 def known_releases() -> tuple[str, ...]:
-    """Every version whose facts are here, oldest first."""
+    """Return every known version, oldest first."""
     return tuple(loading.releases())

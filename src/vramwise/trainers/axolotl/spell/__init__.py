@@ -1,7 +1,7 @@
-"""Changes in Axolotl's words: a setting with its new value → edits of the file, in the spelling it uses.
+"""Changes as edits of Axolotl's files: a setting with its new value → edits, in the spelling that the file uses.
 
-A file a topic. Each `SPELLERS` maps a setting to what spells it: edits, none where the file says so already, or None
-where another key of the file stands against the value.
+One file per topic. Each `SPELLERS` maps a setting to a function that returns edits: none if the file already has the
+value, None if another key of the file conflicts with it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SPELLERS: dict[str, Speller] = {
 
 
 def spell(run: RunSpec, change: Change) -> Spelling | None:
-    """All settings of a change, or None where one of them has no word here."""
+    """Return the edits for all settings of a change, or None if one of them has no key."""
     spelt = spell_with(_SPELLERS, run, change)
     if spelt is None:
         return None
     fetched = str(change.fields.get("sharding", "")).startswith("zero") and not run.config.get("deepspeed")
     commands = (spelt.command, sharding.FETCH if fetched else "")
-    # where two settings decide one key, the later one wins
+    # if two settings set the same key, the later one wins
     edits = {edit.key: edit for edit in spelt.edits}
     return Spelling(edits=tuple(edits.values()), command=" && ".join(filter(None, commands)))

@@ -1,4 +1,4 @@
-"""Batches, rows and the data loader."""
+"""Edits of batches, rows and the data loader."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from vramwise.types import Edit, RunSpec
 
 
 def _micro_batch(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Ring attention takes packed rows one at a time, up to 0.19."""
+    """Set micro_batch_size; up to 0.19, ring attention accepts packed rows only one at a time."""
     ring = run.sharding.context_parallel_size > 1 and run.shapes.sample_packing and not schema_of(run).since("0.20.0")
     return None if ring and value > 1 else (put(run, "micro_batch_size", value),)
 
 
 def _accumulation(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Beside `batch_size` it is refused."""
+    """Set gradient_accumulation_steps, which is refused together with `batch_size`."""
     return None if run.config.get("batch_size") else (put(run, "gradient_accumulation_steps", value),)
 
 
 def _eval_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Unset it follows the micro-batch by itself."""
+    """Set eval_batch_size only if it is written: unset, it follows the micro-batch."""
     return (put(run, "eval_batch_size", value),) if "eval_batch_size" in run.config else ()
 
 
@@ -32,12 +32,15 @@ def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 
 def _eval_length(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Unset it follows the length of training's rows."""
+    """Set eval_sequence_len only if it is written: unset, it follows sequence_len."""
     return (put(run, "eval_sequence_len", value),) if run.config.get("eval_sequence_len") else ()
 
 
 def _padding(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    """Off is unset: widths are then rounded up to a multiple of 64, which `false` would not do."""
+    """Set or delete pad_to_sequence_len.
+
+    Unset rounds widths up to a multiple of 64, unlike `false`.
+    """
     return (put(run, "pad_to_sequence_len", True),) if value else (delete_key("pad_to_sequence_len"),)
 
 
@@ -46,7 +49,7 @@ def _pad_multiple(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 
 def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Not where evaluation prints a table, which packed evaluation cannot."""
+    """Turn packing on, unless evaluation prints a table or data is streamed, which packing does not support."""
     refused = run.config.get("eval_table_size") or run.config.get("streaming") or run.config.get("pretraining_dataset")
     return None if refused or not value else (put(run, "sample_packing", True),)
 

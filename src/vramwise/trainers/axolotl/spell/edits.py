@@ -1,4 +1,4 @@
-"""Single edits made for the spelling that the file uses; what changes do and whether they apply is `changes`' word."""
+"""Single edits in the spelling that the file uses; `variants.changes` decides what changes and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.types import Edit, RunSpec, join_key
 
 PREFERENCE_TRAINING = ("dpo", "kto", "orpo", "ipo")
 _RELATED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "optimizer", "base_model")
-# What a new line is best written below, where the general list has nothing closer.
+# The keys below which a new line is inserted, before those of the general list.
 _BESIDE = {
     "pad_to_sequence_len": ("sequence_len", "sample_packing"),
     "sample_packing": ("sequence_len",),
@@ -29,7 +29,10 @@ _BESIDE = {
 
 
 def written_key(run: RunSpec, key: str) -> str:
-    """The dotted key as the file spells it: `fsdp_config.fsdp_offload_params` for `fsdp_config.offload_params`."""
+    """Return the dotted key as the file spells it.
+
+    `fsdp_config.fsdp_offload_params` for `fsdp_config.offload_params`, for example.
+    """
     return join_key(run.config.path(key))
 
 
@@ -38,12 +41,12 @@ def put(run: RunSpec, key: str, value: object) -> Edit:
     return placed(run, key, value, (*_BESIDE.get(key, ()), *_RELATED), "base_model")
 
 
-# The speller of a setting that has a key of its own.
+# The speller of a setting that has its own key.
 by_key = partial(speller_by_key, put)
 
 
 def choose_fsdp_version(run: RunSpec, version: int) -> Edit:
-    """Write `fsdp_version`, where the file has it or beside the FSDP block."""
+    """Set `fsdp_version` where the file has it, or beside the FSDP block."""
     if "fsdp_version" in run.config:
         return set_key(written_key(run, "fsdp_version"), version)
     beside = "fsdp_config" if "fsdp_config" in run.config else "fsdp"
@@ -51,6 +54,6 @@ def choose_fsdp_version(run: RunSpec, version: int) -> Edit:
 
 
 def choose_reentrant(run: RunSpec, value: bool) -> Edit:
-    """Write `gradient_checkpointing_kwargs.use_reentrant`, making the block where there is none."""
+    """Set `gradient_checkpointing_kwargs.use_reentrant`, creating the block if there is none."""
     block = insert_key(KWARGS, {"use_reentrant": value}, beside="gradient_checkpointing")
     return reentrant(run, value, block)

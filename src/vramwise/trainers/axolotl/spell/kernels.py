@@ -1,4 +1,4 @@
-"""Kernels of attention, of the loss, Liger's and LoRA's."""
+"""Edits of attention, loss, Liger and LoRA kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     if value == "liger_fused_linear":
         edits = _beside_plugin(run, {_FUSED: True})
     elif value == "chunked":
-        # refused beside that plugin, even where it is turned off
+        # refused with that plugin, even if it is turned off
         edits = None if CUT_CROSS_ENTROPY in listed_plugins(run) else (put(run, _CHUNKED, True),)
     if edits is None:
         return None
@@ -34,7 +34,7 @@ def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """The kernels besides the loss: those that are not wanted are turned off where they stand."""
+    """Set the kernels besides the loss; unwanted ones are turned off where they are written."""
     wanted = {f"liger_{name}": True for name in value}
     off = [key for name in _LIGER_PARTS if (key := f"liger_{name}") not in wanted and run.config.get(key)]
     # the old and the new name of one kernel must not both be set, whatever their values
@@ -46,7 +46,7 @@ def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _beside_plugin(run: RunSpec, keys: dict[str, bool]) -> tuple[Edit, ...] | None:
-    """Keys of Liger's plugin, which is listed where it is not; None where what stands under `plugins` is no list."""
+    """Set keys of Liger's plugin, listing it if necessary; None if `plugins` is not a list."""
     plugin = list_plugin(run, LIGER, beside="base_model")
     if plugin is None and LIGER not in listed_plugins(run):
         return None
@@ -55,7 +55,7 @@ def _beside_plugin(run: RunSpec, keys: dict[str, bool]) -> tuple[Edit, ...] | No
 
 
 def _lora_kernels(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """One key that is written, even as false, leaves the others off: all are written."""
+    """Set all LoRA kernels: if one key is written, even as false, the others stay off."""
     if value and not kernels_work(run):
         return None
     written = [key for key in KERNELS if run.config.get(key)]
@@ -67,7 +67,7 @@ def _lora_kernels(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """`attn_implementation`, in place of an old flag if one decided; None where another key refuses the backend."""
+    """Set `attn_implementation`, replacing an old flag; None if another key refuses the backend."""
     key = run.origins["attn_implementation"].key
     if value == "sdpa" and _bound_to_flash(run):
         return None
@@ -79,7 +79,7 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _bound_to_flash(run: RunSpec) -> bool:
-    """Gemma 4's hybrid and flattened batches do not run on sdpa, nor does context parallelism up to 0.19."""
+    """Return whether sdpa is impossible: Gemma 4's hybrid, flattened batches, or context parallelism up to 0.19."""
     flattened = run.config.get("batch_flattening") is True
     ring = run.sharding.context_parallel_size > 1 and not schema_of(run).since("0.20.0")
     return ring or bool(run.config.get("gemma4_hybrid_attn_impl")) or flattened

@@ -1,4 +1,4 @@
-"""What is trained and in which numbers: adapters, quantisation, the optimizer, precision."""
+"""Edits of the training method: adapters, quantisation, the optimizer, precision."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from vramwise.types import Edit, RunSpec
 _FP8 = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
 _FP8_TOKENS = 32
 _QUANTISED_OTHERWISE = ("model_quantization_config", "nvfp4_merge_aware", "gptq")
-# Settings of a whole model's training that no adapter goes with, or that would leave one half done.
+# Settings of full fine-tuning that conflict with an adapter.
 _WHOLE_MODEL_ONLY = (
     *("qat", "flash_attn_fuse_mlp", "reinit_weights", "relora", "model_quantization_config", "use_onebitllms"),
 )
 
 
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """A new adapter brings the fused kernels along: they are left off where they do not know the model."""
+    """Set the adapter.
+
+    A new one turns the fused kernels on, so they are turned off if they do not support the model.
+    """
     edits = (put(run, "adapter", value),)
     if run.adapter.kind is not None:
         return edits
@@ -32,7 +35,7 @@ def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _of_adapter(name: str, beside: str) -> Speller:
-    """A key of the adapter, below one that is written just before it where it was not there."""
+    """Return the speller of an adapter's key, which is inserted below a key that is written just before it."""
 
     def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
         held = list(value) if isinstance(value, tuple) else value
@@ -52,7 +55,7 @@ def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     other = (set_key("load_in_8bit", False),) if run.config.get("load_in_8bit") else ()
     if "adapter" in run.config:
         return (put(run, "load_in_4bit", True), *other)
-    return (insert_key("load_in_4bit", True, beside="adapter"), *other)  # both are new
+    return (insert_key("load_in_4bit", True, beside="adapter"), *other)  # both keys are new
 
 
 def _experts(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -67,7 +70,7 @@ def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
         keys = [key for key in ("fp16", "float16") if key in run.config]
         dropped = tuple(delete_key(key) for key in (*keys, *_FP8) if key in run.config)
         if run.precision.compute == "fp8" and run.precision.weights_dtype == "bf16":
-            return dropped  # bf16 is on already, below fp8
+            return dropped  # bf16 is already on below fp8
         return (insert_key("bf16", "auto", beside=keys[0] if keys else "base_model"), *dropped)
     edits = [insert_key("bf16", False, beside="base_model")]
     if value == "fp16":
@@ -76,7 +79,7 @@ def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """`bf16: auto`, which is also what an absent key means."""
+    """Set `bf16: auto`, which is also what an absent key means."""
     if not value:
         return None
     dropped = [key for key in ("bfloat16", *_FP8) if run.config.get(key)]

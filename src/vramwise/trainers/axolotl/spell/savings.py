@@ -1,4 +1,4 @@
-"""Checkpointing, offloading, compilation and the cache."""
+"""Edits of checkpointing, offloading, compilation and the cache."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _MODES = {"off": False, "stream": True}
 
 
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Selective checkpointing needs it; off is also what an absent key means."""
+    """Set gradient_checkpointing; selective checkpointing needs it, and an absent key means off."""
     if not value and run.config.get("selective_checkpointing"):
         return None
     return (put(run, _KEY, value),) if value or _KEY in run.config else ()
 
 
 def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """`gradient_checkpointing: offload` is the old spelling of both; selective checkpointing takes inputs only."""
+    """Set activation_offloading.
+
+    `gradient_checkpointing: offload` is the old spelling of both; selective checkpointing offloads only inputs.
+    """
     if run.config.get("selective_checkpointing") and value in ("stream", "legacy"):
         return None
     old = isinstance(run.config.get(_KEY), str)
@@ -32,7 +35,7 @@ def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Partly frozen models and distributed RL with QLoRA refuse the reentrant form."""
+    """Set the form of checkpointing; partly frozen models and distributed RL with QLoRA refuse the reentrant one."""
     distributed_rl = run.objective.rl is not None and run.loading.quantization == "4bit" and run.batch.gpus > 1
     if value and (distributed_rl or run.config.get("unfrozen_parameters")):
         return None

@@ -1,4 +1,4 @@
-"""How the run is spread: FSDP2, ZeRO, and when gradients are exchanged."""
+"""Edits of sharding: FSDP 2, ZeRO, and when gradients are exchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.trainers.spelling import Speller
 from vramwise.types import Edit, RunSpec
 
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-# As Axolotl's own guide to several GPUs has it; which class is a block is left to the model.
+# As in Axolotl's multi-GPU guide; the model decides which class is a block.
 _FSDP2 = {
     "offload_params": False,
     "cpu_ram_efficient_loading": True,
@@ -29,7 +29,7 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _fsdp2(run: RunSpec) -> tuple[Edit, ...] | None:
-    """FSDP2; None where it is refused: preference training on a quantised base."""
+    """Switch to FSDP 2; None if it is refused, as in preference training on a quantised base."""
     quantised = run.config.get("load_in_4bit") or run.config.get("load_in_8bit")
     if quantised and run.objective.rl in PREFERENCE_TRAINING:
         return None
@@ -43,7 +43,7 @@ def _fsdp2(run: RunSpec) -> tuple[Edit, ...] | None:
 
 
 def _zero(run: RunSpec, stage: str) -> tuple[Edit, ...] | None:
-    """One of the files that Axolotl ships, in the folder where the file at hand has its own."""
+    """Use one of the files that Axolotl ships, in the folder of the current file."""
     written = run.config.get("deepspeed")
     if run.config.get("fsdp_config") or run.config.get("fsdp") or not isinstance(written, str | None):
         return None

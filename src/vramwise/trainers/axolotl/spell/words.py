@@ -1,4 +1,4 @@
-"""The lines to write for a change where no config is at hand."""
+"""The lines to write for a change if there is no config."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Document → RunSpec for LLaMA-Factory 0.9.4 and 0.9.5: what the run will really do, with the reason for every value.
+"""Resolves a Document to a RunSpec for LLaMA-Factory 0.9.4 and 0.9.5, with a reason for every value.
 
-Follows `get_train_args` and what loads, prepares and trains the model after it (sources: docs/llamafactory.md).
+Follows `get_train_args` and the code that loads, prepares and trains the model (sources: docs/llamafactory.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMAND = "llamafactory-cli"
 
 
 def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -> RunSpec:
-    """Resolve every field."""
+    """Return the run."""
     words = vocabulary(target.stack)
     fields = Fields(arguments_config(document, words), TITLE)
     args = Arguments(fields, words)
@@ -57,11 +57,11 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     resolve_absent(args, target)
     added = added_variables(target, document.values)
     run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)
-    # a duplicate key is refused, which a rule of its own reports: neither value counts
+    # a duplicate key is refused and reported by its own rule: neither value counts
     run = replace(run, duplicate_keys=())
     if not added or target.alloc_conf is not None:
         return run
-    # torchrun is started with this variable set, whatever it was
+    # torchrun is started with this variable, whatever its value was
     inherited = {name: value for name, value in target.alloc_env.items() if name not in added}
     settings, origin = settings_in_force(replace(target, alloc_env=inherited), added, COMMAND)
     return run.changed(allocator=settings, origins={**run.origins, "allocator": origin})

@@ -1,15 +1,15 @@
-"""Whether a run evaluates: on samples held out or a dataset of its own, by a schedule or once at the end."""
+"""Resolves whether a run evaluates: on held-out samples or its own dataset, by a schedule or once at the end."""
 
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments, resolve_eval
 
-# `val_size` below this counts as none.
+# A smaller `val_size` counts as none.
 _NONE = 1e-6
 
 
 def resolve_evaluation(args: Arguments) -> None:
-    """Fills evaluates and eval_*. Needs the shapes."""
+    """Fill evaluates and eval_*. Needs the shapes."""
     held = args.value("val_size")
     data = bool(args.value("eval_dataset")) or (isinstance(held, int | float) and held > _NONE)
     packed = args.values["sample_packing"]
@@ -20,7 +20,7 @@ def resolve_evaluation(args: Arguments) -> None:
 
 
 def _at_the_end(args: Arguments, packed: bool) -> None:
-    """`do_eval` without a schedule: once, when training is done."""
+    """Fill an evaluation after training: `do_eval` without a schedule."""
     why = "do_eval: once, after training"
     args.derive("evaluates", True, why, key="do_eval")
     args.derive("eval_scheduled", True, why, key="do_eval")

@@ -1,4 +1,4 @@
-"""Stages beyond tokens: pairs (dpo, rm), single judged rows (kto), and what the policy is held against.
+"""Resolves stages beyond next tokens: pairs (dpo, rm), single judged rows (kto), and the reference.
 
 Follows train/{dpo,kto,rm,ppo} and `create_ref_model` of 0.9.5.
 """
@@ -21,7 +21,7 @@ _NOTHING_GENERATED = {
 
 
 def resolve_preference(args: Arguments) -> None:
-    """Fills rl, objective, reference…, log_probs. Needs the method and the dtypes."""
+    """Fill rl, objective, reference… and log_probs. Needs the method and the dtypes."""
     stage = args.value("stage")
     rl = stage if stage in ("dpo", "kto", "ppo") else None
     args.derive("rl", rl, f"stage {stage}", key="stage")
@@ -38,7 +38,10 @@ def resolve_preference(args: Arguments) -> None:
 
 
 def _reference(args: Arguments, stage: str) -> None:
-    """A model of its own where `ref_model` names one or nothing can be switched off; none for orpo and simpo."""
+    """Fill the reference: a separate model if `ref_model` names one or no adapter can be switched off.
+
+    orpo and simpo need none.
+    """
     name, loss = "reference", args.value("pref_loss")
     own = args.value("ref_model")
     if stage not in ("dpo", "kto") or (stage == "dpo" and loss in _WITHOUT_REFERENCE):

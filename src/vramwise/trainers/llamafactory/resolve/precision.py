@@ -1,4 +1,4 @@
-"""Number formats: weights come as the checkpoint stores them; trained weights are cast to fp32 unless pure_bf16 is set.
+"""Resolves dtypes: weights as the checkpoint stores them; trained ones are cast to fp32 unless pure_bf16 is set.
 
 Follows `get_train_args`, model/loader.py (`torch_dtype: auto`), `init_adapter` and `prepare_model_for_training`.
 """
@@ -11,7 +11,7 @@ _AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
 
 
 def resolve_dtypes(args: Arguments, *, launched: bool = False) -> None:
-    """Fills precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding.
+    """Fill precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding.
 
     `launched`: accelerate's own launcher starts it.
     """
@@ -43,7 +43,7 @@ def _trained(args: Arguments) -> None:
 
 
 def _precision(args: Arguments) -> None:
-    """fp8, then bf16, then fp16; without any, what the weights are in."""
+    """Fill the precision: fp8, then bf16, then fp16; without any of them, the dtype of the weights."""
     if args.value("fp8"):
         args.put("precision", "fp8", "fp8")
     elif args.value("bf16"):
@@ -68,10 +68,10 @@ def _without_autocast(args: Arguments) -> None:
 
 
 def _loading(args: Arguments, *, launched: bool) -> None:
-    """A device map: weights are read straight onto the card, unless the file or ZeRO 3 stands against it.
+    """Fill loads_through: a device map loads weights directly onto the card, unless the file or ZeRO 3 prevents it.
 
-    FSDP that the file asks for is not known yet when the model is loaded (accelerate learns of it with the trainer), so
-    that each card takes the whole model before it is spread. `launched`: accelerate's own launcher has said it before.
+    When the model is loaded, FSDP requested in the file is not known yet (accelerate learns of it with the trainer), so
+    each card takes the whole model before it is sharded. `launched`: accelerate's own launcher announces FSDP earlier.
     """
     if args.value("train_from_scratch"):
         args.derive(

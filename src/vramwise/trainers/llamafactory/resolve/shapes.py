@@ -1,15 +1,15 @@
-"""Rows: how long, packed or not, and padded how. Follows data/processor/ and data/collator.py of 0.9.4 and 0.9.5."""
+"""Resolves rows: length, packing and padding. Follows data/processor/ and data/collator.py of 0.9.4 and 0.9.5."""
 
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
 
-# What the collators of all stages but pt round the longest row up to.
+# The multiple to which the collators of all stages except pt round the longest row up.
 _MULTIPLE = 8
 
 
 def resolve_shapes(args: Arguments) -> None:
-    """Fills sequence_len, sample_packing, packing_rows, pad_*, constant_shapes, can_pad… Needs the attention."""
+    """Fill sequence_len, sample_packing, packing_rows, pad_*, constant_shapes, can_pad… Needs the attention."""
     stage, cutoff = args.value("stage"), args.count("cutoff_len")
     asked = bool(args.value("packing")) or bool(args.value("neat_packing"))
     _packing(args, stage, asked)
@@ -31,7 +31,7 @@ def resolve_shapes(args: Arguments) -> None:
 
 
 def _packing(args: Arguments, stage: str, asked: bool) -> None:
-    """Packing is for pt and sft; unset it is on for pt. `neat_packing` brings it along."""
+    """Fill sample_packing: for pt and sft; on by default for pt. `neat_packing` turns it on."""
     name = "sample_packing"
     if stage not in ("pt", "sft"):
         args.derive(name, False, f"stage {stage} packs nothing", key="packing")
@@ -46,11 +46,11 @@ def _packing(args: Arguments, stage: str, asked: bool) -> None:
 
 
 def _rows(args: Arguments, stage: str) -> None:
-    """How packed rows reach attention, and whether their samples see one another.
+    """Fill how packed rows reach attention, and whether their samples attend to each other.
 
-    `neat_packing` under flash attention: one row, cut at its samples' starts. Under any other attention the collator
-    makes a block-diagonal mask. Without it rows look like any others, unless transformers finds by their positions
-    that one row holds several samples, which it looks for under flash attention and in a batch of one.
+    `neat_packing` under flash attention: one row, split at the samples' starts. Under any other attention, the collator
+    creates a block-diagonal mask. Without it, rows look like any others, unless transformers detects from the positions
+    that a row holds several samples; it does so under flash attention with a batch of one.
     """
     flash = "flash" in args.values["attn_implementation"]
     alone = args.values["micro_batch_size"] == 1
@@ -77,7 +77,7 @@ def _rows(args: Arguments, stage: str) -> None:
 
 
 def _trimmed(args: Arguments) -> bool:
-    """Packed rows are filled up with padding; the collator of `neat_packing` takes it away under flash attention."""
+    """Return whether padding is removed from packed rows: by the collator of `neat_packing` under flash attention."""
     return args.values["packing_rows"] == "one" and bool(args.value("neat_packing"))
 
 

@@ -1,4 +1,4 @@
-"""Several cards: DeepSpeed's files as LLaMA-Factory ships them, and what its command adds to the environment."""
+"""Resolves several cards: the DeepSpeed files that LLaMA-Factory ships, and the variables that its command sets."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FP8 = {
 
 
 def with_shipped(files: SideFiles) -> dict[str, Mapping[str, Any] | None]:
-    """Side files, those of examples/deepspeed/ that are not here to read filled in as the repository has them."""
+    """Return the side files; missing files of examples/deepspeed/ are filled in as in the repository."""
     return {name: shipped(name) if content is None else content for name, content in files.items()}
 
 
 def shipped(name: str) -> Mapping[str, Any] | None:
-    """The content of `examples/deepspeed/ds_z3_config.json` and its kin; None for other names."""
+    """Return the content of `examples/deepspeed/ds_z3_config.json` and similar files; None for other names."""
     match = _SHIPPED.search(name)
     if match is None:
         return None
@@ -50,7 +50,7 @@ def shipped(name: str) -> Mapping[str, Any] | None:
 
 
 def inline_zero(stage: int) -> dict[str, Any]:
-    """A file's content to be written into the config itself: sizes and precision follow the other keys."""
+    """Return a DeepSpeed config to write into the file itself; sizes and precision follow the other keys."""
     followed = (
         "train_batch_size",
         "train_micro_batch_size_per_gpu",
@@ -68,10 +68,10 @@ def inline_zero(stage: int) -> dict[str, Any]:
 
 
 def under_torchrun(target: Target, values: Mapping[str, Any]) -> bool:
-    """Whether the command starts torchrun: for several cards, and with FORCE_TORCHRUN=1, which DeepSpeed asks for."""
+    """Return whether the command starts torchrun: for several cards, or for DeepSpeed, which needs it."""
     return target.launcher == "cli" and (target.gpus > 1 or bool(values.get("deepspeed"))) and not values.get("use_kt")
 
 
 def added_variables(target: Target, values: Mapping[str, Any]) -> dict[str, str]:
-    """What the command sets: only before torchrun, under the older name, and over the user's own value."""
+    """Return what the command sets: only before torchrun, under the older name, overriding the user's value."""
     return {CUDA_VARIABLE: EXPANDABLE} if under_torchrun(target, values) else {}

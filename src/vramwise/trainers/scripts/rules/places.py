@@ -6,6 +6,6 @@ from vramwise.types import Place, Script
 
 
 def at_fact(script: Script, fact: str) -> Place:
-    """The line of a fact; that of the trainer's call where it has none."""
+    """Return the line of a fact as a place; that of the trainer's call if it has none."""
     line = script.facts.get(fact, script.line)
     return Place(line=line, column=1, end_line=line, end_column=1)

@@ -1,6 +1,6 @@
-"""Document → RunSpec for TRL: what the run will really do, with the reason for every value.
+"""Resolves a Document to a RunSpec for TRL: what the run really does, with a reason for every value.
 
-Follows the dataclasses' defaults of the stack's version and what its scripts and trainers make of them (docs/trl.md).
+Follows the dataclass defaults of the stack's version and the code of its scripts and trainers (docs/trl.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vramwise.types import Document, RunSpec, Target
 
 
 def resolve_trl(document: Document, target: Target, files: SideFiles, said: str | None = None) -> RunSpec:
-    """Every field. `said`: the kind of training, where somebody says it."""
+    """Return the run. `said`: the kind of training, if the user chose it."""
     kind = kind_of(document, said)
     words = vocabulary(kind.name, target.stack)
     args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
@@ -56,7 +56,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
 
 
 def _evaluation(args: Arguments, kind: str) -> None:
-    """One collator for both: what flattens training batches flattens those of an evaluation, packed or not."""
+    """Fill the evaluation; one collator serves both, so evaluation batches are flattened like training batches."""
     packed = args.value("eval_packing") if kind == "sft" else False
     resolve_eval(args, packed=bool(args.values["sample_packing"] if packed is None else packed))
     if args.values["evaluates"] and args.values["packing_rows"] == "one" and not args.values["eval_sample_packing"]:
@@ -69,7 +69,7 @@ def _order(args: Arguments) -> None:
 
 
 def _checkpointing(args: Arguments) -> None:
-    """Non-reentrant unless the kwargs say otherwise; LoRA under ZeRO 3 is reentrant whatever they say."""
+    """Fill checkpointing: non-reentrant unless the kwargs say otherwise; LoRA under ZeRO 3 is always reentrant."""
     resolve_checkpointing(args, why="TRL's default is non-reentrant")
     on = bool(args.value("use_peft")) and args.values["gradient_checkpointing"]
     if on and args.values["sharding"] == "zero3":

@@ -1,4 +1,4 @@
-"""What is trained and in which types: dtype, LoRA, quantisation, attention, the loss. As TRL's scripts and trainers do.
+"""Resolves what is trained and in which dtypes: LoRA, quantisation and attention, as TRL's scripts and trainers do.
 
 Sources: trainer/model_config.py, trainer/utils.py (get_peft_config, get_quantization_config, create_model_from_path),
 trainer/sft_trainer.py of TRL 1.16, and scripts/ of TRL 1.9 to 1.16.
@@ -14,12 +14,12 @@ from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INIT = "model_init_kwargs"
-_OLD = "torch_dtype"  # dtype since TRL 0.23, and gone since 0.27
-_MERGED = (1, 14, 1)  # before, scripts replaced model_init_kwargs by their own
+_OLD = "torch_dtype"  # named dtype since TRL 0.23, and removed in 0.27
+_MERGED = (1, 14, 1)  # before, scripts replaced model_init_kwargs with their own
 
 
 def init_kwarg(args: Arguments, name: str, target: Target) -> Any:
-    """What `model_init_kwargs` says of it: since TRL 1.14.1 that wins over the key of the same name."""
+    """Return an entry of `model_init_kwargs`, which overrides the key of the same name since TRL 1.14.1; else None."""
     block = args.value(_INIT)
     if not isinstance(block, Mapping) or target.stack.parts("trl") < _MERGED:
         return None
@@ -27,7 +27,10 @@ def init_kwarg(args: Arguments, name: str, target: Target) -> Any:
 
 
 def resolve_method(args: Arguments, target: Target) -> None:
-    """Fills the weights' type, the adapter, quantisation, attention, loading. Needs sharding and checkpointing."""
+    """Fill the dtype of the weights, adapter, quantisation, attention and loading.
+
+    Needs sharding and checkpointing.
+    """
     _weights(args, target)
     resolve_adapter(args)
     _quantization(args)
@@ -51,11 +54,11 @@ def _weights(args: Arguments, target: Target) -> None:
 
 
 def _said_dtype(args: Arguments, target: Target) -> tuple[str, Any]:
-    """The key that decides the weights' type, and its value.
+    """Return the key that decides the dtype of the weights, and its value.
 
-    transformers takes `torch_dtype` of model_init_kwargs only where dtype is null: TRL always hands dtype on. As a key
-    of its own it stops TRL's command, and the run is what it will be once the key is renamed; a script that is started
-    as a module drops it.
+    transformers uses `torch_dtype` of model_init_kwargs only if dtype is null: TRL always passes dtype on. As a key of
+    its own, `torch_dtype` stops TRL's command; the run is then resolved as if the key were renamed. A script started as
+    a module drops it.
     """
     old, name = args.fields.config.get(_OLD), args.value("dtype")
     for kwarg in ("dtype", _OLD) if name is None else ("dtype",):

@@ -22,7 +22,7 @@ _ZERO = {
     }
     for stage in (1, 2, 3)
 }
-# The files that TRL ships under these names (accelerate_configs/ of 1.16), as far as memory goes.
+# The files that TRL ships under these names (accelerate_configs/ of 1.16), as far as they affect memory.
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "single_gpu": {"distributed_type": "NO", "mixed_precision": "bf16"},
     "multi_gpu": {"distributed_type": "MULTI_GPU", "mixed_precision": "bf16"},
@@ -54,7 +54,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 
 
 def accelerate_of(values: Mapping[str, Any], files: SideFiles, words: Mapping[str, str]) -> Accelerate:
-    """What the file's `accelerate_config` (or accelerate's own `config_file`) settles, else a launch line's `words`."""
+    """Return the settings of `accelerate_config` (or accelerate's `config_file`), else those of a launch line."""
     for key in (KEY, "config_file"):
         name = values.get(key)
         if isinstance(name, str) and name:
@@ -64,7 +64,7 @@ def accelerate_of(values: Mapping[str, Any], files: SideFiles, words: Mapping[st
 
 
 def allocator_variables(values: Mapping[str, Any]) -> dict[str, str]:
-    """torch's allocator variables in the `env:` map, which TRL puts into the environment over what is there."""
+    """Return torch's allocator variables in the `env:` map, which overrides the environment."""
     block = values.get("env")
     found = block if isinstance(block, Mapping) else {}
     return {name: str(found[name]) for name in VARIABLES if name in found}

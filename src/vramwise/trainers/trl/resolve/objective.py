@@ -1,4 +1,4 @@
-"""What is learnt, and against what: references, log-probabilities, generation. TRL 1.16's trainers."""
+"""Resolves the objective, references, log-probabilities and generation, as TRL 1.16's trainers do."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _OBJECTIVES = {
 _SUPERVISED = ("sft", "reward")
 _ENGINE = ("engine", "engine_share", "engine_sleeps")
 _GENERATION = ("generation_rows", "completion_len", "rows_per_prompt", "old_log_probs")
-# Since then the head is fused into the loss everywhere.
+# Since this version, the head is fused into the loss everywhere.
 _FUSED_HEAD = (1, 15)
-# Before, slices were computed from fp32 copies of hidden states and the head's weight.
+# Before this version, slices were computed from fp32 copies of hidden states and the head's weight.
 _PRODUCT_IN_COMPUTE_TYPE = (1, 13)
-# Before, the reference of a model that a script loaded was of TRL's own default type.
+# Before this version, the reference of a model that a script loaded had TRL's own default dtype.
 _REFERENCE_LIKE_POLICY = (1, 16)
 
 
 def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
-    """Fills objective, rl, reference…, log_probs, loss_kernel, generation. Needs the method and the batch."""
+    """Fill objective, rl, reference…, log_probs, loss_kernel and generation. Needs the method and the batch."""
     name = kind.name
     if kind.assumed:
         args.fields.assume("objective", _OBJECTIVES[name], f"{name}: {kind.why}")
@@ -40,7 +40,7 @@ def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
         args.derive("objective", _OBJECTIVES[name], f"{name}: {kind.why}", key=kind.key)
     args.derive("rl", None if name in _SUPERVISED else name, kind.why, key=kind.key)
     if kind.key is None:
-        del args.fields.keys["rl"]  # the command says it: no key of the file does
+        del args.fields.keys["rl"]  # the command sets it, not a key of the file
     _reference(args, target, name)
     _loss(args, target, name)
     _generation(args, name)
@@ -66,7 +66,7 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
 
 
 def _sliced(args: Arguments, target: Target) -> None:
-    """The SFT loss before 1.15: slices of 256 tokens, unless `loss_type` or Liger says otherwise."""
+    """Fill the SFT loss before 1.15: slices of 256 tokens, unless `loss_type` or Liger says otherwise."""
     loss = args.value("loss_type")
     if liger_loss(args):
         args.derive("loss_kernel", "liger_fused_linear", "use_liger_kernel, before TRL 1.15", key="use_liger_kernel")
@@ -92,7 +92,7 @@ def _reference(args: Arguments, target: Target, name: str) -> None:
 
 
 def _loaded_anew(args: Arguments) -> bool:
-    """Whether TRL loads the reference of a model that the script made, and no type is written for it."""
+    """Return whether TRL loads the reference of a model that the script created, with no dtype written for it."""
     script, block = args.fields.config.document.script, args.value("model_init_kwargs")
     said = isinstance(block, Mapping) and "dtype" in block
     return script is not None and not said and not {"reference model", "named model"} & script.facts.keys()
@@ -131,7 +131,10 @@ def _generation(args: Arguments, name: str) -> None:
 
 
 def _generated_rows(args: Arguments, micro: int, accumulation: int) -> int:
-    """One generation serves so many micro-steps; over all ranks where generation_batch_size is written."""
+    """Fill the rows of one generation, which serves several micro-steps.
+
+    `generation_batch_size` counts over all ranks.
+    """
     ranks = args.values["data_parallel"]
     if args.value("generation_batch_size"):
         rows = max(micro, args.count("generation_batch_size") // ranks)

@@ -1,4 +1,4 @@
-"""How long rows are, how they are packed and padded: TRL's data preparation and collators."""
+"""Resolves row lengths, packing and padding, as TRL's data preparation and collators do."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from vramwise.facts.attention import supports_packing
 from vramwise.trainers.arguments import Arguments
 from vramwise.units import whole_number
 
-# What a row without limit is counted with where nobody knows the data.
+# The length of a row without a limit if the data is unknown.
 UNLIMITED = 32_768
-# Prompts of generated completions have no limit of their own since TRL 1.0.
+# Prompts of generated completions have no limit since TRL 1.0.
 _PROMPT = 512
 _FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
 _FILLS = {"bfd": "best_fit", "bfd_split": "best_fit_split", "bfd-requeue": "best_fit_split", "wrapped": "stream"}
-# `datasets.map` hands out so many samples at a time.
+# The batch size of `datasets.map`.
 _TOGETHER = 1000
 _GENERATING = ("grpo", "rloo", "distillation")
 
 
 def resolve_shapes(args: Arguments, kind: str) -> None:
-    """Fills sequence_len, sample_packing, packing_rows, padding and what follows. Needs the attention backend."""
+    """Fill sequence_len, sample_packing, packing_rows, padding and related settings. Needs the attention backend."""
     length = _length(args, kind)
     packing = kind == "sft" and bool(args.value("packing"))
     args.put("sample_packing", "packing", packing)
@@ -70,7 +70,7 @@ def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
 
 
 def _labels(args: Arguments, kind: str) -> None:
-    """Prompts have no labels where they have a column of their own, unless the file says otherwise."""
+    """Fill labels_on: prompts in a separate column have no labels, unless the file says otherwise."""
     name = "labels_on"
     if kind == "sft" and args.value("assistant_only_loss"):
         args.derive(name, "answers", "assistant_only_loss", key="assistant_only_loss")
@@ -93,7 +93,7 @@ def _padding(args: Arguments, kind: str, length: int, packed: bool) -> None:
     constant = full or wrapped
     shown = "rows of max_length tokens" if wrapped else why
     args.derive("constant_shapes", constant, shown, key="packing" if wrapped else "pad_to_multiple_of")
-    can = args.values["packing_rows"] != "one"  # flattened batches have no width to pad to
+    can = args.values["packing_rows"] != "one"  # flattened batches are not padded to a width
     args.derive("can_pad", can, "text in rows" if can else "the batch is one row without padding")
 
 

@@ -1,4 +1,4 @@
-"""What a run of TRL does that no prediction follows: said with its figures, never passed over."""
+"""Features of a TRL run that no prediction includes; they are reported with the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.types import Unfollowed
 
 
 def resolve_unfollowed(args: Arguments) -> None:
-    """Fills unfollowed. Needs checkpointing and the kind of training."""
+    """Fill unfollowed. Needs checkpointing and the kind of training."""
     found = tuple(_found(args))
     why = "; ".join(f"{one.name}: {one.why}" for one in found) or "no known option"
     args.derive("unfollowed", found, why)

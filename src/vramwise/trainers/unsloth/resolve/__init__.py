@@ -1,7 +1,7 @@
-"""Document → RunSpec for Unsloth: what the run will really do, with the reason for every value.
+"""Resolves a Document to a RunSpec for Unsloth: what the run really does, with a reason for every value.
 
-TRL's trainers run it, so what Unsloth leaves alone is resolved as TRL's; the rest follows the source of unsloth and
-unsloth_zoo 2026.10.9 (docs/unsloth.md).
+TRL's trainers run it, so everything that Unsloth does not change is resolved as for TRL; the rest follows the source of
+unsloth and unsloth_zoo 2026.10.9 (docs/unsloth.md).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from vramwise.trainers.unsloth.resolve.shapes import resolve_rows
 from vramwise.trainers.unsloth.resolve.unfollowed import resolve_unfollowed
 from vramwise.types import Config, Document, RunSpec, Target
 
-_UNROUNDED = (2, 10)  # of torch
+_UNROUNDED = (2, 10)  # torch version
 
 
 def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: str) -> RunSpec:
-    """Every field of one kind of training."""
+    """Return the run of one kind of training."""
     words = vocabulary(kind, target.stack)
     defaults: dict[str, Any] = {}
     if is_cli(document):
@@ -73,13 +73,13 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_evaluation(args)
     resolve_unfollowed(args, target, kind)
     resolve_absent(args, target)
-    # `import unsloth` puts it into the environment, under the name that this torch reads, unless the user has
+    # `import unsloth` sets it in the environment under the name that this torch reads, unless the user has
     added = {allocator_variable(target.torch): _allocator(target)}
     return resolved(args.fields, target, trainer="unsloth", title="Unsloth", added=added, whose="importing Unsloth")
 
 
 def _allocator(target: Target) -> str:
-    """What `import unsloth` writes; torch 2.10 and later read a variable that leaves sizes as they are."""
+    """Return what `import unsloth` sets; torch 2.10 and later read a variable without size rounding."""
     if target.torch >= _UNROUNDED or not since(target.stack, 2024, 11):
         return EXPANDABLE
     first = "32:256," if since(target.stack, 2025) else ""
@@ -87,7 +87,7 @@ def _allocator(target: Target) -> str:
 
 
 def cli_config(document: Document) -> Config:
-    """The sections of the command's file as keys; where each is written is known by its own name."""
+    """Return the sections of the command's file as keys, with the place of each."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     if isinstance(document.values.get("model"), str):
@@ -112,7 +112,7 @@ _CHECKPOINTING = {"true": True, "1": True, "yes": True, "none": False, "false": 
 
 
 def _cli_value(key: str, value: Any) -> Any:
-    """A value as the calls get it: lists of modules are texts with commas, and checkpointing is a word."""
+    """Return a value as the calls get it: module lists are comma-separated text, and checkpointing is a word."""
     if key == "lora_target_modules" and isinstance(value, str):
         return [name.strip() for name in value.split(",") if name.strip()]
     if key == "use_gradient_checkpointing":

@@ -1,4 +1,4 @@
-"""LoRA as `get_peft_model` makes it: in fp32, with embeddings and head trained as whole copies."""
+"""Resolves LoRA as `get_peft_model` creates it: in fp32, with embeddings and head trained as full copies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from vramwise.trainers.arguments import Arguments, resolve_adapter
 from vramwise.trainers.unsloth.keys import since
 from vramwise.types import Target
 
-# Named as targets, they are moved to modules_to_save.
+# As targets, these are moved to modules_to_save.
 _WHOLE = ("embed_tokens", "lm_head")
 
 
 def resolve_method(args: Arguments, target: Target) -> None:
-    """Fills the adapter and what belongs to it. Needs the weights' type."""
+    """Fill the adapter and its settings. Needs the dtype of the weights."""
     resolve_adapter(args)
     if args.values["adapter"] is not None:
         name = "qlora" if bits_of(args) == "4bit" else "lora"
@@ -24,7 +24,7 @@ def resolve_method(args: Arguments, target: Target) -> None:
 
 
 def bits_of(args: Arguments) -> str | None:
-    """How the base is quantised: full fine-tuning turns it off, a written width wins over the default of 4 bits."""
+    """Return how the base is quantised: full fine-tuning turns it off, a written width overrides the default 4 bits."""
     if args.value("full_finetuning"):
         return None
     if args.value("load_in_8bit"):
@@ -35,7 +35,10 @@ def bits_of(args: Arguments) -> str | None:
 
 
 def _tied(args: Arguments, target: Target) -> None:
-    """Since 2026.10 one copy serves embeddings and a head tied to them, unless ensure_weight_tying is False."""
+    """Fill saved_pair_tied: since 2026.10, embeddings and a tied head share one copy.
+
+    `ensure_weight_tying=False` turns that off.
+    """
     key = "ensure_weight_tying"
     asked = args.value(key)
     tied = since(target.stack, 2026, 10) if asked is None else bool(asked)

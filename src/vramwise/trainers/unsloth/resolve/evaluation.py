@@ -1,4 +1,4 @@
-"""Evaluation: flattened as training is; at the batch of training where nothing is said."""
+"""Resolves evaluation: flattened like training, with the training batch size by default."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vramwise.trainers.arguments import Arguments, resolve_eval
 
 
 def resolve_evaluation(args: Arguments) -> None:
-    """Fills evaluates and eval_*. Needs the rows."""
+    """Fill evaluates and eval_*. Needs the rows."""
     packed = args.values["packing_rows"] == "one"
     resolve_eval(args, packed=packed)
     if args.values["evaluates"] and packed:

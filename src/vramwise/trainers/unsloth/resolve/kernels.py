@@ -1,4 +1,4 @@
-"""Unsloth's own kernels: which models get them, and which layers' LoRA."""
+"""Resolves Unsloth's own kernels: which models get them, and for which layers' LoRA."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since
 from vramwise.types import Stack, Target
 
-# Model types that `FastLanguageModel` has a forward pass of its own for (loader.py, `dispatch_model`); others go
-# through FastModel, which compiles transformers' modules.
-_VARLEN = (2, 12)  # of torch, whose kernel takes grouped heads since then
+# `FastLanguageModel` has its own forward pass for the model types in FAST (loader.py, `dispatch_model`); others use
+# FastModel, which compiles transformers' modules.
+_VARLEN = (2, 12)  # the torch version since which its kernel supports grouped heads
 FAST = ("llama", "mistral", "qwen2", "qwen3", "gemma")
 LORA = ("mlp", "qkv", "o")
 
 
 def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
-    """Fills fused_layers, packed_attention, fused_lora, loss_kernel. Needs the method and the objective."""
+    """Fill fused_layers, packed_attention, fused_lora and loss_kernel. Needs the method and the objective."""
     reason = _slow(args)
     _attention(args, target)
     args.derive("fused_layers", () if reason else FAST, reason or "FastLanguageModel's own layers")
@@ -33,7 +33,7 @@ def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
 
 
 def _loss(stack: Stack) -> tuple[str, str]:
-    """The kernel of the release, and why."""
+    """Return the loss kernel of the release, and why."""
     if since(stack, 2026, 10):
         return "rows", "head and loss some rows at a time: logits are never all held"
     if since(stack, 2025, 9):
@@ -44,19 +44,23 @@ def _loss(stack: Stack) -> tuple[str, str]:
 
 
 def _attention(args: Arguments, target: Target) -> None:
-    """FlashAttention where it is installed, else torch's own from 2.12 and Ampere on, else xformers, else by sample."""
+    """Fill packed_attention.
+
+    FlashAttention if it is installed, else torch's own kernel from 2.12 and Ampere on, else xformers, else sample by
+    sample.
+    """
     ampere = target.gpu is None or target.gpu.capability is None or target.gpu.capability >= (8, 0)
     releases = target.stack.releases
     if ampere and ("flash-attn" in releases or target.torch >= _VARLEN):
         args.derive("packed_attention", "varlen", "a variable-length kernel that takes grouped heads")
-    elif target.stack.parts("xformers") > (0,):  # "0" on the command line: there is none
+    elif target.stack.parts("xformers") > (0,):  # "0" on the command line: not installed
         args.derive("packed_attention", "repeated", "xformers, which wants heads repeated")
     else:
         args.derive("packed_attention", "segments", "neither xformers nor FlashAttention, and torch is older than 2.12")
 
 
 def _slow(args: Arguments) -> str:
-    """Why a training does not get the fast path; empty where it does."""
+    """Return why a training does not use the fast path; empty if it does."""
     if args.value("full_finetuning"):
         return "full_finetuning goes through FastModel, which compiles transformers' modules"
     if args.values["quantization"] == "8bit":

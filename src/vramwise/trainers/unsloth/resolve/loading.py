@@ -1,4 +1,4 @@
-"""How the weights come to the card: read onto it, in the width that is asked for."""
+"""Resolves how weights are loaded: directly onto the card, in the requested width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramwise.types import Target
 
 
 def resolve_loading(args: Arguments, target: Target) -> None:
-    """Fills quantization and what belongs to it. Needs the method."""
+    """Fill quantization and related settings. Needs the method."""
     bits = bits_of(args)
     key = f"load_in_{bits}" if bits else "load_in_16bit" if args.value("load_in_16bit") else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
@@ -30,7 +30,7 @@ def resolve_loading(args: Arguments, target: Target) -> None:
 
 
 def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:
-    """What transformers asks for before it reads weights; Unsloth ran on its 4.50 and later since April 2025."""
+    """Fill what transformers allocates before it reads weights; Unsloth has used 4.50 and later since April 2025."""
     halves = bits is not None and since(target.stack, 2025, 4) and target.stack.parts("transformers") < (5,)
     why = "transformers 4.50 to 4.57" if halves else "measured: nothing is asked for ahead of a quantised base"
     args.derive("warms_up", bits is None or halves, why)
@@ -38,7 +38,7 @@ def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:
 
 
 def _experts(args: Arguments, target: Target, bits: str | None) -> None:
-    """Weights of experts in one piece are quantised since 2026.10; GPT-OSS's always were."""
+    """Fill expert_quantization: 3-D expert weights are quantised since 2026.10; those of GPT-OSS always were."""
     quantised = bits == "4bit" and (
         since(target.stack, 2026, 10) or "gpt-oss" in str(args.values["base_model"]).lower()
     )

@@ -1,4 +1,4 @@
-"""Types: bfloat16 where the card has it, else float16, for weights and products alike, unless `dtype` says."""
+"""Resolves dtypes: bfloat16 if the card supports it, else float16, for weights and products, unless `dtype` is set."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from vramwise.trainers.unsloth.keys import since
 from vramwise.types import Target
 
 # Models that Unsloth does not run in float16 (FORCE_FLOAT32 in loader.py of 2025.9.1, model_lists.py of 2026.10.9): the
-# stream between their layers, and attention, run in fp32 instead.
+# residual stream and attention run in fp32 instead.
 _FORCED = ("gemma-3", "functiongemma", "medgemma", "embeddinggemma", "gpt-oss")
 _FORCED_SINCE_2026_10 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def resolve_dtypes(args: Arguments, target: Target) -> None:
-    """Fills precision, precision_by_card, weights_dtype, autocast, fp32_embeddings."""
+    """Fill precision, precision_by_card, weights_dtype, autocast and fp32_embeddings."""
     dtype = _weights(args, target)
     full = bool(args.value("full_finetuning"))
     wide = full and (dtype == "fp16" or args.value("float32_mixed_precision") is True)
@@ -42,7 +42,7 @@ def _weights(args: Arguments, target: Target) -> str:
 
 
 def _compute(args: Arguments, target: Target, dtype: str) -> None:
-    """`bf16` and `fp16` of the config must agree with the weights; where neither is on, they follow them."""
+    """Fill the precision: `bf16` and `fp16` must match the weights; if neither is on, the weights decide."""
     key = "fp16" if dtype == "fp16" else "bf16"
     compute = dtype if dtype != "fp32" else "bf16" if target.gpu is None or target.gpu.bf16 else "fp16"
     by_card = not args.value("bf16") and not args.value("fp16")
@@ -52,7 +52,7 @@ def _compute(args: Arguments, target: Target, dtype: str) -> None:
 
 
 def forced_to_fp32(args: Arguments, target: Target) -> bool:
-    """Whether the model is one that Unsloth does not run in float16, and the card has nothing else. Needs the types."""
+    """Return whether Unsloth does not run the model in float16 although the card has no bf16. Needs the dtypes."""
     named = str(args.values["base_model"]).lower()
     words = _FORCED + (_FORCED_SINCE_2026_10 if since(target.stack, 2026, 10) else ())
     return args.values["weights_dtype"] == "fp16" and any(word in named for word in words)

@@ -1,4 +1,4 @@
-"""Checkpointing: "unsloth" sends the inputs of layers to host memory, True keeps them on the card."""
+"""Resolves checkpointing: "unsloth" offloads layer inputs to host memory, True keeps them on the card."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEY = "use_gradient_checkpointing"
 
 
 def resolve_checkpointing(args: Arguments, target: Target) -> None:
-    """Fills gradient_checkpointing, recompute, its form and what is offloaded. Needs sharding."""
+    """Fill gradient_checkpointing, recompute, its form and offloading. Needs sharding."""
     way = args.value(KEY)
     on = way in (True, "unsloth", "true", "True")
     asked = args.written("gradient_checkpointing") and args.value("gradient_checkpointing") is True

@@ -1,4 +1,4 @@
-"""Rows: cut to max_seq_length, and flattened into one without padding unless the config says otherwise."""
+"""Resolves rows: cut to max_seq_length, and flattened into one without padding unless the config says otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRL_DEFAULT = 1024
 
 
 def resolve_rows(args: Arguments, target: Target, kind: str) -> None:
-    """Fills sequence_len, packing and what follows. Needs the batch."""
+    """Fill sequence_len, packing and related settings. Needs the batch."""
     if "attn_implementation" not in args.values:
         args.derive("attn_implementation", "sdpa", "Unsloth picks its own kernel: attn_implementation is dropped")
     resolve_shapes(args, kind)
@@ -22,7 +22,7 @@ def resolve_rows(args: Arguments, target: Target, kind: str) -> None:
 
 
 def _length(args: Arguments) -> None:
-    """The model's max_seq_length, unless the config names a shorter one; TRL's own default does not count."""
+    """Fill the length: the model's max_seq_length, unless the config sets a shorter one; TRL's default is ignored."""
     most = args.value("max_seq_length")
     most = most if isinstance(most, int) and most > 0 else None
     written = args.fields.config.get("max_length") if args.written("max_length") else None
@@ -37,7 +37,7 @@ def _length(args: Arguments) -> None:
 
 
 def _own_collator(args: Arguments) -> bool:
-    """Whether the script hands the trainer a collator: its rows stay beside each other, and nothing is packed."""
+    """Return whether the script passes its own collator: then rows stay separate, and nothing is packed."""
     script = args.fields.config.document.script
     return script is not None and "data collator" in script.facts
 

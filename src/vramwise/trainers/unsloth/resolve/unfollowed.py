@@ -1,4 +1,4 @@
-"""What a run does that no prediction follows: said with its figures, never passed over."""
+"""Features of a run that no prediction includes; they are reported with the figures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target, Unfollowed
 
-# What was seen beyond a prediction: a fifth of the weights in two notebooks
+# Measured excess over the prediction: a fifth of the weights in two notebooks
 _WIDE_CHECKPOINT = 0.25
-_TRACED = (2, 11)  # of torch, since which Unsloth's own layers are compiled too, but for flattened rows
+_TRACED = (2, 11)  # the torch version since which Unsloth's own layers are compiled too, except for flattened rows
 
 
 def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
-    """Fills fused_lora_traced and unfollowed. Needs everything else."""
+    """Fill fused_lora_traced and unfollowed. Needs everything else."""
     traced = _compiled(args, target)
     args.derive("fused_lora_traced", traced, "padded rows go through compiled layers" if traced else "not compiled")
     found = tuple(_found(args, target, kind))
@@ -57,7 +57,7 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
 
 
 def _compiled(args: Arguments, target: Target) -> bool:
-    """Whether Unsloth's own layers are compiled (models/_block_compile.py of 2026.10.9)."""
+    """Return whether Unsloth's own layers are compiled (models/_block_compile.py of 2026.10.9)."""
     own = bool(args.values["fused_layers"]) and args.values["adapter"] is not None
     flat = args.values["packing_rows"] != "none"
     return own and not flat and target.torch >= _TRACED and since(target.stack, 2026, 10)

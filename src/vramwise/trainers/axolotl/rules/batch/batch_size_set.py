@@ -133,7 +133,7 @@ def _fix(run: RunSpec, batch: int) -> Fix:
     count = min(_neighbours(wanted), key=lambda near: abs(near - wanted))
     total = count * run.batch.micro_batch_size * run.batch.data_parallel
     title = f"Set {_ACCUMULATION} to {count} instead: effective batch {total}"
-    # An explicit null really runs at batch_size on every rank: with several, the batch named here is another one.
+    # An explicit null really uses batch_size on every rank: with several ranks, the effective batch differs from it.
     as_asked = wanted == count and (_ACCUMULATION not in run.config or run.batch.data_parallel == 1)
     return (safe if as_asked else unsafe)(title, *_edits(run, count))
 

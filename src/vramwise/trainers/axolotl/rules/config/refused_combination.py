@@ -45,9 +45,9 @@ def _target_patterns(run: RunSpec) -> Iterator[Hit]:
             yield Hit(key=f"lora_target_modules.{index}", message=message)
 
 
-@lru_cache(maxsize=32_768)  # more than a config may list: a search judges the same list again and again
+@lru_cache(maxsize=32_768)  # more than a config may list: a search checks the same list repeatedly
 def _fault(pattern: str) -> str:
-    """Why Python cannot compile it; "" where it can."""
+    """Return why Python cannot compile a pattern; "" if it can."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

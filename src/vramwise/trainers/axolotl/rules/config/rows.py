@@ -6,7 +6,7 @@ from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, set_key, unsafe
 from vramwise.rules.rows import Case, row
-from vramwise.trainers.axolotl.plugins import mends_diffusion
+from vramwise.trainers.axolotl.plugins import repairs_diffusion
 from vramwise.types import RunSpec
 
 _row = partial(row, topic="config")
@@ -47,7 +47,7 @@ save_schedule_conflict = _row(
             when=lambda run: (
                 run.config.get("save_strategy") == "best"
                 and not run.config.get("metric_for_best_model")
-                and not mends_diffusion(run)
+                and not repairs_diffusion(run)
             ),
             key="save_strategy",
             message="Axolotl refuses save_strategy: best without metric_for_best_model",

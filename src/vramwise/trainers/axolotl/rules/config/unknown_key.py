@@ -30,7 +30,7 @@ _ELSEWHERE = {
 }
 # Settings of fsdp_config that are dropped, and the value that applies anyway.
 _IN_FORCE = {"sharding_strategy": "FULL_SHARD", "limit_all_gathers": True, "forward_prefetch": False}
-# From here on a misspelt word is taken for the one it resembles.
+# From this similarity on, a misspelt word is assumed to mean the similar one.
 _VERY_CLOSE = 0.88
 # Keys that hold YAML anchors for use elsewhere in the file; dropping them is intended.
 _HOLDERS = ("x-", "_", ".")
@@ -81,7 +81,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _is_setting(renames: Fix | None, run: RunSpec) -> bool:
-    """Whether a key is plainly one of those that decide what the run is, misspelt."""
+    """Return whether a key is clearly a misspelling of one that affects the run."""
     return renames is not None and renames.edits[0].key in run.keys.values()
 
 

@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
 _BASE = "model_name_or_path: Qwen/Qwen3-4B\ndo_train: true\ndataset: identity\n"
-# Beginnings of keys that are read only where another key is on.
+# Prefixes of keys that are read only if another key is on.
 _BELONG = {"galore_": "use_galore", "apollo_": "use_apollo", "badam_": "use_badam"}
 _FREEZE = ("freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules")
 _ADAPTER = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target", "additional_target")

@@ -14,7 +14,7 @@ _BASE = (
     "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
     "pure_bf16: true\n"
 )
-# What each takes as `optim`.
+# The values of `optim` that each accepts.
 _TAKES = {
     "galore": ("adamw_torch", "adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adafactor"),
     "apollo": ("adamw_torch",),

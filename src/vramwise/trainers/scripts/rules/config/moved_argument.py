@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity, version_parts
 
 _FACT = "trainer argument "
 _HEAD = "from trl import SFTConfig, SFTTrainer\n\n"
-# The release that took them out; before, they were deprecated (TRL 0.9 to 0.12).
+# The release that removed them; before, they were deprecated (TRL 0.9 to 0.12).
 _GONE = (0, 13)
 
 
@@ -35,7 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     # Seen in: vitali87/llm-shell train_ms_swift.py (SFTTrainer), mzbac/llama2-fine-tune dpo_trainer.py (DPOTrainer).
     script = run.config.document.script
-    if script is None or "unsloth" in script.facts:  # Unsloth's trainers still take them
+    if script is None or "unsloth" in script.facts:  # Unsloth's trainers still accept them
         return
     release = run.target.stack.releases.get("trl")
     pinned = script.versions.get("trl")

@@ -12,12 +12,12 @@ from vramwise.types import RunSpec, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ignored:
-    """A key that is read and changes nothing, and what it would need."""
+    """A key that is read but has no effect, and what it would need."""
 
     key: str
     why: str
     holds: Callable[[RunSpec], object]
-    harmless: bool = False  # it does something else that is worth having
+    harmless: bool = False  # it has another useful effect
 
 
 _IGNORED = (

@@ -13,7 +13,7 @@ from vramwise.types import RunSpec, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """What TRL's trainers or PEFT refuse once the model is there, the key to show, and why."""
+    """A setting that TRL's trainers or PEFT refuse after the model is loaded: the key to show, and why."""
 
     key: str
     why: str
@@ -25,7 +25,7 @@ def _packs(run: RunSpec) -> bool:
 
 
 def _scales(run: RunSpec) -> bool:
-    """Whether gradients are scaled: fp16 under autocast."""
+    """Return whether gradients are scaled: fp16 under autocast."""
     return run.precision.compute == "fp16" and run.precision.autocast
 
 

@@ -55,7 +55,7 @@ embeddings_trained_whole = _row(
 
 
 def _whole(run: RunSpec) -> list[str]:
-    """Embeddings and head, where the file lists them as targets."""
+    """Return embeddings and head if the file lists them as targets."""
     written = run.config.get("lora_target_modules")
     return [name for name in ("embed_tokens", "lm_head") if isinstance(written, list) and name in written]
 

@@ -18,7 +18,7 @@ _DEFAULT = 1024
 
 
 def _longer(run: RunSpec) -> int | None:
-    """A max_length that Unsloth does not go by."""
+    """Return a max_length that Unsloth does not use, or None."""
     written, most = run.config.get("max_length"), run.config.get("max_seq_length")
     if not isinstance(written, int) or not isinstance(most, int) or run.objective.rl is not None:
         return None

@@ -136,6 +136,7 @@ class FlatAllocator:
     def empty_cache(self) -> None:
         """Give back every wholly free segment and every wholly free granule."""
         for _, shelf in sorted(self._shelves.items(), key=lambda item: item[0]):
+            shelf.settle()
             for key in list(shelf.keys):
                 if self.expandable:
                     self._unmap(shelf, key)

@@ -9,7 +9,6 @@ from typing import Any
 from vramwise.allocator.blocks import AllocationError
 from vramwise.allocator.player import EVENT_BY_EVENT, PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
-from vramwise.allocator.quick.known import state_of
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
 from vramwise.allocator.quick.stretches import Half, Stretch, Stretches
 from vramwise.allocator.repeats import State
@@ -144,16 +143,16 @@ class QuickPlayer(Player[FlatAllocator]):
         `freed`: the blocks that the stretch frees from before.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
-        if not self.allocator.expandable and not half.small:
-            # tensors that leave nothing behind matter, too: they may get more than they ask for
-            return self._played(shelf, half.program, own), own.items()
-        program, known = half.steps(shelf), half.known
+        # without expandable segments those that leave nothing matter, too: they may get more than they ask for
+        plain = not self.allocator.expandable and not half.small
+        program, known = half.program if plain else half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
             return growths, own.items()
-        before, outer = state_of(shelf), tuple(own.values())
-        kept = known.again(shelf, before, outer)
+        before, outer = shelf.blocks(), tuple(own.values())
+        kept = known.again(shelf, outer)
         if kept is not None:
+            self.worked += len(program) if plain else 0
             return [], zip(half.kept, kept, strict=True)
         shelf.walked = False
         growths = self._played(shelf, program, own)

@@ -79,10 +79,11 @@ class Half:
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
         most = self._most
-        if shelf.keys and shelf.keys[-1] >> BITS >= most[0]:
+        largest = shelf.largest(3)
+        if largest and largest[-1] >= most[0]:
             one = two = three = most[2]
         else:
-            one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
+            one, two, three = accumulate((*_NONE, *largest)[:-4:-1])
         room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
         if room not in self._lean:
             self._lean[room] = self._find_lean(*room)

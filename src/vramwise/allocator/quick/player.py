@@ -10,7 +10,7 @@ from vramwise.allocator.blocks import AllocationError
 from vramwise.allocator.player import EVENT_BY_EVENT, PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
-from vramwise.allocator.quick.stretches import Half, Stretch, Stretches
+from vramwise.allocator.quick.stretches import Half, Placed, Stretch, Stretches
 from vramwise.allocator.repeats import State
 from vramwise.allocator.rounding import SMALL
 from vramwise.timeline import Action, Timeline
@@ -59,21 +59,21 @@ class QuickPlayer(Player[FlatAllocator]):
                 if not self._single(single, begin, first):
                     return False
                 single = begin
-            stretch, number = self._stretches.at(begin, end, self._elsewhere)
-            if stretch is None:
+            placed = self._stretches.at(begin, end, self._elsewhere)
+            if placed is None:
                 continue
             if single < begin and not self._single(single, begin, first):
                 return False
-            single = end if self._whole(stretch, begin, number, first) else begin
+            single = end if self._whole(placed, begin, first) else begin
         return self._single(single, stop, first)
 
-    def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
+    def _whole(self, placed: Placed, start: int, first: bool) -> bool:
         """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams.
 
         Without expandable segments also where it needs new memory: where that lies depends on both pools' order.
         """
-        allocator, live, events = self.allocator, self.result.live, self.timeline.events
-        outer = [events[start + position][1] for position in stretch.freed]
+        allocator, live = self.allocator, self.result.live
+        stretch, number, outer = placed
         elsewhere = self._elsewhere
         if (elsewhere or stretch.on_streams) and [elsewhere.get(tensor, 0) for tensor in outer] != stretch.freed_on:
             return False
@@ -212,15 +212,12 @@ class QuickPlayer(Player[FlatAllocator]):
                     elsewhere[tensor] = stream
                     shelf = allocator.shelf(size <= SMALL, stream)
                 try:
-                    if size > 0:
-                        shelf.play(((size << BITS, tensor),), live, shelf.grow)
-                    else:
-                        size = live[tensor] = 0
+                    live[tensor] = key = shelf.request(size << BITS) if size > 0 else 0
                 except AllocationError:
                     allocator.allocated_bytes = allocated
                     play.out_of_memory = failure(allocator, self.marks.phase, timeline.tags[tag].label, size_bytes)
                     return False
-                taken = live[tensor] >> BITS
+                taken = key >> BITS
                 if taken != size and first:
                     play.odd_sizes[index] = taken
                 allocated += taken
@@ -231,14 +228,14 @@ class QuickPlayer(Player[FlatAllocator]):
                     most_reserved, most_allocated = reserved, allocated
                     play.peak_index, play.peak_phase = index, self.marks.phase
             elif action == _FREE:
-                size = live[tensor] >> BITS
+                key = live.pop(tensor)
+                size = key >> BITS
                 if not size:
-                    del live[tensor]
                     continue
                 shelf = small if size <= SMALL else large
                 if elsewhere and tensor in elsewhere:
                     shelf = allocator.shelf(size <= SMALL, elsewhere.pop(tensor))
-                shelf.play(((0, tensor),), live, shelf.grow)
+                shelf.free(key)
                 allocated -= size
             else:
                 allocator.allocated_bytes = allocated

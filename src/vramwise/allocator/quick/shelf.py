@@ -130,6 +130,51 @@ class FlatShelf:
                 starts[address] = ends[address + (key >> BITS)] = key
                 insort(keys, key)
 
+    def request(self, wanted: int) -> int:
+        """The block of one request by itself: what `play` does, without a program."""
+        if self._behind:
+            self.settle()
+        self._blocks = None
+        keys = self.keys
+        at = bisect_left(keys, wanted)
+        if at == len(keys):
+            return self.grow(wanted, 0)
+        key = keys[at]
+        end = (key & MASK) + (key >> BITS)
+        if end in self.gaps and (at + 1 < len(keys) or end != self.gap_order[-1]):
+            at = self._passing(at)
+            key = keys[at]
+            end = (key & MASK) + (key >> BITS)
+        rest = key - wanted
+        del keys[at], self.starts[key & MASK]
+        if rest < self.least:
+            del self.ends[end]
+            return key
+        rest += wanted >> BITS
+        self.starts[rest & MASK] = self.ends[end] = rest
+        insort(keys, rest, 0, at)
+        return wanted | key & MASK
+
+    def free(self, key: int) -> None:
+        """Free one block."""
+        if self._behind:
+            self.settle()
+        self._blocks = None
+        keys = self.keys
+        address = key & MASK
+        end = address + (key >> BITS)
+        after = self.starts.pop(end, 0)
+        if after:
+            del keys[bisect_left(keys, after)]
+            key += after - end
+        before = self.ends.pop(address, 0)
+        if before:
+            del keys[bisect_left(keys, before)]
+            key += before - address
+        address = key & MASK
+        self.starts[address] = self.ends[address + (key >> BITS)] = key
+        insort(keys, key)
+
     def _passing(self, at: int) -> int:
         """The block to take: one that can grow counts with what it can grow to, so that it is used late."""
         keys, gaps = self.keys, self.gaps
@@ -162,7 +207,7 @@ class FlatShelf:
 
     def merge(self, address: int, size: int) -> None:
         """Add a free block, one with its free neighbours."""
-        self.play([(0, 0)], {0: size << BITS | address}, self.grow)
+        self.free(size << BITS | address)
 
     def divide(self, key: int, size: int) -> int:
         """The block of which a request of this size gets its part, or all of it; the rest becomes free."""

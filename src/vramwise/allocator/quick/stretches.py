@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
 from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
+from vramwise.copied_events import tensors_of
 from vramwise.timeline import Action, Event, Timeline
 from vramwise.units import MIB
 
@@ -53,7 +55,7 @@ class Half:
         self.most_new = SMALL_SEGMENT if small else 0  # memory it could at most add
         self._freed: dict[int, int] = {}
         self._needs: dict[int, tuple[int, int, int]] = {}
-        self._most = [0, 0, 0]
+        self._most = (0, 0, 0)
         self._lean: dict[tuple[int, int, int], Program] = {}
         self.known = Known()
 
@@ -74,17 +76,18 @@ class Half:
                 total + (len(alive) + 2) * size,
             )
             total += size
-        self._most = [max([needed[blocks] for needed in self._needs.values()], default=0) for blocks in range(3)]
+        needs = self._needs.values()
+        self._most = (max(needs)[0], max([need[1] for need in needs]), max([need[2] for need in needs])) if needs else _NONE
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
         most = self._most
         largest = shelf.largest(3)
         if largest and largest[-1] >= most[0]:
-            one = two = three = most[2]
+            room = most
         else:
             one, two, three = accumulate((*_NONE, *largest)[:-4:-1])
-        room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
+            room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
         if room not in self._lean:
             self._lean[room] = self._find_lean(*room)
         return self._lean[room]
@@ -180,6 +183,14 @@ class Stretch:
         return [allocated[position] for position in self.requests], allocated[-1]
 
 
+class Placed(NamedTuple):
+    """A stretch where it is: the number of its first tensor, and the tensors that it frees from before."""
+
+    stretch: Stretch
+    number: int
+    freed: list[int]
+
+
 class Stretches:
     """The stretches of one timeline as they are met. Good for any number of plays."""
 
@@ -189,24 +200,30 @@ class Stretches:
         self._numbers: dict[_Key | None, int] = {None: _NOT_WHOLE}
         self._kinds: dict[int, Stretch | None] = {}
         self._kind_at: dict[tuple[int, int], int] = {}
+        self._placed: dict[tuple[int, int], Placed] = {}
 
-    def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> tuple[Stretch | None, int]:
-        """The stretch between two positions and the number of its first tensor; None where it is the first such.
+    def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> Placed | None:
+        """The stretch between two positions; None where it is the first such.
 
         `elsewhere`: tensors that are not on the first stream, and on which they are.
         """
+        placed = self._placed.get((start, stop))
+        if placed is not None:
+            return placed
         kind = self._kind_at.get((start, stop))
         if kind is None:
             kind = self._kind_at[start, stop] = self._find_kind(start, stop, elsewhere)
             if kind not in self._kinds:
                 self._kinds[kind] = None
-                return None, 0
+                return None
         if kind == _NOT_WHOLE:
-            return None, 0
+            return None
         stretch = self._kinds[kind]
         if stretch is None:
             stretch = self._kinds[kind] = Stretch(self._events[start:stop], elsewhere)
-        return stretch, self._events[start + stretch.requests[0]][1]
+        number, *freed = tensors_of(self._events, start, (stretch.requests[0], *stretch.freed))
+        placed = self._placed[start, stop] = Placed(stretch, number, freed)
+        return placed
 
     def _find_kind(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> int:
         """By where it was copied from, if it was; else by what is in it."""

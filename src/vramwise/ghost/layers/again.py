@@ -7,7 +7,7 @@ that others find (tables, buffers) is not written again: it runs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from vramwise.ghost.tape import NOWHERE, Parameter, Saved, Storage, Tape, Tensor
 from vramwise.timeline import Action, Event, Phase
 
 _make = tuple.__new__
-_ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
+_FREE, _PHASE = int(Action.FREE), int(Action.PHASE)
 
 
 class _Form(NamedTuple):
@@ -78,9 +78,8 @@ def _form(tensor: Tensor | None) -> _Form | None:
 def write_again(t: Tape, before: Written, step: int) -> Tensor:
     """Write its events once more, under new numbers; returns the result, and gives parameters their gradients."""
     began, ended = before.began, before.ended
-    numbers, places = [form.number for form in before.dropped], [form.event for form in before.dropped]
-    number = _shifted(began.tensors, t.count, numbers)
-    place = _shifted(began.events, len(t.events), places)
+    number = _Shift(t.count - began.tensors, [form.number for form in before.dropped])
+    place = _Shift(len(t.events) - began.events, [form.event for form in before.dropped])
     _write_events(t, before, step, number)
     _write_cuts(t, before, place)
     t.count = number(ended.tensors)
@@ -91,34 +90,45 @@ def write_again(t: Tape, before: Written, step: int) -> Tensor:
     return _tensor(t, before.result, storages, number, place)
 
 
-def _shifted(start: int, now: int, left_out: Sequence[int]) -> Callable[[int], int]:
+class _Shift(NamedTuple):
     """From a number (or position) of the pass to that of its repetition, in which some are left out."""
-    if not left_out:
-        return lambda number: number - start + now
-    return lambda number: number - start + now - bisect_left(left_out, number)
+
+    by: int
+    left_out: list[int]
+
+    def __call__(self, number: int) -> int:
+        return number + self.by - bisect_left(self.left_out, number)
 
 
-def _write_events(t: Tape, before: Written, step: int, number: Callable[[int], int]) -> None:
-    dropped = {form.number for form in before.dropped}
-    found: list[Event] = []
-    for action, tensor, size, stream, tag in t.events[before.began.events : before.ended.events]:
-        if action == _PHASE:
-            t.phases.append(Phase(t.phases[tag].name, step))
-            tag = len(t.phases) - 1
-        elif action == COPY and dropped:
-            outer, tags = t.copies.variants[tag]
-            first = number(tensor)
-            outer = tuple([number(tensor + other) - first for other in outer])
-            found.append(t.copies.add(stream, first, Variant(outer, tags)))
-            continue
-        elif action == _ALLOC and tensor in dropped:
-            continue
-        moved = number(tensor) if action <= _FREE or action == COPY else tensor
-        found.append(_make(Event, (action, moved, size, stream, tag)))
+def _write_events(t: Tape, before: Written, step: int, number: _Shift) -> None:
+    by, left_out = number
+    old = t.events[before.began.events : before.ended.events]
+    found: list[Event] = [
+        _make(Event, (action, tensor + by - bisect_left(left_out, tensor), size, stream, tag))
+        if action <= _FREE
+        else _written_once_more(t, (action, tensor, size, stream, tag), step, number)
+        for action, tensor, size, stream, tag in old
+        if action or tensor not in left_out
+    ]
     t.events += found
 
 
-def _write_cuts(t: Tape, before: Written, place: Callable[[int], int]) -> None:
+def _written_once_more(t: Tape, event: tuple[int, int, int, int, int], step: int, number: _Shift) -> Event:
+    """A mark, under the step that it is in now; or a copy, with the numbers that it has now."""
+    action, tensor, size, stream, tag = event
+    if action == _PHASE:
+        t.phases.append(Phase(t.phases[tag].name, step))
+        return Event(action, tensor, size, stream, len(t.phases) - 1)
+    if action != COPY:
+        return Event(*event)
+    first = number(tensor)
+    if not number.left_out:
+        return Event(action, first, size, stream, tag)
+    outer, tags = t.copies.variants[tag]
+    return t.copies.add(stream, first, Variant(tuple([number(tensor + other) - first for other in outer]), tags))
+
+
+def _write_cuts(t: Tape, before: Written, place: _Shift) -> None:
     """Where layers begin; and, where nothing is left out until the next cut, that they are like those before.
 
     A part that goes on from what was before the pass does not begin with it.
@@ -133,9 +143,7 @@ def _write_cuts(t: Tape, before: Written, place: Callable[[int], int]) -> None:
             t.alike[place(cut)] = t.alike.get(cut, cut)
 
 
-def _tensor(
-    t: Tape, form: _Form, storages: dict[int, Storage], number: Callable[[int], int], place: Callable[[int], int]
-) -> Tensor:
+def _tensor(t: Tape, form: _Form, storages: dict[int, Storage], number: _Shift, place: _Shift) -> Tensor:
     if form.number not in storages:
         event = NOWHERE if form.event == NOWHERE else place(form.event)
         storages[form.number] = Storage.already_written(t, number(form.number), form.nbytes, event)

@@ -70,7 +70,7 @@ class QuickPlayer(Player[FlatAllocator]):
     def _whole(self, placed: Placed, start: int, first: bool) -> bool:
         """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams.
 
-        Without expandable segments also where it needs new memory: where that lies depends on both pools' order.
+        Without expandable segments also where both pools need new memory: where that lies depends on their order.
         """
         allocator, live = self.allocator, self.result.live
         stretch, number, outer = placed
@@ -85,17 +85,24 @@ class QuickPlayer(Player[FlatAllocator]):
         keys = [live[tensor] for tensor in outer]
         kept: list[tuple[int, int]] = []
         grown: _Growths = []
+        worked = 0  # until it was seen that plain segments are needed
         allocator.large.larger.clear()
         try:
             for half in stretch.halves:
-                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys)
+                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys, anew=worked > 0)
+                if more and worked:
+                    raise AllocationError("two pools need new memory")
                 grown += more
                 kept += left
+                worked = self.worked if more and not allocator.expandable else worked
         except AllocationError:
             assert saved is not None
             allocator.restore(saved)
+            self.worked = worked or self.worked
             return False
         allocator.careful = False
+        if worked:  # it counts as what it is: as much as event by event
+            self.worked = worked + EVENT_BY_EVENT * stretch.length
         for tensor in outer:
             del live[tensor]
         live.update([(number + tensor, key) for tensor, key in kept])
@@ -137,16 +144,18 @@ class QuickPlayer(Player[FlatAllocator]):
             if half.stream:
                 self._elsewhere.update([(number + tensor, half.stream) for tensor in half.kept])
 
-    def _half(self, half: Half, shelf: FlatShelf, freed: Sequence[int]) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+    def _half(
+        self, half: Half, shelf: FlatShelf, freed: Sequence[int], *, anew: bool
+    ) -> tuple[_Growths, Iterable[tuple[int, int]]]:
         """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
 
-        `freed`: the blocks that the stretch frees from before.
+        `freed`: the blocks that the stretch frees from before. `anew`: whatever is known.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
         # without expandable segments those that leave nothing matter, too: they may get more than they ask for
         plain = not self.allocator.expandable and not half.small
         program, known = half.program if plain else half.steps(shelf), half.known
-        if len(program) < _WORTH_KNOWING or not known.worth_it:
+        if anew or len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
             return growths, own.items()
         before, outer = shelf.blocks(), tuple(own.values())
@@ -165,10 +174,10 @@ class QuickPlayer(Player[FlatAllocator]):
         growths: _Growths = []
 
         def grow(wanted: int, tensor: int) -> int:
-            if not self.allocator.expandable:
-                raise AllocationError("new memory is needed")
             before = self.allocator.reserved_bytes
             key = shelf.grow(wanted, tensor)
+            if key >> BITS != wanted >> BITS:
+                shelf.larger.append((tensor, key - wanted >> BITS))
             growths.append((tensor, self.allocator.reserved_bytes - before))
             return key
 

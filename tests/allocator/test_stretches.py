@@ -125,8 +125,8 @@ def test_most_of_it_need_not_be_played(monkeypatch):
         steps.append(len(program))
         play(self, program, own, grow)
 
-    def noted(self, *state):
-        again.append(known(self, *state))
+    def noted(self, *state, counted):
+        again.append(known(self, *state, counted=counted))
         return again[-1]
 
     monkeypatch.setattr(FlatShelf, "play", counted)

@@ -44,14 +44,17 @@ class Known:
         """Whether states have come back lately."""
         return self._vain < _PATIENCE
 
-    def again(self, shelf: FlatShelf, outer: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Bring the shelf to where the same led before, and return the blocks that are kept; None if unknown."""
+    def again(self, shelf: FlatShelf, outer: tuple[int, ...], *, counted: bool) -> tuple[int, ...] | None:
+        """Bring the shelf to where the same led before, and return the blocks that are kept; None if unknown.
+
+        `counted`: as an attempt, with or without success.
+        """
         blocks, end_bytes = shelf.blocks()
         found = self._results.get((blocks, outer))
         if found is None or found.end_before > end_bytes or (found.exact and found.end_before != end_bytes):
-            self._vain += 1
+            self._vain += counted
             return None
-        self._vain = 0
+        self._vain = 0 if counted else self._vain
         shelf.follow(found.blocks, found.end_bytes + end_bytes - found.end_before)
         shelf.larger += found.larger
         return found.kept

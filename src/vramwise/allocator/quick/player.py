@@ -89,7 +89,7 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.large.larger.clear()
         try:
             for half in stretch.halves:
-                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys, anew=worked > 0)
+                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys, notes=not worked)
                 if more and worked:
                     raise AllocationError("two pools need new memory")
                 grown += more
@@ -145,27 +145,27 @@ class QuickPlayer(Player[FlatAllocator]):
                 self._elsewhere.update([(number + tensor, half.stream) for tensor in half.kept])
 
     def _half(
-        self, half: Half, shelf: FlatShelf, freed: Sequence[int], *, anew: bool
+        self, half: Half, shelf: FlatShelf, freed: Sequence[int], *, notes: bool
     ) -> tuple[_Growths, Iterable[tuple[int, int]]]:
         """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
 
-        `freed`: the blocks that the stretch frees from before. `anew`: whatever is known.
+        `freed`: the blocks that the stretch frees from before. `notes`: what comes of it is noted.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
         # without expandable segments those that leave nothing matter, too: they may get more than they ask for
         plain = not self.allocator.expandable and not half.small
         program, known = half.program if plain else half.steps(shelf), half.known
-        if anew or len(program) < _WORTH_KNOWING or not known.worth_it:
+        if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
             return growths, own.items()
         before, outer = shelf.blocks(), tuple(own.values())
-        kept = known.again(shelf, outer)
+        kept = known.again(shelf, outer, counted=notes)
         if kept is not None:
             self.worked += len(program) if plain else 0
             return [], zip(half.kept, kept, strict=True)
         shelf.walked = False
         growths = self._played(shelf, program, own)
-        if not growths:
+        if notes and not growths:
             known.note(shelf, before, outer, tuple([own[tensor] for tensor in half.kept]))
         return growths, own.items()
 

@@ -135,7 +135,7 @@ def _write_cuts(t: Tape, before: Written, place: _Shift) -> None:
     """
     begins, _, part = t.parts_begun[before.began.begun]
     cuts = t.cuts[before.began.cuts : before.ended.cuts]
-    if part == t.save().part:
+    if part == t.part:
         cuts.remove(begins)
     t.cuts += map(place, cuts)
     for cut, following in pairwise(cuts):

@@ -154,6 +154,7 @@ class QuickPlayer(Player[FlatAllocator]):
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
         # without expandable segments those that leave nothing matter, too: they may get more than they ask for
         plain = not self.allocator.expandable and not half.small
+        notes = notes or plain  # those count as played in any case
         program, known = half.program if plain else half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)

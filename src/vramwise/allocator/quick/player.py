@@ -117,7 +117,7 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + highest)
         if first:
             self.result.wholes.append(PlayedWhole(start, stretch, number, outer))
-        if growths or reserved >= self._most_reserved:
+        if growths or (reserved, allocated + highest) > (self._most_reserved, self._most_allocated):
             self._note(stretch, steps, start, reserved, allocated, growths)
         return True
 

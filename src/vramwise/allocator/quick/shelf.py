@@ -257,12 +257,12 @@ class FlatShelf:
             insort(keys, end_bytes << BITS | found.end_at)
         self._replace_free(keys)
 
-    def largest(self, count: int) -> list[int]:
-        """The largest free blocks, the smallest of them first."""
+    def largest(self, count: int) -> tuple[int, ...]:
+        """The sizes of the largest free blocks, the smallest of them first."""
         if not self._behind or self._blocks is None:
-            return [key >> BITS for key in self.keys[-count:]]
+            return tuple([key >> BITS for key in self.keys[-count:]])
         found, end_bytes = self._blocks
-        return sorted([*[key >> BITS for key in found.keys[-count:]], end_bytes])[-count:]
+        return tuple(sorted([*[key >> BITS for key in found.keys[-count:]], end_bytes])[-count:])
 
     def save(self) -> SavedShelf:
         """Free blocks, gaps and segments as they are."""

@@ -43,7 +43,7 @@ class Half:
     """
 
     __slots__ = (
-        *("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program", "small", "stream"),
+        *("_freed", "_lean", "_most", "_needs", "_steps", "kept", "known", "most_new", "outer", "program", "small", "stream"),
     )
 
     def __init__(self, small: bool, stream: int) -> None:
@@ -57,6 +57,7 @@ class Half:
         self._needs: dict[int, tuple[int, int, int]] = {}
         self._most = (0, 0, 0)
         self._lean: dict[tuple[int, int, int], Program] = {}
+        self._steps: dict[tuple[int, ...], Program] = {}  # the same by the sizes of the largest free blocks
         self.known = Known()
 
     def close(self) -> None:
@@ -81,16 +82,22 @@ class Half:
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
-        most = self._most
         largest = shelf.largest(3)
+        found = self._steps.get(largest)
+        if found is None:
+            room = self._room(largest)
+            if room not in self._lean:
+                self._lean[room] = self._find_lean(*room)
+            found = self._steps[largest] = self._lean[room]
+        return found
+
+    def _room(self, largest: tuple[int, ...]) -> tuple[int, int, int]:
+        """What one, two and three of the largest blocks hold together, as far as that can be needed."""
+        most = self._most
         if largest and largest[-1] >= most[0]:
-            room = most
-        else:
-            one, two, three = accumulate((*_NONE, *largest)[:-4:-1])
-            room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
-        if room not in self._lean:
-            self._lean[room] = self._find_lean(*room)
-        return self._lean[room]
+            return most
+        one, two, three = accumulate((*_NONE, *largest)[:-4:-1])
+        return (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
 
     def _find_lean(self, one: int, two: int, three: int) -> Program:
         """From the last to the first: what stays, what may find no place, what is there when another matters."""

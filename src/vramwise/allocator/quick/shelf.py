@@ -269,7 +269,9 @@ class FlatShelf:
         blocks = self._blocks if self._behind and self._blocks is not None else self.keys[:]
         return blocks, self.gaps.copy(), self.segments.copy()
 
-    def restore(self, blocks: tuple[FreeBlocks, int] | list[int], gaps: dict[int, int], segments: dict[int, int]) -> None:
+    def restore(
+        self, blocks: tuple[FreeBlocks, int] | list[int], gaps: dict[int, int], segments: dict[int, int]
+    ) -> None:
         """As they were."""
         if isinstance(blocks, list):
             self._blocks = None

@@ -43,7 +43,8 @@ class Half:
     """
 
     __slots__ = (
-        *("_freed", "_lean", "_most", "_needs", "_steps", "kept", "known", "most_new", "outer", "program", "small", "stream"),
+        *("_freed", "_lean", "_most", "_needs", "_steps", "kept", "known", "most_new", "outer", "program"),
+        *("small", "stream"),
     )
 
     def __init__(self, small: bool, stream: int) -> None:
@@ -77,8 +78,8 @@ class Half:
                 total + (len(alive) + 2) * size,
             )
             total += size
-        needs = self._needs.values()
-        self._most = (max(needs)[0], max([need[1] for need in needs]), max([need[2] for need in needs])) if needs else _NONE
+        one, two, three = zip(*self._needs.values(), strict=True) if self._needs else ((0,), (0,), (0,))
+        self._most = (max(one), max(two), max(three))
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""

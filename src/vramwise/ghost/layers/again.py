@@ -137,7 +137,7 @@ def _write_cuts(t: Tape, before: Written, place: _Shift) -> None:
     cuts = t.cuts[before.began.cuts : before.ended.cuts]
     if part == t.part:
         cuts.remove(begins)
-    t.cuts += map(place, cuts)
+    t.cuts += [place(cut) for cut in cuts]
     for cut, following in pairwise(cuts):
         if place(following) - place(cut) == following - cut:
             t.alike[place(cut)] = t.alike.get(cut, cut)

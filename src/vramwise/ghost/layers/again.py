@@ -45,12 +45,13 @@ class Written(NamedTuple):
 
 
 def written(
-    t: Tape, began: Saved, step: int, result: Tensor, gradients: Sequence[Parameter], kept: Sequence[Storage]
+    t: Tape, began: Saved, step: int, result: Tensor, trainable: Sequence[Parameter], kept: Sequence[Storage]
 ) -> Written | None:
-    """The pass since then, whose result, gradients and workspaces (`kept`) are all that is left of it.
+    """The pass since then, whose result, new gradients and workspaces (`kept`) are all that is left of it.
 
     None where it cannot be written again.
     """
+    gradients = [one for one in trainable if one.grad is not None and not _older(one.grad.storage, began)]
     if result.node is not None or any(phase.step != step for phase in t.phases[began.phases :]):
         return None
     result_form, *forms = [_form(one) for one in (result, *[parameter.grad for parameter in gradients])]
@@ -65,6 +66,10 @@ def written(
         result_form,
         tuple([(parameter, form) for parameter, form in zip(gradients, forms, strict=True) if form is not None]),
     )
+
+
+def _older(storage: Storage | None, began: Saved) -> bool:
+    return storage is not None and storage.number < began.tensors
 
 
 def _form(tensor: Tensor | None) -> _Form | None:

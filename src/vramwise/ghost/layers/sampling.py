@@ -16,7 +16,7 @@ from vramwise.ghost.layers.forms import FEWEST_LEFT_OUT, SAMPLED, Names, Units, 
 from vramwise.ghost.layers.passes import Unlike
 from vramwise.ghost.layers.relations import Numbers, Place
 from vramwise.ghost.model.causal_lm import Body
-from vramwise.ghost.tape import Parameter, Saved, Storage, Tape, Tensor
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.timeline import Action, Event
 
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
@@ -55,8 +55,7 @@ class Layers:
         if self._units is None or self._t.work is not None:
             return work()
         t = self._t
-        without = tuple([parameter.grad is None for parameter in self._trainable])
-        kind = (kind, t.training, without)
+        kind = (kind, t.training, tuple([parameter.grad is None for parameter in self._trainable]))
         before = self._written.get(kind)
         # where the first layer went on from one before it, the pass does not say where it begins
         if before is not None and (before.began.part == t.part or before.began.part != self._names[0].part):
@@ -68,12 +67,12 @@ class Layers:
             expansion = Expansion(t, self._units, self._names, saved)
             gradients = self._gradients(expansion.numbers)
             live = self._live(result, saved.tensors)
-            _check_left(t.events[saved.events :], saved.tensors, live)
+            alone = _check_left(t.events[saved.events :], live)
             if expansion.left != {gradient.place for gradient in gradients}:
                 raise Unlike("something else is left by each layer")
         except Unlike:
-            live, expansion = {}, None
-        settled = once == {name: storage.number for name, storage in t.once.items()} and not _frees_older(t, saved)
+            live, expansion, alone = {}, None, False
+        settled = alone and once == {name: storage.number for name, storage in t.once.items()}
         if expansion is None:
             # what is undone must be held by nobody
             self._units = None
@@ -84,12 +83,10 @@ class Layers:
         expansion.write()
         self._renumber(expansion, live)
         self._spread(expansion.numbers, gradients)
-        new = [storage for place, storage in t.workspaces.items() if place not in held[0]]
-        trained = [parameter for parameter, none in zip(self._trainable, without, strict=True) if none]
-        trained = [parameter for parameter in trained if parameter.grad is not None]
-        found = written(t, saved, step, result, trained, new) if settled else None
-        if found is not None:
-            self._written[kind] = found
+        if settled:
+            new = [storage for place, storage in t.workspaces.items() if place not in held[0]]
+            found = written(t, saved, step, result, self._trainable, new)
+            self._written |= {} if found is None else {kind: found}
         return result
 
     def _sampled(self, work: Callable[[], Tensor], units: Units) -> Tensor:
@@ -165,17 +162,13 @@ def _made(parameter: Parameter, numbers: Numbers) -> tuple[Place, int] | None:
     return found
 
 
-def _check_left(events: Sequence[Event], first: int, live: dict[int, Storage]) -> None:
-    """Unlike where anything is left that is not known of."""
+def _check_left(events: Sequence[Event], live: dict[int, Storage]) -> bool:
+    """Unlike where anything is left that is not known of. Returns whether nothing was freed that was there before."""
     made = {event[1] for event in events if event[0] == _ALLOC}
-    freed = {event[1] for event in events if event[0] == _FREE and event[1] >= first}
+    freed = {event[1] for event in events if event[0] == _FREE}
     if made - freed != live.keys():
         raise Unlike("something else is left")
-
-
-def _frees_older(t: Tape, since: Saved) -> bool:
-    """Whether anything was freed that had been there before."""
-    return any(event[0] == _FREE and event[1] < since.tensors for event in t.events[since.events :])
+    return freed <= made
 
 
 def _like(tensor: Tensor, storage: Storage) -> Tensor:

@@ -132,6 +132,17 @@ class WrittenOut(Sequence[Event]):
         part, start = self._parts[at], starts[at]
         return self._copies.event(part, place - start) if isinstance(part, Event) else part[place - start]
 
+    def copied_tensors(self, start: int, positions: Sequence[int]) -> list[int] | None:
+        """The tensors of some events of the copy that begins there; None where none does."""
+        at = bisect_right(self._starts, start) - 1
+        part = self._parts[at]
+        if not isinstance(part, Event) or self._starts[at] != start:
+            return None
+        _, first, _, pattern, variant = part
+        rows, outer = self._copies.patterns[pattern], self._copies.variants[variant].outer
+        numbers = [rows[position][1] for position in positions]
+        return [first + (number if number >= 0 else outer[~number]) for number in numbers]
+
     def _slice(self, start: int, stop: int, step: int) -> list[Event]:
         if self._every is not None or step != 1 or 2 * (stop - start) > self._total:
             return self._all()[start:stop:step]
@@ -142,6 +153,12 @@ class WrittenOut(Sequence[Event]):
             found += self._written(self._parts[at])[max(start - begin, 0) : stop - begin]
             at += 1
         return found
+
+
+def tensors_of(events: Sequence[Event], start: int, positions: Sequence[int]) -> list[int]:
+    """The tensors of some events, by their positions from a start on."""
+    found = events.copied_tensors(start, positions) if isinstance(events, WrittenOut) else None
+    return [events[start + position][1] for position in positions] if found is None else found
 
 
 def places_written_out(events: Sequence[Event], places: Sequence[int]) -> Callable[[int], int]:

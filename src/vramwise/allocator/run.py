@@ -14,7 +14,7 @@ from vramwise.allocator.quick.player import QuickPlayer
 from vramwise.allocator.quick.stretches import Stretches
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.collecting import uncollected
-from vramwise.timeline import Action, MemoryReport, Timeline
+from vramwise.timeline import Action, Event, MemoryReport, Timeline
 
 __all__ = ["BEFORE_ANY_PHASE", "Play", "play_timeline", "simulate"]
 
@@ -88,26 +88,29 @@ def play_timeline(
 
 def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     """Bytes by category of the blocks alive at the peak, the largest first. They add up to allocated at that moment."""
-    alive: dict[int, int] = {}  # the event of its request by tensor
     events = timeline.events
+    alive: dict[int, Event | int] = {}  # by tensor its request, or the position of that
     start, end = 0, play.peak_index + 1
     for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
-        part = events[start : min(begin, end)]
-        alive.update([(event[1], index) for index, event in enumerate(part, start) if event[0] == _ALLOC])
-        for tensor in [event[1] for event in part if event[0] == _FREE]:
-            del alive[tensor]
+        if start < min(begin, end):
+            part = events[start : min(begin, end)]
+            alive.update([(event[1], event) for event in part if event[0] == _ALLOC])
+            for tensor in [event[1] for event in part if event[0] == _FREE]:
+                del alive[tensor]
         start = min(begin, end)
         if stretch is None or begin + stretch.length > end:
             continue
-        for tensor, position in stretch.kept:
-            alive[first + tensor] = begin + position
+        alive.update([(first + tensor, begin + position) for tensor, position in stretch.kept])
         for tensor in freed:
             del alive[tensor]
         start = begin + stretch.length
+    larger = {events[index][1]: size for index, size in play.odd_sizes.items()}
+    bytes_by_tag: dict[int, int] = {}
+    for tensor, found in alive.items():
+        _, _, request, _, tag = events[found] if isinstance(found, int) else found
+        bytes_by_tag[tag] = bytes_by_tag.get(tag, 0) + (larger.get(tensor) or (request + 511) & -512)
     bytes_by_category: dict[str, int] = {}
-    for index in alive.values():
-        _, _, request, _, tag = events[index]
-        size = play.odd_sizes.get(index) or (request + 511) & -512
+    for tag, size in bytes_by_tag.items():
         category = timeline.tags[tag].category
         bytes_by_category[category] = bytes_by_category.get(category, 0) + size
     return dict(sorted(bytes_by_category.items(), key=lambda item: -item[1]))

@@ -6,7 +6,7 @@ events again, and says so to the tape. Tests hold one against the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from vramwise.ghost.layers.sampling import Layers
@@ -32,8 +32,11 @@ class Plainly:
         for _ in range(1 + micro.again):
             work()
 
-    def layers(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do this, which goes through the layers and leaves nothing but its result and gradients."""
+    def layers(self, work: Callable[[], Tensor], kind: Hashable) -> Tensor:
+        """Do this, which goes through the layers and leaves nothing but its result and gradients.
+
+        `kind`: what decides its requests, beside the run, whether it trains, and which gradients there are.
+        """
         return work()
 
 
@@ -41,7 +44,7 @@ class Shortcuts(Plainly):
     """What repeats is counted; of layers that are alike some run."""
 
     def __init__(self, run: Run) -> None:
-        self._t, self._engine = run.t, run.engine
+        self._run, self._t, self._engine = run, run.t, run.engine
         # an exchange of gradients goes by what was before: not all engines do the same in every micro-step
         self._counts_micro_steps = run.units is None or run.units.repeats
         # not where weights are gathered ahead, or copies are under way
@@ -90,9 +93,9 @@ class Shortcuts(Plainly):
         """What libraries keep, by its number."""
         return {name: storage.number for name, storage in self._t.once.items()}
 
-    def layers(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do this with a layer standing for others."""
-        return work() if self._layers is None else self._layers.run(work)
+    def layers(self, work: Callable[[], Tensor], kind: Hashable) -> Tensor:
+        """Do this with a layer standing for others, or write what it did before."""
+        return work() if self._layers is None else self._layers.run(work, kind, self._run.step)
 
 
 def _number(tensor: Tensor | None) -> int:

@@ -204,6 +204,15 @@ class Tape:
         self._backward_tags = dict(known)
         self.count, self.sequence, self.tag, self._part = saved.tensors, saved.nodes, saved.tag, saved.part
 
+    @property
+    def part(self) -> str:
+        """The numbered part of the model that wrote last."""
+        return self._part
+
+    def stand(self, saved: Saved) -> None:
+        """Take the mark and the part of another moment: what it ended with was written again."""
+        self.tag, self._part = saved.tag, saved.part
+
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""
         self.cuts += (len(self.events), len(self.events) + 1)

@@ -51,6 +51,13 @@ class Storage:
         tape.count = number + 1
         events.append(_make(Event, (_ALLOC, number, nbytes, 0, tape.tag)))
 
+    @classmethod
+    def already_written(cls, tape: Tape, number: int, nbytes: int, event: int = NOWHERE) -> Storage:
+        """A storage whose allocation is among the events, or part of a copy."""
+        storage = cls.__new__(cls)
+        storage.events, storage.number, storage.nbytes, storage.event = tape.events, number, nbytes, event
+        return storage
+
     def __del__(self) -> None:
         self.events.append(_make(Event, (_FREE, self.number, self.nbytes, 0, 0)))
 

@@ -6,9 +6,11 @@ Does what `caching`, `expandable` and `release` do, under settings that let the 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from copy import deepcopy
 
 from vramwise.allocator.blocks import AllocationError
 from vramwise.allocator.caching import CachingAllocator
+from vramwise.allocator.driver import Places
 from vramwise.allocator.expandable import take_range
 from vramwise.allocator.quick.shelf import BITS, MASK, FlatShelf, SavedShelf
 from vramwise.allocator.rounding import SMALL_SEGMENT, segment_size
@@ -35,6 +37,7 @@ class FlatAllocator:
         self.small = FlatShelf(True, self.expandable, self.grow)
         self.large = FlatShelf(False, self.expandable, self.grow)
         self._places = fresh.places
+        self._places_before: Places | None = None
         self._shelves = {(False, 0): self.large, (True, 0): self.small}
 
     def shelf(self, small: bool, stream: int) -> FlatShelf:
@@ -59,6 +62,7 @@ class FlatAllocator:
     def save(self) -> _Saved:
         """All of it but other streams' shelves; from now on nothing is given back for the sake of a request."""
         self.careful = True
+        self._places_before = None
         counts = (self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes)
         return counts, self.small.save(), self.large.save()
 
@@ -68,6 +72,7 @@ class FlatAllocator:
         self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes = saved[0]
         self.small.restore(*saved[1])
         self.large.restore(*saved[2])
+        self._places = self._places_before or self._places
 
     def grow(self, shelf: FlatShelf, size: int) -> int:
         """A block of new memory, if need be after giving back what is free. Raises AllocationError."""
@@ -90,6 +95,8 @@ class FlatAllocator:
             return self._map(shelf, size)
         if self.reserved_bytes + new_bytes > self.capacity_bytes:
             return 0
+        if self.careful and self._places_before is None:
+            self._places_before = deepcopy(self._places)
         address = 2 * self._places.take(new_bytes)
         shelf.segments[address] = new_bytes
         self._reserve(new_bytes)
@@ -136,6 +143,7 @@ class FlatAllocator:
     def empty_cache(self) -> None:
         """Give back every wholly free segment and every wholly free granule."""
         for _, shelf in sorted(self._shelves.items(), key=lambda item: item[0]):
+            shelf.settle()
             for key in list(shelf.keys):
                 if self.expandable:
                     self._unmap(shelf, key)

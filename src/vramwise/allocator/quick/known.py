@@ -2,37 +2,32 @@
 
 The end of the mapped memory is taken only where nothing else will do. So, unless memory that can grow lies elsewhere
 and was looked at, what needed no new memory needs none where that end is larger, and does the same.
+
+A shelf that follows what is known has no list of its free blocks; it is made when somebody needs it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Hashable
 from typing import NamedTuple
 
-from vramwise.allocator.quick.shelf import BITS, MASK, FlatShelf
+from vramwise.allocator.quick.shelf import FlatShelf, FreeBlocks
 
 # Attempts in a row without success after which states are no longer compared.
 _PATIENCE = 160
 
-
-class _State(NamedTuple):
-    """A shelf's free blocks but for the end, where that begins (-1: there is none), the gaps; and the end's size."""
-
-    keys: tuple[int, ...]
-    end_at: int
-    gaps: tuple[tuple[int, int], ...]
-    end_bytes: int
+_Larger = tuple[tuple[int, int], ...]
 
 
 class _Result(NamedTuple):
-    """The end's size before, and whether it must be the same; afterwards: free blocks, the end, what is kept."""
+    """The end's size before, and whether it must be the same; afterwards: free blocks, the end's size, what is kept,
+    what got more than it asked for."""
 
     end_before: int
     exact: bool
-    keys: tuple[int, ...]
-    end: int
+    blocks: FreeBlocks
+    end_bytes: int
     kept: tuple[int, ...]
+    larger: _Larger
 
 
 class Known:
@@ -41,7 +36,7 @@ class Known:
     __slots__ = ("_results", "_vain")
 
     def __init__(self) -> None:
-        self._results: dict[Hashable, _Result] = {}
+        self._results: dict[tuple[FreeBlocks, tuple[int, ...]], _Result] = {}
         self._vain = 0
 
     @property
@@ -49,34 +44,26 @@ class Known:
         """Whether states have come back lately."""
         return self._vain < _PATIENCE
 
-    def again(self, shelf: FlatShelf, state: _State, outer: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Bring the shelf to where the same led before, and return the blocks that are kept; None if unknown."""
-        found = self._results.get((state.keys, state.end_at, state.gaps, outer))
-        if found is None or found.end_before > state.end_bytes or (found.exact and found.end_before != state.end_bytes):
-            self._vain += 1
+    def again(self, shelf: FlatShelf, outer: tuple[int, ...], *, counted: bool) -> tuple[int, ...] | None:
+        """Bring the shelf to where the same led before, and return the blocks that are kept; None if unknown.
+
+        `counted`: as an attempt, with or without success.
+        """
+        blocks, end_bytes = shelf.blocks()
+        found = self._results.get((blocks, outer))
+        if found is None or found.end_before > end_bytes or (found.exact and found.end_before != end_bytes):
+            self._vain += counted
             return None
-        self._vain = 0
-        keys = list(found.keys)
-        if found.end:
-            insort(keys, found.end + (state.end_bytes - found.end_before << BITS))
-        shelf.replace_free(keys)
+        self._vain = 0 if counted else self._vain
+        shelf.follow(found.blocks, found.end_bytes + end_bytes - found.end_before)
+        shelf.larger += found.larger
         return found.kept
 
-    def note(self, shelf: FlatShelf, state: _State, outer: tuple[int, ...], kept: tuple[int, ...]) -> None:
+    def note(
+        self, shelf: FlatShelf, before: tuple[FreeBlocks, int], outer: tuple[int, ...], kept: tuple[int, ...]
+    ) -> None:
         """This came of it, without new memory."""
-        after = state_of(shelf)
-        end = after.end_bytes << BITS | after.end_at if after.end_bytes else 0
-        if bool(end) == bool(state.end_bytes):
-            key = (state.keys, state.end_at, state.gaps, outer)
-            self._results[key] = _Result(state.end_bytes, shelf.walked, after.keys, end, kept)
-
-
-def state_of(shelf: FlatShelf) -> _State:
-    """The shelf's state, the end's size apart."""
-    keys, order = shelf.keys, shelf.gap_order
-    end = shelf.ends.get(order[-1], 0) if order else 0
-    if not end or shelf.gaps[order[-1]] <= keys[-1] >> BITS:
-        return _State(tuple(keys), -1, tuple([(gap, shelf.gaps[gap]) for gap in order]), 0)
-    at = bisect_left(keys, end)
-    gaps = tuple([(gap, shelf.gaps[gap]) for gap in order[:-1]])
-    return _State((*keys[:at], *keys[at + 1 :]), end & MASK, gaps, end >> BITS)
+        (blocks, end_before), (after, end_bytes) = before, shelf.blocks()
+        if bool(end_bytes) == bool(end_before):
+            larger = tuple(shelf.larger)
+            self._results[blocks, outer] = _Result(end_before, shelf.walked, after, end_bytes, kept, larger)

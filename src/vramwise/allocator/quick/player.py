@@ -9,9 +9,8 @@ from typing import Any
 from vramwise.allocator.blocks import AllocationError
 from vramwise.allocator.player import EVENT_BY_EVENT, PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
-from vramwise.allocator.quick.known import state_of
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
-from vramwise.allocator.quick.stretches import Half, Stretch, Stretches
+from vramwise.allocator.quick.stretches import Half, Placed, Stretch, Stretches
 from vramwise.allocator.repeats import State
 from vramwise.allocator.rounding import SMALL
 from vramwise.timeline import Action, Timeline
@@ -60,21 +59,21 @@ class QuickPlayer(Player[FlatAllocator]):
                 if not self._single(single, begin, first):
                     return False
                 single = begin
-            stretch, number = self._stretches.at(begin, end, self._elsewhere)
-            if stretch is None:
+            placed = self._stretches.at(begin, end, self._elsewhere)
+            if placed is None:
                 continue
             if single < begin and not self._single(single, begin, first):
                 return False
-            single = end if self._whole(stretch, begin, number, first) else begin
+            single = end if self._whole(placed, begin, first) else begin
         return self._single(single, stop, first)
 
-    def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
+    def _whole(self, placed: Placed, start: int, first: bool) -> bool:
         """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams.
 
-        Without expandable segments also where it needs new memory: where that lies depends on both pools' order.
+        Without expandable segments also where both pools need new memory: where that lies depends on their order.
         """
-        allocator, live, events = self.allocator, self.result.live, self.timeline.events
-        outer = [events[start + position][1] for position in stretch.freed]
+        allocator, live = self.allocator, self.result.live
+        stretch, number, outer = placed
         elsewhere = self._elsewhere
         if (elsewhere or stretch.on_streams) and [elsewhere.get(tensor, 0) for tensor in outer] != stretch.freed_on:
             return False
@@ -86,17 +85,24 @@ class QuickPlayer(Player[FlatAllocator]):
         keys = [live[tensor] for tensor in outer]
         kept: list[tuple[int, int]] = []
         grown: _Growths = []
+        worked = 0  # until it was seen that plain segments are needed
         allocator.large.larger.clear()
         try:
             for half in stretch.halves:
-                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys)
+                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys, notes=not worked)
+                if more and worked:
+                    raise AllocationError("two pools need new memory")
                 grown += more
                 kept += left
+                worked = self.worked if more and not allocator.expandable else worked
         except AllocationError:
             assert saved is not None
             allocator.restore(saved)
+            self.worked = worked or self.worked
             return False
         allocator.careful = False
+        if worked:  # it counts as what it is: as much as event by event
+            self.worked = worked + EVENT_BY_EVENT * stretch.length
         for tensor in outer:
             del live[tensor]
         live.update([(number + tensor, key) for tensor, key in kept])
@@ -111,7 +117,7 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + highest)
         if first:
             self.result.wholes.append(PlayedWhole(start, stretch, number, outer))
-        if growths or reserved >= self._most_reserved:
+        if growths or (reserved, allocated + highest) > (self._most_reserved, self._most_allocated):
             self._note(stretch, steps, start, reserved, allocated, growths)
         return True
 
@@ -138,26 +144,29 @@ class QuickPlayer(Player[FlatAllocator]):
             if half.stream:
                 self._elsewhere.update([(number + tensor, half.stream) for tensor in half.kept])
 
-    def _half(self, half: Half, shelf: FlatShelf, freed: Sequence[int]) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+    def _half(
+        self, half: Half, shelf: FlatShelf, freed: Sequence[int], *, notes: bool
+    ) -> tuple[_Growths, Iterable[tuple[int, int]]]:
         """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
 
-        `freed`: the blocks that the stretch frees from before.
+        `freed`: the blocks that the stretch frees from before. `notes`: what comes of it is noted.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
-        if not self.allocator.expandable and not half.small:
-            # tensors that leave nothing behind matter, too: they may get more than they ask for
-            return self._played(shelf, half.program, own), own.items()
-        program, known = half.steps(shelf), half.known
+        # without expandable segments those that leave nothing matter, too: they may get more than they ask for
+        plain = not self.allocator.expandable and not half.small
+        notes = notes or plain  # those count as played in any case
+        program, known = half.program if plain else half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
             return growths, own.items()
-        before, outer = state_of(shelf), tuple(own.values())
-        kept = known.again(shelf, before, outer)
+        before, outer = shelf.blocks(), tuple(own.values())
+        kept = known.again(shelf, outer, counted=notes)
         if kept is not None:
+            self.worked += len(program) if plain else 0
             return [], zip(half.kept, kept, strict=True)
         shelf.walked = False
         growths = self._played(shelf, program, own)
-        if not growths:
+        if notes and not growths:
             known.note(shelf, before, outer, tuple([own[tensor] for tensor in half.kept]))
         return growths, own.items()
 
@@ -166,10 +175,10 @@ class QuickPlayer(Player[FlatAllocator]):
         growths: _Growths = []
 
         def grow(wanted: int, tensor: int) -> int:
-            if not self.allocator.expandable:
-                raise AllocationError("new memory is needed")
             before = self.allocator.reserved_bytes
             key = shelf.grow(wanted, tensor)
+            if key >> BITS != wanted >> BITS:
+                shelf.larger.append((tensor, key - wanted >> BITS))
             growths.append((tensor, self.allocator.reserved_bytes - before))
             return key
 
@@ -213,15 +222,12 @@ class QuickPlayer(Player[FlatAllocator]):
                     elsewhere[tensor] = stream
                     shelf = allocator.shelf(size <= SMALL, stream)
                 try:
-                    if size > 0:
-                        shelf.play(((size << BITS, tensor),), live, shelf.grow)
-                    else:
-                        size = live[tensor] = 0
+                    live[tensor] = key = shelf.request(size << BITS) if size > 0 else 0
                 except AllocationError:
                     allocator.allocated_bytes = allocated
                     play.out_of_memory = failure(allocator, self.marks.phase, timeline.tags[tag].label, size_bytes)
                     return False
-                taken = live[tensor] >> BITS
+                taken = key >> BITS
                 if taken != size and first:
                     play.odd_sizes[index] = taken
                 allocated += taken
@@ -232,14 +238,14 @@ class QuickPlayer(Player[FlatAllocator]):
                     most_reserved, most_allocated = reserved, allocated
                     play.peak_index, play.peak_phase = index, self.marks.phase
             elif action == _FREE:
-                size = live[tensor] >> BITS
+                key = live.pop(tensor)
+                size = key >> BITS
                 if not size:
-                    del live[tensor]
                     continue
                 shelf = small if size <= SMALL else large
                 if elsewhere and tensor in elsewhere:
                     shelf = allocator.shelf(size <= SMALL, elsewhere.pop(tensor))
-                shelf.play(((0, tensor),), live, shelf.grow)
+                shelf.free(key)
                 allocated -= size
             else:
                 allocator.allocated_bytes = allocated

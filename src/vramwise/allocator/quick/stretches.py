@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
 from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
+from vramwise.copied_events import tensors_of
 from vramwise.timeline import Action, Event, Timeline
 from vramwise.units import MIB
 
@@ -41,7 +43,8 @@ class Half:
     """
 
     __slots__ = (
-        *("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program", "small", "stream"),
+        *("_freed", "_lean", "_most", "_needs", "_steps", "kept", "known", "most_new", "outer", "program"),
+        *("small", "stream"),
     )
 
     def __init__(self, small: bool, stream: int) -> None:
@@ -53,8 +56,9 @@ class Half:
         self.most_new = SMALL_SEGMENT if small else 0  # memory it could at most add
         self._freed: dict[int, int] = {}
         self._needs: dict[int, tuple[int, int, int]] = {}
-        self._most = [0, 0, 0]
+        self._most = (0, 0, 0)
         self._lean: dict[tuple[int, int, int], Program] = {}
+        self._steps: dict[tuple[int, ...], Program] = {}  # the same by the sizes of the largest free blocks
         self.known = Known()
 
     def close(self) -> None:
@@ -74,19 +78,27 @@ class Half:
                 total + (len(alive) + 2) * size,
             )
             total += size
-        self._most = [max([needed[blocks] for needed in self._needs.values()], default=0) for blocks in range(3)]
+        one, two, three = zip(*self._needs.values(), strict=True) if self._needs else ((0,), (0,), (0,))
+        self._most = (max(one), max(two), max(three))
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
+        largest = shelf.largest(3)
+        found = self._steps.get(largest)
+        if found is None:
+            room = self._room(largest)
+            if room not in self._lean:
+                self._lean[room] = self._find_lean(*room)
+            found = self._steps[largest] = self._lean[room]
+        return found
+
+    def _room(self, largest: tuple[int, ...]) -> tuple[int, int, int]:
+        """What one, two and three of the largest blocks hold together, as far as that can be needed."""
         most = self._most
-        if shelf.keys and shelf.keys[-1] >> BITS >= most[0]:
-            one = two = three = most[2]
-        else:
-            one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
-        room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
-        if room not in self._lean:
-            self._lean[room] = self._find_lean(*room)
-        return self._lean[room]
+        if largest and largest[-1] >= most[0]:
+            return most
+        one, two, three = accumulate((*_NONE, *largest)[:-4:-1])
+        return (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
 
     def _find_lean(self, one: int, two: int, three: int) -> Program:
         """From the last to the first: what stays, what may find no place, what is there when another matters."""
@@ -179,6 +191,14 @@ class Stretch:
         return [allocated[position] for position in self.requests], allocated[-1]
 
 
+class Placed(NamedTuple):
+    """A stretch where it is: the number of its first tensor, and the tensors that it frees from before."""
+
+    stretch: Stretch
+    number: int
+    freed: list[int]
+
+
 class Stretches:
     """The stretches of one timeline as they are met. Good for any number of plays."""
 
@@ -188,24 +208,30 @@ class Stretches:
         self._numbers: dict[_Key | None, int] = {None: _NOT_WHOLE}
         self._kinds: dict[int, Stretch | None] = {}
         self._kind_at: dict[tuple[int, int], int] = {}
+        self._placed: dict[tuple[int, int], Placed] = {}
 
-    def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> tuple[Stretch | None, int]:
-        """The stretch between two positions and the number of its first tensor; None where it is the first such.
+    def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> Placed | None:
+        """The stretch between two positions; None where it is the first such.
 
         `elsewhere`: tensors that are not on the first stream, and on which they are.
         """
+        placed = self._placed.get((start, stop))
+        if placed is not None:
+            return placed
         kind = self._kind_at.get((start, stop))
         if kind is None:
             kind = self._kind_at[start, stop] = self._find_kind(start, stop, elsewhere)
             if kind not in self._kinds:
                 self._kinds[kind] = None
-                return None, 0
+                return None
         if kind == _NOT_WHOLE:
-            return None, 0
+            return None
         stretch = self._kinds[kind]
         if stretch is None:
             stretch = self._kinds[kind] = Stretch(self._events[start:stop], elsewhere)
-        return stretch, self._events[start + stretch.requests[0]][1]
+        number, *freed = tensors_of(self._events, start, (stretch.requests[0], *stretch.freed))
+        placed = self._placed[start, stop] = Placed(stretch, number, freed)
+        return placed
 
     def _find_kind(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> int:
         """By where it was copied from, if it was; else by what is in it."""

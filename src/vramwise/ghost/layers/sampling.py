@@ -7,15 +7,16 @@ layers run from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from vramwise.ghost.layers.again import Written, write_again, written
 from vramwise.ghost.layers.expansion import Expansion
 from vramwise.ghost.layers.forms import FEWEST_LEFT_OUT, SAMPLED, Names, Units, forms_of, units_of
 from vramwise.ghost.layers.passes import Unlike
 from vramwise.ghost.layers.relations import Numbers, Place
 from vramwise.ghost.model.causal_lm import Body
-from vramwise.ghost.tape import NOWHERE, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.timeline import Action, Event
 
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
@@ -38,6 +39,7 @@ class Layers:
         self._trainable = trainable
         self._units: Units | None = None
         self._names: list[Names] = []
+        self._written: dict[Hashable, Written] = {}
         if any(len(body.blocks) < SAMPLED + FEWEST_LEFT_OUT for body in bodies):
             return
         found = [forms_of(body) for body in bodies]
@@ -45,23 +47,32 @@ class Layers:
         if len(units) == 1 and all(names.labels for _, all_names in found for names in all_names):
             self._units, self._names = units.pop(), found[0][1]
 
-    def run(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do this, which goes through the layers, and leaves nothing but its result and gradients."""
+    def run(self, work: Callable[[], Tensor], kind: Hashable, step: int) -> Tensor:
+        """Do this, which goes through the layers, and leaves nothing but its result and gradients.
+
+        `kind`: what tells it from other such work; the same is written again.
+        """
         if self._units is None or self._t.work is not None:
             return work()
         t = self._t
-        saved = t.save()
+        kind = (kind, t.training, tuple([parameter.grad is None for parameter in self._trainable]))
+        before = self._written.get(kind)
+        # where the first layer went on from one before it, the pass does not say where it begins
+        if before is not None and (before.began.part == t.part or before.began.part != self._names[0].part):
+            return write_again(t, before, step)
+        saved, once = t.save(), {name: storage.number for name, storage in t.once.items()}
         held = {*t.workspaces}, {*t.once}
         result = self._sampled(work, self._units)
         try:
             expansion = Expansion(t, self._units, self._names, saved)
             gradients = self._gradients(expansion.numbers)
             live = self._live(result, saved.tensors)
-            _check_left(t.events[saved.events :], saved.tensors, live)
+            alone = _check_left(t.events[saved.events :], live)
             if expansion.left != {gradient.place for gradient in gradients}:
                 raise Unlike("something else is left by each layer")
         except Unlike:
-            live, expansion = {}, None
+            live, expansion, alone = {}, None, False
+        settled = alone and once == {name: storage.number for name, storage in t.once.items()}
         if expansion is None:
             # what is undone must be held by nobody
             self._units = None
@@ -72,6 +83,10 @@ class Layers:
         expansion.write()
         self._renumber(expansion, live)
         self._spread(expansion.numbers, gradients)
+        if settled:
+            new = [storage for place, storage in t.workspaces.items() if place not in held[0]]
+            found = written(t, saved, step, result, self._trainable, new)
+            self._written |= {} if found is None else {kind: found}
         return result
 
     def _sampled(self, work: Callable[[], Tensor], units: Units) -> Tensor:
@@ -122,7 +137,7 @@ class Layers:
                 assert form.storage is not None
                 if made_at not in storages:
                     number = numbers.of(made_at, unit)
-                    storages[made_at] = _already_written(self._t, number, form.storage.nbytes)
+                    storages[made_at] = Storage.already_written(self._t, number, form.storage.nbytes)
                 parameters[part][place].grad = _like(form, storages[made_at])
 
     def _let_go(self, first: int, workspaces: set[tuple[bool, str]], once: set[str]) -> None:
@@ -147,12 +162,13 @@ def _made(parameter: Parameter, numbers: Numbers) -> tuple[Place, int] | None:
     return found
 
 
-def _check_left(events: Sequence[Event], first: int, live: dict[int, Storage]) -> None:
-    """Unlike where anything is left that is not known of."""
+def _check_left(events: Sequence[Event], live: dict[int, Storage]) -> bool:
+    """Unlike where anything is left that is not known of. Returns whether nothing was freed that was there before."""
     made = {event[1] for event in events if event[0] == _ALLOC}
-    freed = {event[1] for event in events if event[0] == _FREE and event[1] >= first}
+    freed = {event[1] for event in events if event[0] == _FREE}
     if made - freed != live.keys():
         raise Unlike("something else is left")
+    return freed <= made
 
 
 def _like(tensor: Tensor, storage: Storage) -> Tensor:
@@ -160,10 +176,3 @@ def _like(tensor: Tensor, storage: Storage) -> Tensor:
     twin = Tensor(storage, tensor.shape, tensor.numel, tensor.dtype)
     twin.view, twin.heads_first = tensor.view, tensor.heads_first
     return twin
-
-
-def _already_written(t: Tape, number: int, nbytes: int) -> Storage:
-    """A storage whose allocation is part of a copy."""
-    storage = Storage.__new__(Storage)
-    storage.events, storage.number, storage.nbytes, storage.event = t.events, number, nbytes, NOWHERE
-    return storage

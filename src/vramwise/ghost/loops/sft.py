@@ -181,7 +181,7 @@ class Run:
         assert state.inputs is not None
         self.note(micro.shape)
         work = partial(self.micro_step, state.inputs, micro.shape.padded, self.step, empties)
-        state.loss = self.shortcuts.layers(work)
+        state.loss = self.shortcuts.layers(work, (micro.shape, empties))
         self._filter(state.loss)
 
     def update(self, step: int) -> None:
@@ -311,7 +311,9 @@ class Run:
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
             self.note(shape)
-            found = self._repeated(self.shortcuts.layers(partial(self.predict, inputs, shape)), shape.rows)
+            mean = self.shortcuts.layers(partial(self.predict, inputs, shape), shape)
+            found = self._repeated(mean, shape.rows)
+            del mean
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.evaluation.eval_empties_every and number % self.run.evaluation.eval_empties_every == 0:
                 losses = found = inputs = None  # the data loader still holds the batch

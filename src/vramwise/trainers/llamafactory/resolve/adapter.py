@@ -43,12 +43,19 @@ def resolve_method(args: Arguments, *, media: bool = False) -> None:
 def _own_optimizer(args: Arguments, key: str) -> str:
     """Its name, with the rank of those that project."""
     name, rank = OWN_OPTIMIZERS[key], args.value(f"{key.removeprefix('use_')}_rank")
+    if block_by_block(args):
+        return f"{name} {args.values['optimizer']}"
     return f"{name} rank {rank}" if projects(args, key) and isinstance(rank, int) else name
 
 
 def projects(args: Arguments, key: str) -> bool:
     """Whether this is GaLore or APOLLO on AdamW: others of theirs keep other states."""
     return key in ("use_galore", "use_apollo") and args.value("optim") == "adamw_torch"
+
+
+def block_by_block(args: Arguments) -> bool:
+    """Whether BAdam trains one block after the other, and not a share of each weight."""
+    return bool(args.value("use_badam")) and args.value("badam_mode") != "ratio"
 
 
 def names(value: Any) -> tuple[str, ...]:
@@ -106,7 +113,11 @@ def _resizes(args: Arguments) -> bool:
 
 
 def _blocks(args: Arguments) -> None:
-    """`freeze`: the last or first so many blocks, or with LLaMA Pro the last of every so many."""
+    """`freeze`: the last or first so many blocks, or with LLaMA Pro the last of every so many; BAdam: one by one."""
+    if block_by_block(args) and args.value("finetuning_type") == "full":
+        why = "BAdam trains one block at a time; the first is counted, whose gradient passes all others"
+        args.derive("trained_blocks", TrainedBlocks(count=-1), why, key="use_badam")
+        return
     if args.value("finetuning_type") != "freeze":
         args.derive("trained_blocks", None, "no block is left out", key="freeze_trainable_layers")
         return

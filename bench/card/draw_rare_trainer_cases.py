@@ -48,7 +48,7 @@ def with_option(trainer: str, method: str, tuned: str, rng: random.Random) -> di
     if trainer == "trl":
         keys = trl_case(method, tuned, rng) | rng.choice(TRL[method])
         if keys.get("padding_free"):
-            keys |= {"attn_implementation": "flash_attention_2", "packing": False}
+            keys |= {"attn_implementation": "flash_attention_2", "packing": False, "max_length": None}
         return keys
     keys = llamafactory_case(method, tuned, rng) | rng.choice(FACTORY[tuned])
     if keys["finetuning_type"] == "oft":

@@ -17,7 +17,7 @@ OWN_OPTIMIZERS = {
     "use_adam_mini": "adam_mini",
     "use_muon": "muon",
 }
-_COUNTED_RANK = 8
+_USUAL_BLOCK = 32  # of OFT
 # Every parameter but those of towers and what joins them to the text model.
 _TEXT_ALONE = r"(?!.*(visual|vision|audio|projector|resampler|connector|vpm|apm)).*"
 # Who quantises while the model loads; under any other method quantization_bit does nothing.
@@ -75,7 +75,9 @@ def _adapter(args: Arguments) -> None:
         return
     if kind == "oft":
         args.derive("adapter", "oft", "finetuning_type oft", key=key)
-        args.fields.assume("lora_r", _COUNTED_RANK, f"OFT is counted as LoRA of rank {_COUNTED_RANK}")
+        block = args.value("oft_block_size")
+        block = block if isinstance(block, int) and block > 1 and not args.value("oft_rank") else _USUAL_BLOCK
+        args.derive("lora_r", block, "columns of a block: OFT rotates blocks and has no rank", key="oft_block_size")
         args.derive("lora_alpha", 1.0, "OFT has no scaling")
         args.take("lora_dropout", "module_dropout")
         return

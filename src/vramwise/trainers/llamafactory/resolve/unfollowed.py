@@ -42,8 +42,8 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
     for key in ("galore_layerwise", "apollo_layerwise"):
         if args.value(key) and args.value(f"use_{key.removesuffix('_layerwise')}"):
             yield Unfollowed(name=key, less=True, why="gradients are freed layer by layer; all of them are counted")
-    if args.value("finetuning_type") == "oft":
-        yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
+    if args.value("finetuning_type") == "oft" and args.value("oft_rank"):
+        yield Unfollowed(name="oft_rank", less=False, why="blocks are counted as 32 columns wide")
     if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":
         yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not only in some")
     if args.value("quantization_bit") is not None and args.value("quantization_method") in _OTHER_BASES:

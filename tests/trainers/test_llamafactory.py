@@ -206,7 +206,7 @@ def test_every_field_says_where_it_came_from(name):
 
 
 UNFOLLOWED = {
-    "oft": {"OFT"},
+    "oft": set(),
     "a-full-use_galore": {"GaLore"},
     "a-full-use_apollo": {"APOLLO"},
     "a-full-use_badam": set(),
@@ -252,3 +252,13 @@ def test_a_head_that_casts_its_outputs_holds_no_logits_in_half_precision():
     assert wide.run.kernels.head_in_fp32
     assert not wide.run.unfollowed
     assert loss_peak(wide) < 0.9 * loss_peak(plain)
+
+
+def test_oft_rotates_blocks_of_columns():
+    config = RECORDED["cases"]["oft"]["config"]
+    run = open_subject(config, options(1)).run
+    assert (run.adapter.kind, run.adapter.lora_r) == ("oft", 32)
+    wider = open_subject(config | {"oft_block_size": 64}, options(1)).run
+    assert wider.adapter.lora_r == 64
+    by_rank = open_subject(config | {"oft_rank": 8}, options(1)).run
+    assert [one.name for one in by_rank.unfollowed] == ["oft_rank"]

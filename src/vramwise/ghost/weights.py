@@ -15,7 +15,6 @@ class Weights:
 
     __slots__ = (
         "adapters",
-        "rotations",
         "block",
         "buffers",
         "by_name",
@@ -24,6 +23,7 @@ class Weights:
         "packed_bytes",
         "quantised",
         "replaced",
+        "rotations",
         "run",
         "shapes",
         "sharding",

@@ -115,13 +115,21 @@ def _counted(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths |
     return recorded(batches, {"config": {}, "method": method})
 
 
+def one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The batches of the first: all evaluations see the same samples, and the last batch may be smaller."""
+    batches: list[dict[str, Any]] = row["eval_widths"]
+    evaluations = row.get("evals", 1)
+    count = evaluations if isinstance(evaluations, int) else len(evaluations)
+    return batches[: len(batches) // max(1, count)]
+
+
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
         prediction = subject.prediction(
             lengths=lengths_of(row["widths"], row["config"]),
-            eval_lengths=lengths_of(row["eval_widths"], {}),
+            eval_lengths=lengths_of(one_evaluation(row), {}),
             steps=len(row["steps"]),
         )
     return figures_of(prediction), features(prediction.run, prediction.model)

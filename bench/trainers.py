@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
-from axolotl import MIB, Figures, measured  # noqa: E402
+from axolotl import MIB, Figures, measured, one_evaluation  # noqa: E402
 from record import Entry, write  # noqa: E402
 from trainer_lengths import PAIRS, are_drawn, recorded, trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
@@ -94,7 +94,7 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         subject = subject_of(row, Path(folder))
         prediction = subject.prediction(
             lengths=lengths_of(row["widths"], row, seed),
-            eval_lengths=lengths_of(_one_evaluation(row), row, seed),
+            eval_lengths=lengths_of(one_evaluation(row), row, seed),
             steps=len(row["steps"]),
         )
     load, rest = [], []
@@ -105,14 +105,6 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in rest) / MIB for kind in ("allocated", "reserved")),
     )
     return figures, features(prediction.run, prediction.model)
-
-
-def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The batches of the first: all evaluations see the same samples, and the last batch may be smaller."""
-    batches: list[dict[str, Any]] = row["eval_widths"]
-    evaluations = row.get("evals", 1)
-    count = evaluations if isinstance(evaluations, int) else len(evaluations)
-    return batches[: len(batches) // max(1, count)]
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:

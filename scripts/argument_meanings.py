@@ -20,6 +20,8 @@ MEANINGS = {
     "bf16_full_eval": "an evaluation outside of training casts the weights to bf16",
     "fp16_full_eval": "an evaluation outside of training casts the weights to fp16",
     "tf32": "matrix products of fp32 numbers in tf32: speed alone",
+    "activation_checkpointing": "a block keeps its input alone and recomputes the rest in backward",
+    "activation_checkpointing_kwargs": "use_reentrant: the form of recomputing; offload, every_n_layers: what is kept",
     "gradient_checkpointing": "a block keeps its input alone and recomputes the rest in backward",
     "gradient_checkpointing_kwargs": "use_reentrant: the form of recomputing; offload, every_n_layers: what is kept",
     "optim": "states a parameter: two of 4 bytes for AdamW, of 1 byte in 8 bits; paged ones may leave the card",

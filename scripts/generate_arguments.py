@@ -49,7 +49,7 @@ def training_arguments(wheel: Path) -> dict[str, Any]:
         found[key] = [written, *found[key][1:]]
     version = ".".join(map(str, version_of(wheel)))
     unknown = sorted(MEANINGS.keys() - found.keys() - {"group_by_length", "train_sampling_strategy"})
-    if version_of(wheel) >= (5, 22) and unknown:
+    if version_of(wheel) >= (5, 23) and unknown:
         raise SystemExit(f"argument_meanings.py speaks of keys that transformers {version} does not have: {unknown}")
     meanings = {key: text for key, text in MEANINGS.items() if key in found}
     return {"source": f"transformers {version}, training_args.py", "keys": found, "memory": meanings}

@@ -11,6 +11,7 @@ from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.offload import Offload
+from vramwise.ghost.ops import matmul
 from vramwise.ghost.tape import Node, Tape
 from vramwise.timeline import Action
 
@@ -55,6 +56,21 @@ def test_saved_again_on_its_way_it_stays_for_good():
         node_of(offload, *tensors(t, 1))
     assert live(t) == 6 * 2 * KIB
     assert len(nodes[0].saved) == 1
+
+
+def test_a_matrix_in_the_place_of_one_on_its_way_is_taken_for_it():
+    """TRL knows tensors by their address: autocast's copy of the next weight lies where the last one's was, and stays."""
+    t = Tape(Hardware())
+    offload = Offload(t)
+    packed = []
+    for _ in range(3):
+        copy_of_weight = t.new((64, 64), BF16)
+        packed.append(offload.pack((copy_of_weight,), matmul._linear_backward)[0])
+        del copy_of_weight
+    assert [type(one).__name__ for one in packed] == ["_OnHost", "_Kept", "_OnHost"]
+    for _ in range(9):
+        node_of(offload, *tensors(t, 1))
+    assert live(t) == 64 * 64 * 2 + 5 * 2 * KIB
 
 
 def test_without_a_second_stream_everything_goes_at_once():

@@ -160,3 +160,20 @@ def test_projected_moments_and_what_projects_them_stay(name, dtype, basis):
     gone = {event[1] for event in t.events if event[0] == Action.FREE}
     kept = [event[2] for event in t.events if event[0] == Action.ALLOC and event[1] >= before and event[1] not in gone]
     assert sorted(kept) == sorted([basis, *[256 * 8 * dtype.size] * 2])
+
+
+def test_one_blocks_fp32_copies_are_made_before_training_and_stepped_by_another_optimizer():
+    """BAdam over 64 × 64 in bf16: a copy of 16 KiB; at the first step its gradient, two states, roots, the way back."""
+    t = Tape(Hardware())
+    weight = Parameter(t, "layers.0.mlp.up_proj.weight", (64, 64), BF16, trainable=True)
+    optimizer = optimizers.optimizer_named("badam adamw_torch", trained([weight]))
+    before = len(t.events)
+    optimizer.prepare(t)
+    assert [event.size_bytes for event in t.events[before:] if event.action == Action.ALLOC] == [8192, 16384]
+    weight.grad = t.new(weight.shape, BF16)
+    before = len(t.events)
+    optimizer.step(t)
+    made = [event.size_bytes for event in t.events[before:] if event.action == Action.ALLOC]
+    assert made == [16384, 16384, 16384, 16384, 8192]
+    assert weight.grad is None
+    assert t.events[-1].action == Action.EMPTY_CACHE

@@ -6,6 +6,8 @@ import pytest
 
 from opened import make_target, subject_of_text, trainer_name
 from vramwise.documents.document import parse_document
+from vramwise.trainers.registry import trainer_named
+from vramwise.variants.changes.activations import CHECKPOINT
 from vramwise.verbs.check import Policy, check_subject
 
 ARGUMENTS = {
@@ -80,3 +82,32 @@ def test_a_scripts_own_keys_are_left_alone():
     assert [one.key for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"] == [
         "gradient_acumulation_steps"
     ]
+
+
+@pytest.mark.parametrize(
+    ("version", "written", "on"),
+    [
+        ("5.23.0", {"activation_checkpointing": True}, True),
+        ("5.23.0", {"gradient_checkpointing": True}, True),
+        ("5.23.0", {"activation_checkpointing": False, "gradient_checkpointing": True}, False),
+        ("5.22.2", {"activation_checkpointing": True}, False),
+    ],
+)
+def test_the_newer_name_of_checkpointing_counts_since_523(version, written, on):
+    run = run_of(version, **written)
+    assert (run.savings.gradient_checkpointing, run.savings.recompute) == (on, on)
+
+
+def test_its_kwargs_have_a_newer_name_too():
+    run = run_of("5.23.0", activation_checkpointing=True, activation_checkpointing_kwargs={"use_reentrant": True})
+    assert run.savings.checkpointing_reentrant
+    assert run.keys["checkpointing_reentrant"] == "activation_checkpointing_kwargs"
+
+
+def test_a_fix_writes_the_name_that_counts():
+    """Where the newer name turns it off, the older one would have no effect."""
+    run = run_of("5.23.0", activation_checkpointing=False)
+    (edit,) = trainer_named("hf-trainer").spell(run, CHECKPOINT.to(gradient_checkpointing=True)).edits
+    assert edit.key == "activation_checkpointing"
+    (edit,) = trainer_named("hf-trainer").spell(run_of(), CHECKPOINT.to(gradient_checkpointing=True)).edits
+    assert edit.key == "gradient_checkpointing"

@@ -11,7 +11,7 @@ from vramwise import Options, check, predict, rules
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
-from vramwise.types import SETTINGS, Severity
+from vramwise.types import SETTINGS, Severity, TrainedBlocks
 from vramwise.verbs.check import check_subject
 
 DATA = Path(__file__).parent.parent / "data"
@@ -25,7 +25,7 @@ BY_START = "FORCE_TORCHRUN"
 OPTIMIZERS = {
     "use_galore": "galore_adamw",
     "use_apollo": "apollo_adamw",
-    "use_badam": "badam",
+    "use_badam": "badam",  # followed by the optimizer that steps its blocks
     "use_adam_mini": "adam_mini",
     "use_muon": "muon",
 }
@@ -71,7 +71,7 @@ def expected(values):
         "eval_steps": values["eval_steps"] if values["eval_strategy"] == "steps" else None,
         "autocast": half is not None or values["fp8"],
         "recompute": asked or not values["disable_gradient_checkpointing"],
-        "optimizer": own[0] if own else values["optim"],
+        "optimizer": f"badam {values['optim']}" if own == ["badam"] else own[0] if own else values["optim"],
         "max_grad_norm": values["max_grad_norm"],
         "torch_compile": values["torch_compile"],
         "empty_cache_steps": values["torch_empty_cache_steps"],
@@ -132,7 +132,7 @@ def test_the_same_verdict_and_the_same_values(name, gpus):
         assert errors(found), theirs["error"]
     elif name not in LATER:
         assert errors(found) - BEYOND == set()
-        without = ("reference",) if name == "dpo-ref" else ("adapter",) if name in ("hqq",) else ()
+        without = {"dpo-ref": ("reference",), "hqq": ("adapter",), "badam-ratio": ("optimizer",)}.get(name, ())
         assert compared(found.run, theirs["values"], without=without) == {}
 
 
@@ -206,10 +206,10 @@ def test_every_field_says_where_it_came_from(name):
 
 
 UNFOLLOWED = {
-    "oft": {"OFT"},
+    "oft": set(),
     "a-full-use_galore": {"GaLore"},
     "a-full-use_apollo": {"APOLLO"},
-    "a-full-use_badam": {"BAdam"},
+    "a-full-use_badam": set(),
     "adam-mini": {"Adam-mini"},
     "hqq": {"hqq"},
     "ppo": {"rl: ppo"},
@@ -230,3 +230,35 @@ def test_what_no_prediction_follows_is_said_with_its_figures(name):
 def test_images_are_said_to_be_left_out():
     run = open_subject(RECORDED["cases"]["plain"]["config"] | {"template": "qwen2_vl"}, options(1)).run
     assert [one.name for one in run.unfollowed] == ["multimodal data"]
+
+
+def test_badam_trains_the_first_block_alone():
+    config = RECORDED["cases"]["a-full-use_badam"]["config"]
+    run = open_subject(config, options(1)).run
+    assert run.adapter.trained_blocks == TrainedBlocks(count=-1)
+    by_share = open_subject(config | {"badam_mode": "ratio"}, options(1)).run
+    assert by_share.adapter.trained_blocks is None
+    assert [one.name for one in by_share.unfollowed] == ["BAdam"]
+
+
+def loss_peak(prediction):
+    return max(phase.peak_allocated_bytes for phase in prediction.needs.phases if phase.phase == "loss")
+
+
+def test_a_head_that_casts_its_outputs_holds_no_logits_in_half_precision():
+    """Logits in bf16 go as soon as those in fp32 are there, and the loss and the outputs share these."""
+    config = RECORDED["cases"]["plain"]["config"]
+    plain, wide = (predict(config | more, options(1)) for more in ({}, {"upcast_lmhead_output": True}))
+    assert wide.run.kernels.head_in_fp32
+    assert not wide.run.unfollowed
+    assert loss_peak(wide) < 0.9 * loss_peak(plain)
+
+
+def test_oft_rotates_blocks_of_columns():
+    config = RECORDED["cases"]["oft"]["config"]
+    run = open_subject(config, options(1)).run
+    assert (run.adapter.kind, run.adapter.lora_r) == ("oft", 32)
+    wider = open_subject(config | {"oft_block_size": 64}, options(1)).run
+    assert wider.adapter.lora_r == 64
+    by_rank = open_subject(config | {"oft_rank": 8}, options(1)).run
+    assert [one.name for one in by_rank.unfollowed] == ["oft_rank"]

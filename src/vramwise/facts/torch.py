@@ -13,7 +13,8 @@ TorchVersion = tuple[int, int]
 OLDEST_TORCH: TorchVersion = (2, 2)
 NEWEST_TORCH: TorchVersion = (2, 15)
 # Of newer ones no run was recorded: 2.14 and 2.15 have the options, constants and order of 2.13 by their headers and
-# libraries, but two functions of the allocator changed size.
+# libraries. Two functions of 2.15's allocator changed size: `alloc_block`, for requests beyond
+# `expandable_segments_reserve` (unset, nothing changes: pytorch/pytorch #192269), and `free_block`, unknown why.
 NEWEST_RECORDED: TorchVersion = (2, 13)
 
 # The lowest CUDA capability for which the default build has kernels, since a release. CUDA 12.8 drops Maxwell and

@@ -34,11 +34,12 @@ Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None
 class StockLoss:
     """transformers' ForCausalLMLoss: logits in the model's type, in fp32, and their log-softmax."""
 
-    __slots__ = ("scaled", "softcap")
+    __slots__ = ("in_fp32", "scaled", "softcap")
 
-    def __init__(self, *, softcap: bool = False, scaled: bool = False) -> None:
+    def __init__(self, *, softcap: bool = False, scaled: bool = False, in_fp32: bool = False) -> None:
         self.softcap = softcap
         self.scaled = scaled
+        self.in_fp32 = in_fp32
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -52,6 +53,8 @@ class StockLoss:
         frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
         t.frame = frame
+        if self.in_fp32:
+            logits = to_float(t, logits)
         if self.scaled:
             logits = scale(t, logits)
         if self.softcap:
@@ -276,9 +279,18 @@ def _by_room(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]
     return "" if fast or model.family in _CAPPED or run.shapes.packing_rows == "none" else "capped"
 
 
+def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
+    """transformers' own loss, with the logits that the model makes in this run."""
+    return StockLoss(
+        softcap=model.final_logit_softcapping is not None,
+        scaled=block_of(model).scaled_logits,
+        in_fp32=run.kernels.head_in_fp32,
+    )
+
+
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
-    stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+    stock = stock_loss(run, model)
     if run.kernels.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock, run.kernels.liger_chunks_in_place)
     if run.kernels.loss_kernel == "liger":

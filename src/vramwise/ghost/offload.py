@@ -1,6 +1,6 @@
 """Activation offloading: what the graph saves goes to the host and comes back when its backward step needs it.
 
-After TRL's OffloadActivations (1.9 to 1.14), torchtune's before it. Host memory is not modelled. With a second stream:
+After TRL's OffloadActivations (1.9 to 1.16), torchtune's before it. Host memory is not modelled. With a second stream:
 
 - copies take their time, so what is sent stays on the device until five more have been saved; saved once more in that
   time, it stays for good;
@@ -77,6 +77,7 @@ class Offload:
         self._sent: dict[int, Tensor] = {}
         self._number_of: dict[_Key, int] = {}
         self._key_of: dict[int, _Key] = {}
+        self._left: dict[int, _Key] = {}  # by size: the place that the last copied matrix has left
         self._back: dict[int, Tensor] = {}
         # for each step under way: what was brought back for earlier ones and goes when it is done; None: nothing does
         self._due: list[list[int] | None] = []
@@ -90,15 +91,16 @@ class Offload:
     def _send(self, tensor: Tensor | None, backward: Backward) -> Tensor | _OnHost | _Kept | None:
         if tensor is None or tensor.storage is None:
             return tensor
-        tensor = self._made_contiguous(tensor, backward)
         self._number += 1
-        assert tensor.storage is not None
-        key = (tensor.storage.number, tensor.dtype)
+        copied = self._is_copied(tensor, backward)
+        key = self._place_of(tensor, copied)
         if self._streams and key in self._number_of:
             self._track(key, self._number)
             return _Kept(self._number, without_node(tensor))
-        if isinstance(tensor, Parameter) or tensor.numel * tensor.dtype.size < _MIN_BYTES:
+        if (isinstance(tensor, Parameter) and not copied) or tensor.numel * tensor.dtype.size < _MIN_BYTES:
             return tensor
+        if copied:
+            tensor = self._copy(tensor)
         if self._t.work is not None:
             self._t.work.copy(tensor.numel * tensor.dtype.size, to_host=True)
             if not self._streams:
@@ -110,21 +112,36 @@ class Offload:
         lingers = self._lingers and (self._inputs_linger or not reruns(backward))
         return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first, lingers)
 
-    def _made_contiguous(self, tensor: Tensor, backward: Backward) -> Tensor:
-        """A copy of what is not one piece of memory: transposed views, slices."""
+    def _is_copied(self, tensor: Tensor, backward: Backward) -> bool:
+        """Whether it is not one piece of memory, of which a copy is sent: transposed views, slices."""
         assert tensor.storage is not None
         if saves_transposed(backward) and len(tensor.shape) == 2:
-            apart = not (isinstance(tensor, Parameter) and self._weights_stay)
-        elif isinstance(tensor, Parameter):
-            apart = False
-        else:
-            heads = len(tensor.shape) == 4 and tensor.shape[1] > 1 and not takes_tokens_first(backward)
-            apart = (heads and not tensor.heads_first) or tensor.numel * tensor.dtype.size < tensor.storage.nbytes
-        if not apart:
-            return tensor
+            return not (isinstance(tensor, Parameter) and self._weights_stay)
+        if isinstance(tensor, Parameter):
+            return False
+        heads = len(tensor.shape) == 4 and tensor.shape[1] > 1 and not takes_tokens_first(backward)
+        return (heads and not tensor.heads_first) or tensor.numel * tensor.dtype.size < tensor.storage.nbytes
+
+    def _copy(self, tensor: Tensor) -> Tensor:
         copied = self._t.new(tensor.shape, tensor.dtype)
         copied.heads_first = tensor.heads_first
         return copied
+
+    def _place_of(self, tensor: Tensor, copied: bool) -> _Key:
+        """Where it lies: TRL knows tensors by their address.
+
+        Autocast's copy of a weight goes after its product while what was sent of it is on its way; the next of its size
+        is made in its place, is taken for it, and stays.
+        """
+        assert tensor.storage is not None
+        key = (tensor.storage.number, tensor.dtype)
+        if not copied or isinstance(tensor, Parameter) or len(tensor.shape) != 2:
+            return key
+        left = self._left.pop(tensor.storage.nbytes, None)
+        if left is not None and left in self._number_of:
+            return left
+        self._left[tensor.storage.nbytes] = key
+        return key
 
     def _track(self, key: _Key, number: int) -> None:
         self._number_of[key] = number
@@ -188,6 +205,7 @@ class Offload:
         self._back.clear()
         self._sent.clear()
         self._number_of.clear()
+        self._left.clear()
 
 
 def offload_of(t: Tape, run: RunSpec) -> Offload | None:

@@ -7,6 +7,7 @@ from functools import partial
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.model.compiled import AddedLoraLinear
 from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
+from vramwise.ghost.model.oft import OftLinear
 from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
 from vramwise.ghost.ops.quantised import dequantised
 from vramwise.ghost.tape import Parameter
@@ -37,6 +38,10 @@ def projection(weights: Weights, name: str) -> Projection:
         base = Linear4bit(
             (shape[0], shape[1]), bias, BY_NAME[run.precision.weights_dtype], nested=run.loading.nested_scales
         )
+    rotation = weights.rotations.get(name)
+    if rotation is not None:
+        assert run.adapter.lora_r is not None
+        return OftLinear(base, rotation, run.adapter.lora_r, quantised=shape is not None)
     pair = weights.adapters.get(name)
     if pair is None:
         return base

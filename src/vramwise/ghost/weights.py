@@ -23,6 +23,7 @@ class Weights:
         "packed_bytes",
         "quantised",
         "replaced",
+        "rotations",
         "run",
         "shapes",
         "sharding",
@@ -41,6 +42,7 @@ class Weights:
         # what quantised weights are when they are gathered
         self.packed_bytes: dict[str, int] = {}
         self.adapters: dict[str, tuple[Parameter, Parameter]] = {}
+        self.rotations: dict[str, Parameter] = {}  # OFT's
         self.replaced: list[Parameter] = []
         self.magnitudes: dict[str, Parameter] = {}
         self.sharding = sharding
@@ -77,4 +79,7 @@ class Weights:
                 magnitude = self.magnitudes.get(name.removesuffix(".weight"))
                 if magnitude is not None:
                     found.append(magnitude)
+            rotation = self.rotations.get(name.removesuffix(".weight"))
+            if rotation is not None:
+                found.append(rotation)
         return found

@@ -50,13 +50,13 @@ def speller_by_key(put: Callable[[RunSpec, str, object], Edit], name: str) -> Sp
     return speller
 
 
-def reentrant(run: RunSpec, value: bool, block: Edit) -> Edit:
+def reentrant(run: RunSpec, value: bool, block: Edit, kwargs: str = KWARGS) -> Edit:
     """Set `use_reentrant` in the block of kwargs; `block` makes one where there is none."""
-    key, written = f"{KWARGS}.use_reentrant", run.config.get(KWARGS)
+    key, written = f"{kwargs}.use_reentrant", run.config.get(kwargs)
     if key in run.config:
         return set_key(key, value)
-    if isinstance(written, dict) and written and KWARGS in run.config:
-        return insert_key(key, value, beside=f"{KWARGS}.{next(iter(written))}")
+    if isinstance(written, dict) and written and kwargs in run.config:
+        return insert_key(key, value, beside=f"{kwargs}.{next(iter(written))}")
     return block
 
 

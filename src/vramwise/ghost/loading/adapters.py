@@ -9,6 +9,7 @@ from vramwise.facts.lora_targets import LoraTarget, lora_targets, wanted_targets
 from vramwise.families import layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
+from vramwise.ghost.model.oft import rotation_shape
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.types import RunSpec
@@ -42,7 +43,7 @@ def add_adapters(t: Tape, weights: Weights) -> None:
     _tie_saved_head(weights)
     for name in [*weights.by_name]:
         copy_saved(t, weights, name)
-    each = 3 if run.adapter.use_dora else 2
+    each = 1 if run.adapter.kind == "oft" else 3 if run.adapter.use_dora else 2
     for position, target in enumerate(targets):
         _keep(weights, target, first[position * each : (position + 1) * each])
 
@@ -111,6 +112,8 @@ def _tie_saved_head(weights: Weights) -> None:
 def _matrices(weights: Weights, target: LoraTarget) -> list[tuple[str, tuple[int, ...]]]:
     run = weights.run
     assert run.adapter.lora_r is not None
+    if run.adapter.kind == "oft":
+        return [("R", rotation_shape(target.in_features, run.adapter.lora_r))]
     rank = run.adapter.lora_r * target.rank_factor * target.experts
     shapes: list[tuple[str, tuple[int, ...]]] = [("A", (rank, target.in_features)), ("B", (target.out_features, rank))]
     if run.adapter.use_dora:
@@ -119,8 +122,11 @@ def _matrices(weights: Weights, target: LoraTarget) -> list[tuple[str, tuple[int
 
 
 def _keep(weights: Weights, target: LoraTarget, group: list[Parameter]) -> None:
-    weights.adapters[target.name] = (group[0], group[1])
     weights.targets[target.name] = target
+    if weights.run.adapter.kind == "oft":
+        weights.rotations[target.name] = group[0]
+        return
+    weights.adapters[target.name] = (group[0], group[1])
     if weights.run.adapter.use_dora:
         weights.magnitudes[target.name] = group[2]
 

@@ -92,7 +92,9 @@ class _Reader:
                 t, weights, name, parameter.shape, self._base, trainable=self._trainable, arrived=arrived
             )
             return
-        _quantise(t, weights, parameter, self._base, bits, arrived)
+        # transformers before 5.0 hands it to bitsandbytes by way of the host: it is on the card twice then
+        again = weights.run.loading.halves_warm_up
+        _quantise(t, weights, parameter, self._base, bits, None if again else arrived)
         del arrived
         if parameter.kind == "experts":
             t.empty_cache()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vramwise.families import block_of
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.reference import (
@@ -22,7 +21,7 @@ from vramwise.ghost.loops.reference import (
 )
 from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.state import Batch
-from vramwise.ghost.losses import StockLoss, labelled
+from vramwise.ghost.losses import labelled, stock_loss
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.model.liger import head_weight
 from vramwise.ghost.ops.elementwise import to_float
@@ -50,7 +49,7 @@ class PreferenceRun(Run):
         self.policy = Model(self.body, self.head, self.units)
         self.reference = self._reference()
         self.without_logits = run.objective.log_probs in ("chunked", "tiled")
-        self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+        self.stock = stock_loss(run, model)
 
     def _reference(self) -> Model:
         if self.reference_weights is None:

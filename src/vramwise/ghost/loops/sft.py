@@ -33,6 +33,7 @@ from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
+from vramwise.ghost.optimizers.block import BlockAdam
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
@@ -113,6 +114,8 @@ class Run:
         if self.engine is not None:
             self.engine.prepare(t, self.trainable)
         self.optimizer = self.engine or make_optimizer(run, self.trainable, self.weights.sharding)
+        if isinstance(self.optimizer, BlockAdam):
+            self.optimizer.prepare(t)
         # DeepSpeed's engine has cast the model instead
         amp = run.precision.autocast and run.precision.compute in ("bf16", "fp16") and self.engine is None
         self.amp = BY_NAME[run.precision.compute] if amp else None

@@ -13,7 +13,7 @@ from typing import Any
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
-from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
+from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
@@ -101,7 +101,11 @@ class Body:
         else:
             needed = (self.masked or not packed) and not self.kept_positions
             apart = self.masks_samples and packed and (t.samples or self.usual_samples) > 1
-            masks = self._masks(t, attention_mask, embeds, padded or apart) if needed else {}
+            if packed and padded and needed and self.attention == "sdpa" and not self.masks_samples:
+                t.mark("activations", "attention mask")
+                masks = {kind: packed_mask(t, positions, window=w) for kind, w in self.windows.items()}
+            else:
+                masks = self._masks(t, attention_mask, embeds, padded or apart) if needed else {}
             if apart and t.hardware.capability >= _VARLEN:
                 unread, masks = masks, {}
         hidden = embeds

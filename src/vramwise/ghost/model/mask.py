@@ -27,16 +27,15 @@ def _range(t: Tape, count: int) -> Tensor:
     return shifted
 
 
-def _combine(t: Tape, flags: Tensor, *, window: bool) -> Tensor:
-    """The comparisons, joined by `&`: causal (and window) over tokens, then padding over the batch."""
-    batch, tokens = flags.shape
+def _combine(t: Tape, batch: int, tokens: int, *, window: bool, packed: bool) -> Tensor:
+    """The comparisons, joined by `&`: causal (and window) over tokens, then samples or padding over the batch."""
     result = t.new((), BOOL)
     causal = _window(t, tokens) if window else t.new((1, 1, tokens, tokens), BOOL)
     joined = _join(t, result, causal)
     del causal
     result = joined
     del joined
-    return _join(t, result, _padding(t, batch, tokens))
+    return _join(t, result, _samples(t, batch, tokens) if packed else _padding(t, batch, tokens))
 
 
 def _window(t: Tape, tokens: int) -> Tensor:
@@ -54,12 +53,25 @@ def _window(t: Tape, tokens: int) -> Tensor:
 
 
 def _padding(t: Tape, batch: int, tokens: int) -> Tensor:
-    """`flags[batch_index, key_index]`: an indexed read, whose indices are expanded to one shape first."""
+    """`flags[batch_index, key_index]`"""
+    return _indexed(t, batch, tokens, BOOL)
+
+
+def _indexed(t: Tape, batch: int, tokens: int, dtype: DType) -> Tensor:
+    """An indexed read, whose indices are expanded to one shape first."""
     first = t.new((batch, tokens), INT64)
     second = t.new((batch, tokens), INT64)
-    out = t.new((batch, 1, 1, tokens), BOOL)
+    out = t.new((batch, 1, 1, tokens), dtype)
     del second
     del first
+    return out
+
+
+def _samples(t: Tape, batch: int, tokens: int) -> Tensor:
+    """`sample[batch_index, query_index] == sample[batch_index, key_index]`"""
+    queries, keys = (_indexed(t, batch, tokens, INT64) for _ in range(2))
+    out = t.new((batch, 1, tokens, tokens), BOOL)
+    del queries, keys
     return out
 
 
@@ -75,16 +87,36 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
     return tuple([max(pair) for pair in zip(left, right, strict=True)])
 
 
-def boolean_mask(t: Tape, flags: Tensor, *, window: bool) -> Tensor:
-    """The mask itself, from the row's flags (True = a real token)."""
-    batch, tokens = flags.shape
+def boolean_mask(t: Tape, read: Tensor, *, window: bool, packed: bool = False) -> Tensor:
+    """The mask itself, from the row's flags (True = a real token) or, `packed`, from the number of each sample."""
+    batch, tokens = read.shape
     rows = t.new((batch,), INT64)
     heads = t.new((1,), INT64)
     queries = _range(t, tokens)
     keys = _range(t, tokens)
-    mask = _combine(t, flags, window=window)
+    mask = _combine(t, batch, tokens, window=window, packed=packed)
     del rows, heads, queries, keys
     return mask
+
+
+def packed_mask(t: Tape, positions: Tensor, *, window: int | None = None) -> Tensor:
+    """The mask of packed rows: transformers finds the samples in their positions."""
+    samples = _numbered_samples(t, positions)
+    windowed = window is not None and positions.shape[1] >= window
+    return boolean_mask(t, samples, window=windowed, packed=True)
+
+
+def _numbered_samples(t: Tape, positions: Tensor) -> Tensor:
+    """`(diff(positions, prepend=…) != 1).cumsum(-1)`"""
+    batch, tokens = positions.shape
+    before = t.new((batch, tokens + 1), INT64)
+    steps = t.new((batch, tokens), INT64)
+    del before
+    begins = t.new((batch, tokens), BOOL)
+    counted = t.new((batch, tokens), INT64)
+    numbers = t.new((batch, tokens), INT64)
+    del counted, begins, steps
+    return numbers
 
 
 def sdpa_mask(t: Tape, attention_mask: Tensor, *, padded: bool, window: int | None = None) -> Tensor | None:

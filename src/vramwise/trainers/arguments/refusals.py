@@ -1,4 +1,4 @@
-"""What TrainingArguments itself refuses: the checks of `__post_init__` in transformers 5.6 to 5.22.
+"""What TrainingArguments itself refuses: the checks of `__post_init__` in transformers 5.6 to 5.23.
 
 Each refusal is a key to blame and a sentence. Values are as the dataclass holds them; those of a wrong type are left
 out beforehand, and argument-type tells them.
@@ -18,7 +18,10 @@ _FSDP = frozenset({"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "h
 _FSDP_MORE = frozenset({"offload", "auto_wrap"})
 _IN_FSDP2 = frozenset({"full_shard", "shard_grad_op"}) | _FSDP_MORE
 # Fields that may be a mapping in a text, and the keys of the one that is a dataclass of accelerate's.
-_MAPPINGS = ("accelerator_config", "fsdp_config", "deepspeed", "gradient_checkpointing_kwargs", "lr_scheduler_kwargs")
+_MAPPINGS = (
+    *("accelerator_config", "fsdp_config", "deepspeed", "lr_scheduler_kwargs"),
+    *("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
+)
 _ACCELERATOR = frozenset(
     {"split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking"}
     | {"gradient_accumulation_kwargs", "use_configured_state"}

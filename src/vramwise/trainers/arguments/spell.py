@@ -107,8 +107,19 @@ def _chosen(run: RunSpec) -> str:
     return "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32"
 
 
+def _as_written(run: RunSpec, key: str) -> str:
+    """The name of a checkpointing argument that the file uses: transformers 5.23 has newer ones, which count first."""
+    newer = key.replace("gradient", "activation")
+    return newer if run.config.get(newer) is not None else key
+
+
+def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (put(run, _as_written(run, "gradient_checkpointing"), value),)
+
+
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    return (reentrant(run, value, put(run, KWARGS, {"use_reentrant": value})),)
+    kwargs = _as_written(run, KWARGS)
+    return (reentrant(run, value, put(run, kwargs, {"use_reentrant": value}), kwargs),)
 
 
 def _exchange(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -152,7 +163,7 @@ SPELLERS: dict[str, Speller] = {
     "micro_batch_size": key_speller("per_device_train_batch_size"),
     "gradient_accumulation_steps": key_speller("gradient_accumulation_steps"),
     "eval_batch_size": key_speller("per_device_eval_batch_size"),
-    "gradient_checkpointing": key_speller("gradient_checkpointing"),
+    "gradient_checkpointing": _checkpointing,
     "checkpointing_reentrant": _reentrant,
     "optimizer": _optimizer,
     "torch_compile": key_speller("torch_compile"),

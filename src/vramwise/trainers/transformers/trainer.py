@@ -38,6 +38,7 @@ _UNTOUCHED = {
     "saved_pair_tied": "PEFT copies each module",
     "compiled_layers": "the plain Trainer compiles no layers",
     "tables_each_layer": "the plain Trainer has none",
+    "head_in_fp32": "the plain Trainer leaves the head as it is",
     "warms_up": "transformers' own way of loading",
     "halves_warm_up": "as transformers since 5.0",
     "copies_to_half": "weights are read in their type",

@@ -41,6 +41,7 @@ class Kernels:
         "dft_whole",
         "eaft_whole",
     ]
+    head_in_fp32: bool  # the head casts its outputs to fp32: logits in half precision go at once
     loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool  # Liger replaces classes before the model is built: no module keeps its own
@@ -67,6 +68,7 @@ NEUTRAL = Kernels(
     varlen_sdpa=False,
     rotary_by_product=True,
     loss_kernel="stock",
+    head_in_fp32=False,
     loss_chunks=8,
     liger=(),
     liger_before_build=False,

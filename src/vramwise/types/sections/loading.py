@@ -15,7 +15,8 @@ class Loading:
     loads_through: Literal["device", "host", "made"]
     shards_by_tensor: bool  # FSDP 2: one whole tensor at a time is on the card while shards are cut, not a whole unit
     warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
-    # Ahead of a quantised base it asks for half of what the weights would take in 16 bits (transformers 4.50 to 4.57)
+    # Ahead of a quantised base it asks for half of what the weights would take in 16 bits, and holds each weight twice
+    # while it is quantised (transformers 4.50 to 4.57)
     halves_warm_up: bool
     multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded

@@ -31,6 +31,7 @@ _ABSENT = (
     "multiplies_first",
     "upcasts_at_load",
     "resets_load_peaks",
+    "head_in_fp32",
     "loss_chunks",
     "reference_whole",
     "spare_model",

@@ -17,7 +17,7 @@ OWN_OPTIMIZERS = {
     "use_adam_mini": "adam_mini",
     "use_muon": "muon",
 }
-_COUNTED_RANK = 8
+_USUAL_BLOCK = 32  # of OFT
 # Every parameter but those of towers and what joins them to the text model.
 _TEXT_ALONE = r"(?!.*(visual|vision|audio|projector|resampler|connector|vpm|apm)).*"
 # Who quantises while the model loads; under any other method quantization_bit does nothing.
@@ -43,12 +43,19 @@ def resolve_method(args: Arguments, *, media: bool = False) -> None:
 def _own_optimizer(args: Arguments, key: str) -> str:
     """Its name, with the rank of those that project."""
     name, rank = OWN_OPTIMIZERS[key], args.value(f"{key.removeprefix('use_')}_rank")
+    if block_by_block(args):
+        return f"{name} {args.values['optimizer']}"
     return f"{name} rank {rank}" if projects(args, key) and isinstance(rank, int) else name
 
 
 def projects(args: Arguments, key: str) -> bool:
     """Whether this is GaLore or APOLLO on AdamW: others of theirs keep other states."""
     return key in ("use_galore", "use_apollo") and args.value("optim") == "adamw_torch"
+
+
+def block_by_block(args: Arguments) -> bool:
+    """Whether BAdam trains one block after the other, and not a share of each weight."""
+    return bool(args.value("use_badam")) and args.value("badam_mode") != "ratio"
 
 
 def names(value: Any) -> tuple[str, ...]:
@@ -68,7 +75,9 @@ def _adapter(args: Arguments) -> None:
         return
     if kind == "oft":
         args.derive("adapter", "oft", "finetuning_type oft", key=key)
-        args.fields.assume("lora_r", _COUNTED_RANK, f"OFT is counted as LoRA of rank {_COUNTED_RANK}")
+        block = args.value("oft_block_size")
+        block = block if isinstance(block, int) and block > 1 and not args.value("oft_rank") else _USUAL_BLOCK
+        args.derive("lora_r", block, "columns of a block: OFT rotates blocks and has no rank", key="oft_block_size")
         args.derive("lora_alpha", 1.0, "OFT has no scaling")
         args.take("lora_dropout", "module_dropout")
         return
@@ -106,7 +115,11 @@ def _resizes(args: Arguments) -> bool:
 
 
 def _blocks(args: Arguments) -> None:
-    """`freeze`: the last or first so many blocks, or with LLaMA Pro the last of every so many."""
+    """`freeze`: the last or first so many blocks, or with LLaMA Pro the last of every so many; BAdam: one by one."""
+    if block_by_block(args) and args.value("finetuning_type") == "full":
+        why = "BAdam trains one block at a time; the first is counted, whose gradient passes all others"
+        args.derive("trained_blocks", TrainedBlocks(count=-1), why, key="use_badam")
+        return
     if args.value("finetuning_type") != "freeze":
         args.derive("trained_blocks", None, "no block is left out", key="freeze_trainable_layers")
         return

@@ -86,6 +86,9 @@ def _loading(args: Arguments, *, launched: bool) -> None:
         args.derive("loads_through", "host", why, key="low_cpu_mem_usage")
     else:
         args.derive("loads_through", "device", "device map: weights are loaded directly onto the card")
+    halves = "train_sampling_strategy" not in args.words and args.values["quantization"] in ("4bit", "8bit")
+    why = "transformers 4 counts a quantised base in 16 bits" if halves else "as transformers since 5.0"
+    args.derive("halves_warm_up", halves, why)
     args.derive(
         "quantised_base_prepared", "no", "LLaMA-Factory casts nothing of a quantised base, except norms on request"
     )

@@ -71,7 +71,8 @@ _OWN_LOSSES = (("use_dft_loss", "dft_whole"), ("use_eaft_loss", "eaft_whole"), (
 
 
 def resolve_loss(args: Arguments) -> None:
-    """Fills loss_kernel. Needs Liger and the stage."""
+    """Fills loss_kernel and head_in_fp32. Needs Liger and the stage."""
+    args.take("head_in_fp32", "upcast_lmhead_output")
     stage, liger = args.value("stage"), bool(args.value("enable_liger_kernel"))
     for key, kernel in _OWN_LOSSES:
         if args.value(key) and stage == "sft":

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.trainers.llamafactory.resolve.adapter import projects
+from vramwise.trainers.llamafactory.resolve.adapter import block_by_block, projects
 from vramwise.types import Unfollowed
 
 # Key that is on → name, whether the run as predicted takes at least as much, and why.
 _SWITCHES = {
     "use_galore": ("GaLore", True, "its states are counted like AdamW's but are smaller"),
     "use_apollo": ("APOLLO", True, "its states are counted like AdamW's but are smaller"),
-    "use_badam": ("BAdam", True, "it has states for one block at a time; AdamW states for all are counted"),
+    "use_badam": ("BAdam", True, "it has states for a share of each weight; AdamW's are counted"),
     "use_adam_mini": ("Adam-mini", True, "it shares second moments; AdamW's are counted"),
     "use_unsloth": ("Unsloth", False, "it uses its own kernels and checkpointing"),
     "use_kt": ("KTransformers", True, "experts stay in host memory but are counted on the card"),
@@ -21,7 +21,6 @@ _SWITCHES = {
     "use_asft_loss": ("use_asft_loss", False, "the base is loaded a second time and its logits are held"),
     "use_hyper_parallel": ("HyperParallel", False, "how it shards the model is unknown"),
     "moe_aux_loss_coef": ("moe_aux_loss_coef", False, "router logits of all layers are kept"),
-    "upcast_lmhead_output": ("upcast_lmhead_output", False, "logits are made in fp32 by the head"),
 }
 _OTHER_BASES = ("hqq", "eetq", "quanto")
 
@@ -35,7 +34,7 @@ def resolve_unfollowed(args: Arguments, media_templates: frozenset[str]) -> None
 
 def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollowed]:
     for key, (name, less, why) in _SWITCHES.items():
-        if args.value(key) and not projects(args, key):
+        if args.value(key) and not projects(args, key) and not (key == "use_badam" and block_by_block(args)):
             yield Unfollowed(name=name, less=less, why=why)
     if args.values["sharding"] == "fsdp1" and args.values["loads_through"] == "device":
         why = "each card loads the whole model before its shard; set low_cpu_mem_usage: false to load into host memory"
@@ -43,8 +42,8 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
     for key in ("galore_layerwise", "apollo_layerwise"):
         if args.value(key) and args.value(f"use_{key.removesuffix('_layerwise')}"):
             yield Unfollowed(name=key, less=True, why="gradients are freed layer by layer; all of them are counted")
-    if args.value("finetuning_type") == "oft":
-        yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
+    if args.value("finetuning_type") == "oft" and args.value("oft_rank"):
+        yield Unfollowed(name="oft_rank", less=False, why="blocks are counted as 32 columns wide")
     if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":
         yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not only in some")
     if args.value("quantization_bit") is not None and args.value("quantization_method") in _OTHER_BASES:

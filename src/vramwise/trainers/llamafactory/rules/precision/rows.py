@@ -78,3 +78,34 @@ mixed_types_without_autocast = _row(
     ),
     change=changes.train_in_bf16,
 )
+
+_BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
+
+fp32_norms_without_autocast = _row(
+    id="fp32-norms-without-autocast",
+    text="""`upcast_layernorm` without autocast: fp32 norms feed bf16 linear layers.
+
+    `upcast_layernorm` casts the weights of norms to fp32. With `pure_bf16`, or with neither `bf16` nor `fp16`, nothing
+    casts activations: the first norm of Llama, Qwen, Mistral and most others returns fp32, and the linear layer behind
+    it stops with `expected mat1 and mat2 to have the same dtype, but got: float != c10::BFloat16` (measured on 0.9.5).
+    Gemma's norms return the type of their input, and linear layers of a quantised base cast theirs: no error there.
+
+    Leave `upcast_layernorm` out, or set `bf16: true` instead of `pure_bf16`.
+    """,
+    bad=_BASE + "template: qwen3\npure_bf16: true\nupcast_layernorm: true\n",
+    good=_BASE + "template: qwen3\nbf16: true\nupcast_layernorm: true\n",
+    beyond_trainer="LLaMA-Factory casts the norms, and the first forward pass stops.",
+    when=lambda run: (
+        "norm" in run.loading.upcasts_at_load
+        and run.loading.quantization is None
+        and not run.precision.autocast
+        and run.precision.compute != "fp32"
+        and "gemma" not in str(run.base_model).lower()
+    ),
+    key="upcast_layernorm",
+    message=(
+        "upcast_layernorm without bf16 or fp16 autocast: norms return fp32, and the linear layer behind the first one "
+        "stops because its weights are in half precision"
+    ),
+    fix=lambda run: unsafe("Leave norms in the weights' type", delete_key("upcast_layernorm")),
+)

@@ -205,6 +205,7 @@ def main() -> None:
         for case in cases:
             row = predicted(case)
             file.write(json.dumps(row) + "\n")
+            file.flush()
             print(json.dumps(row), flush=True)
 
 

@@ -13,21 +13,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vramwise.tracing.autocast import follow_cuda
 from vramwise.tracing.opaque import Calls, attention
+from vramwise.tracing.cutting import Cut, Layers
 from vramwise.tracing.recorder import Raw, Recorder
 
 ATTENTION = "vramwise_trace"
 _under_way: list[Recorder] = []
-
-
-class Cut(NamedTuple):
-    """Where a layer's instructions begin and end, what it was given and what it returned."""
-
-    layer: int
-    begin: int
-    end: int
-    given: list[tuple[str, str]]  # name of the argument, name of the tensor
-    hidden: str
-    result: str
 
 
 class Traced(NamedTuple):
@@ -36,6 +26,7 @@ class Traced(NamedTuple):
     instructions: list[Raw]
     cuts: list[Cut]
     ids: str
+    exchange: bool  # whether layers are given what was made after the first had begun
 
 
 def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
@@ -117,66 +108,6 @@ def layers_of(model: Any, count: int) -> tuple[str, Any]:
     return max(found, key=lambda item: sum(one.numel() for one in item[1].parameters()))
 
 
-class _Layers:
-    """Stands before the layers' forward: those that represent others run, the others hand their input on."""
-
-    def __init__(self, recorder: Recorder, layers: Any, running: set[int]) -> None:
-        self.recorder = recorder
-        self.cuts: list[Cut] = []
-        self._plain = [layer.forward for layer in layers]
-        self._layers = layers
-        self._width = 0  # of the tuple that a layer returns; 0: it returns hidden states alone
-        for number, layer in enumerate(layers):
-            layer.forward = self._run(number) if number in running else self._skip
-
-    def restore(self) -> None:
-        for layer in self._layers:
-            del layer.forward
-
-    def _skip(self, *args: Any, **kwargs: Any) -> Any:
-        hidden = args[0] if args else kwargs["hidden_states"]
-        return (hidden, *[None] * (self._width - 1)) if self._width else hidden
-
-    def _run(self, number: int) -> Any:
-        plain = self._plain[number]
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            recorder = self.recorder
-            recorder.resolve()
-            given = _named(recorder, args, kwargs)
-            hidden = recorder.name(args[0] if args else kwargs["hidden_states"])
-            begin = len(recorder.instructions)
-            out = plain(*args, **kwargs)
-            recorder.resolve()
-            self._width = len(out) if isinstance(out, tuple | list) else 0
-            first = out[0] if isinstance(out, tuple | list) else out
-            end = len(recorder.instructions)
-            self.cuts.append(Cut(number, begin, end, given, hidden, recorder.name(first)))
-            return out
-
-        return forward
-
-
-def _named(recorder: Recorder, args: Any, kwargs: Any) -> list[tuple[str, str]]:
-    found = []
-
-    def walk(place: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found.append((place, recorder.name(value)))
-        elif isinstance(value, list | tuple):
-            for number, item in enumerate(value):
-                walk(f"{place}.{number}", item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                walk(f"{place}.{key}", item)
-
-    for number, value in enumerate(args):
-        walk(str(number), value)
-    for key, value in kwargs.items():
-        walk(key, value)
-    return found
-
-
 def run_pass(
     model: Any,
     mode: FakeTensorMode,
@@ -208,7 +139,7 @@ def run_pass(
         recorder.wide = _linear_weights(model)
     if amp:
         follow_cuda()
-    cut = _Layers(recorder, layers, running)
+    cut = Layers(recorder, layers, running)
     table = model.get_input_embeddings()
     hooks = [table.register_forward_hook(partial(_wants_gradient, recorder))] if frozen else []
     hooks += _marked(recorder, model, experts)
@@ -236,7 +167,7 @@ def run_pass(
         cut.restore()
         for hook in hooks:
             hook.remove()
-    return Traced(recorder.instructions[:forward], cut.cuts, name)
+    return Traced(recorder.instructions[:forward], cut.cuts, name, cut.exchange)
 
 
 def _linear_weights(model: Any) -> frozenset[str]:

@@ -46,7 +46,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
         self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
         self._kept_names: set[str] = set()
-        self._count = 0
+        self.count = 0
         self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
         self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
         self._nodes: dict[int, tuple[Any, Raw]] = {}
@@ -80,8 +80,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         return self._new(tensor)
 
     def _new(self, tensor: torch.Tensor) -> str:
-        name = f"t{self._count}"
-        self._count += 1
+        name = f"t{self.count}"
+        self.count += 1
         key, storage = id(tensor), storage_of(tensor)
         self._names[key] = name
         self._users[storage] += 1

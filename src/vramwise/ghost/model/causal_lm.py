@@ -137,7 +137,6 @@ class Body:
         """Through all blocks. `first`: what goes into them, taken out of the list so that nobody else holds it."""
         hidden = first.pop()
         for number in self.running or range(len(self.blocks)):
-            block = self.blocks[number]
             kind = self.kinds[number] if self.kinds else "full"
             if number == len(self.blocks) - 1 and t.last_block_keeps:
                 t.checkpoint_frame = None
@@ -145,11 +144,15 @@ class Body:
                 t.hidden_states.append(hidden)
             if self.trained and self.trained[number]:
                 hidden = self._first_trained(t, hidden)
-            if self.checkpoint is None or (self.trained and not self.trained[number]):
-                hidden = block(t, hidden, tables=tables.get(kind), mask=masks.get(kind))
-            else:
-                hidden = self.checkpoint(t, partial(block, tables=tables.get(kind), mask=masks.get(kind)), hidden)
+            checkpoint = None if self.trained and not self.trained[number] else self.checkpoint
+            hidden = self._through(t, number, hidden, checkpoint, tables.get(kind), masks.get(kind))
         return hidden
+
+    def _through(
+        self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: Any, mask: Tensor | None
+    ) -> Tensor:
+        block = partial(self.blocks[number], tables=tables, mask=mask)
+        return block(t, hidden) if checkpoint is None else checkpoint(t, block, hidden)
 
     def _first_trained(self, t: Tape, hidden: Tensor) -> Tensor:
         """The input of the first block that is trained: it is made to want a gradient, so that a checkpoint has one."""

@@ -77,6 +77,8 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
     if "kinds" not in found:
         probe = run_pass(model, fake, layers, set(kinds.running), rows=at[0].rows, tokens=at[0].tokens, amp=amp)
         found["kinds"] = _Kinds(layers, first_apart=probe.exchange).of_layers
+        if probe.mask:
+            found["attention"] = probe.mask
     if found["kinds"] != kinds.of_layers:
         kinds = _Kinds(layers, first_apart=True)
     if "parameters" not in found:

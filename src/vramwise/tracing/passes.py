@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,14 +10,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
+from vramwise.tracing.attending import ATTENTION, attention_noted, register_attention
 from vramwise.tracing.autocast import follow_cuda
-from vramwise.tracing.opaque import Calls, attention
+from vramwise.tracing.opaque import Calls
 from vramwise.tracing.cutting import Cut, Layers
 from vramwise.tracing.recorder import Raw, Recorder
-
-ATTENTION = "vramwise_trace"
-_under_way: list[Recorder] = []
-
 
 class Traced(NamedTuple):
     """All instructions of a pass, the layers' cuts, and the names of what the head was given and gave."""
@@ -26,6 +22,7 @@ class Traced(NamedTuple):
     instructions: list[Raw]
     cuts: list[Cut]
     ids: str
+    mask: str  # "eager" or "masked", where the code works on a mask that is made in any case; else empty
     exchange: bool  # whether layers are given what was made after the first had begun
 
 
@@ -33,13 +30,14 @@ def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
     """The model on fake tensors; its weights have no values. `own`: its class, where its code came with it."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
-    from transformers.modeling_utils import AttentionInterface
 
-    AttentionInterface.register(ATTENTION, _attend)
+    register_attention()
     make = AutoModelForCausalLM.from_config if own is None else own._from_config
+    kind = own or AutoModelForCausalLM._model_mapping.get(type(config), None)
+    fused = getattr(kind, "_supports_sdpa", True)
     with no_init_weights():
         try:
-            model = make(config, dtype=dtype, attn_implementation=ATTENTION)
+            model = make(config, dtype=dtype, attn_implementation=ATTENTION if fused else "eager")
         except (KeyError, ValueError) as error:  # attention of its own: torch's call, or recorded op by op
             if own is None and not isinstance(error, KeyError):
                 raise
@@ -64,36 +62,6 @@ def warm_up() -> None:
         model = build(small, torch.bfloat16)
     _, layers = layers_of(model, 1)
     run_pass(model, mode, layers, {0}, rows=2, tokens=64, amp=True)
-
-
-def _attend(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, dropout: float = 0.0,
-    sliding_window: int | None = None, softcap: Any = None, s_aux: Any = None, **_: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
-    out = attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux, dropout)
-    return out, None
-
-
-@contextmanager
-def _masks_marked(recorder: Recorder) -> Iterator[None]:
-    """Note where masks would be made: the ghost run makes them by itself, and in the same place."""
-    from transformers import masking_utils
-
-    plain = getattr(masking_utils, "_preprocess_mask_arguments", None)
-    if plain is None:
-        yield
-        return
-
-    def marked(*args: Any, **kwargs: Any) -> Any:
-        if not any(row["k"] == "mask" for row in recorder.instructions):
-            recorder.instructions.append({"k": "mask", "i": [], "o": [], "x": []})
-        return plain(*args, **kwargs)
-
-    masking_utils._preprocess_mask_arguments = marked
-    try:
-        yield
-    finally:
-        masking_utils._preprocess_mask_arguments = plain
 
 
 def layers_of(model: Any, count: int) -> tuple[str, Any]:
@@ -143,11 +111,10 @@ def run_pass(
     table = model.get_input_embeddings()
     hooks = [table.register_forward_hook(partial(_wants_gradient, recorder))] if frozen else []
     hooks += _marked(recorder, model, experts)
-    _under_way.append(recorder)
     try:
         with mode, ExitStack() as stack:
             ids = torch.empty((rows, tokens), dtype=torch.int64)
-            stack.enter_context(_masks_marked(recorder))
+            noted = stack.enter_context(attention_noted(recorder, rows, tokens))
             stack.enter_context(Calls(recorder))
             stack.enter_context(recorder)
             name = recorder.name(ids)
@@ -163,11 +130,10 @@ def run_pass(
             recorder.paused -= 1
             logits.backward(grad)
     finally:
-        _under_way.pop()
         cut.restore()
         for hook in hooks:
             hook.remove()
-    return Traced(recorder.instructions[:forward], cut.cuts, name, cut.exchange)
+    return Traced(recorder.instructions[:forward], cut.cuts, name, noted.always, cut.exchange)
 
 
 def _linear_weights(model: Any) -> frozenset[str]:

@@ -9,7 +9,7 @@ from vramwise.tracing.passes import Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
-MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
+MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
 
 
 class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
@@ -97,16 +97,16 @@ class Exchange:
 
 
 def _layer(cut: Cut, rows: list[Raw], layers: str, exchange: Exchange) -> Program:
-    given = [cut.hidden, *[name for _, name in cut.given if name != cut.hidden]]
+    given = [cut.hidden, *[name for _, name in cut.given if name != cut.hidden and name[0] == "t"]]
     body = rows[cut.begin : cut.end]
     used = {name for row in body for name in row["i"]}
     given = [name for name in dict.fromkeys(given) if name == cut.hidden or name in used or exchange.known(name)]
     found = _program(body, given, cut.result, f"{layers}.{cut.layer}.")
-    calls = [place for place, row in enumerate(found["steps"]) if row["k"] in ("attention", "sdpa")]
+    calls = [place for place, row in enumerate(found["steps"]) if row["k"] in ("attention", "sdpa", "window")]
     if calls:
         after = [place for place, row in enumerate(found["steps"]) if row["k"] == "linear" and place > calls[-1]]
         found["second"] = after[0] + 1 if after else len(found["steps"])
-    windows = [row.get("window") for row in found["steps"] if row["k"] == "attention"]
+    windows = [row.get("window") for row in found["steps"] if row["k"] in ("attention", "window")]
     found["window"] = next((window for window in windows if window), None)
     return exchange.of(cut, found)
 

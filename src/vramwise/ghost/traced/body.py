@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.ghost.checkpointing import Checkpoint
+from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.model.causal_lm import Body, wanting_grad
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
@@ -41,6 +42,7 @@ class Exchange:
 
 
 NO_EXCHANGE = Exchange()
+MASK = Tensor(None, (), 0, BF16)  # among parameters: the mask of the pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,10 @@ class TracedPart:
         """All registers as the program leaves them, with the result once more at the end."""
         program = self._recorded().at(rows, tokens)
         folding = Folding(t, self.adapters, len(given)) if any(self.adapters) else None
-        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, folding=folding, **more)
+        parameters = self.parameters
+        if MASK in parameters and more.get("mask") is not None:
+            parameters = tuple([more["mask"] if one is MASK else one for one in parameters])
+        found = run(t, program, given, parameters, self.projections, kernel=self.kernel, folding=folding, **more)
         found.append(found[program.result])
         return found
 

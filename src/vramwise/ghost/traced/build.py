@@ -11,7 +11,7 @@ from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
-from vramwise.ghost.traced.body import NO_EXCHANGE, Between, Exchange, TracedBody, TracedPart
+from vramwise.ghost.traced.body import MASK, NO_EXCHANGE, Between, Exchange, TracedBody, TracedPart
 from vramwise.ghost.traced.folding import Adapter
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.weights import Weights
@@ -141,7 +141,7 @@ class _Parts:
 
     def _weight(self, name: str, start: str) -> Tensor | None:
         if name.startswith("b:"):
-            return _NOTHING
+            return MASK if name == "b:mask" else _NOTHING
         return self.builder.weights.get(_full(name, start))
 
     def _adapter(self, name: str, start: str) -> Adapter | None:
@@ -199,7 +199,7 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         blocks=blocks,
         norm=norm,
         rotary_dim=0,
-        attention=run.kernels.attn_implementation,
+        attention="eager" if trace.eager else run.kernels.attn_implementation,
         checkpoint=builder.checkpoint(),
         input_grads=builder.input_grads,
         windows=windows,
@@ -210,6 +210,7 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         trained=builder.trained_blocks(),
         masked=not (run.kernels.attn_implementation == "sdpa" and builder.attentions.varlen()),
         start=start,
+        always_masked=trace.always_masked,
         shown=tuple([tuple([known.get(name) for name in part["given"][1:]]) for part in (*rows["layers"], *between)]),
         held=tuple([known[name] for name in rows["before"]["held"]]),
         batch=batch,

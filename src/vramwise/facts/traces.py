@@ -60,6 +60,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         head="lm_head" if sizes["tie_word_embeddings"] else document["head"].removesuffix(".weight"),
         kinds=kinds,
         experts_like=document["experts_like"],
+        wide_logits=any(word.startswith("_to_copy") for word in tail),
         eager=document.get("attention") == "eager",
         always_masked=document.get("attention") == "masked",
         scaled_logits=not capped and any(word.startswith(("mul", "div")) for word in tail),

@@ -93,6 +93,7 @@ class Block:
     scaled_embeddings: Literal["no", "inside", "after"] = "no"
     scaled_residuals: bool = False
     scaled_logits: bool = False
+    wide_logits: bool = False  # taken to fp32 by the model itself, before they are scaled or capped
     masks_by_kind: bool = False  # the mask builder is handed a dictionary with positions and embeddings in it
     # Liger (0.8): its norm writes over the gradient; it also replaces head norms in a model that is already built
     liger_norm_in_place: bool = True

@@ -34,11 +34,19 @@ Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None
 class StockLoss:
     """transformers' ForCausalLMLoss: logits in the model's type, in fp32, and their log-softmax."""
 
-    __slots__ = ("scaled", "softcap")
+    __slots__ = ("scaled", "softcap", "wide")
 
-    def __init__(self, *, softcap: bool = False, scaled: bool = False) -> None:
+    def __init__(self, *, softcap: bool = False, scaled: bool = False, wide: bool = False) -> None:
         self.softcap = softcap
         self.scaled = scaled
+        self.wide = wide  # the model takes them to fp32 itself
+
+    @classmethod
+    def of(cls, model: ModelSpec) -> StockLoss:
+        """As the model makes its logits."""
+        block = block_of(model)
+        capped = model.final_logit_softcapping is not None
+        return cls(softcap=capped, scaled=block.scaled_logits, wide=block.wide_logits)
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -52,6 +60,8 @@ class StockLoss:
         frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
         t.frame = frame
+        if self.wide:
+            logits = to_float(t, logits)
         if self.scaled:
             logits = scale(t, logits)
         if self.softcap:
@@ -278,7 +288,7 @@ def _by_room(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]
 
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
-    stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+    stock = StockLoss.of(model)
     if run.kernels.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock, run.kernels.liger_chunks_in_place)
     if run.kernels.loss_kernel == "liger":

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vramwise.families import block_of
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.reference import (
@@ -50,7 +49,7 @@ class PreferenceRun(Run):
         self.policy = Model(self.body, self.head, self.units)
         self.reference = self._reference()
         self.without_logits = run.objective.log_probs in ("chunked", "tiled")
-        self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+        self.stock = StockLoss.of(model)
 
     def _reference(self) -> Model:
         if self.reference_weights is None:

@@ -11,6 +11,10 @@ import torch
 from vramwise.tracing.recorder import Recorder
 
 
+class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
+    """What a model does could not be followed; says what."""
+
+
 class Cut(NamedTuple):
     """Where a layer's instructions begin and end, what it was given and what it returned.
 
@@ -38,6 +42,7 @@ class Layers:
         self.exchange = False  # whether layers are given what was made after the first had begun
         self._first = 0
         self._layers = layers
+        self._called: set[int] = set()
         self._after = 0  # where the layer before ended
         self._handed = ""  # what it returned
         self._others: list[weakref.ref[torch.Tensor] | None] = []  # what the last layer that ran returned besides
@@ -53,6 +58,9 @@ class Layers:
     def _before(self, number: int, plain: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
             self.recorder.resolve()
+            if number in self._called:
+                raise Lost("its layers run more than once in a pass")
+            self._called.add(number)
             given = named(self.recorder, args, kwargs)
             hidden = args[0] if args else kwargs["hidden_states"]
             if not self._after:

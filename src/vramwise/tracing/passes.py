@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from vramwise.tracing.attending import ATTENTION, attention_noted, register_attention
 from vramwise.tracing.autocast import follow_cuda
 from vramwise.tracing.opaque import Calls
-from vramwise.tracing.cutting import Cut, Layers
+from vramwise.tracing.cutting import Cut, Layers, Lost
 from vramwise.tracing.recorder import Raw, Recorder
 
 class Traced(NamedTuple):
@@ -32,6 +32,7 @@ def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
     from transformers.initialization import no_init_weights
 
     register_attention()
+    torch.distributions.Distribution.set_default_validate_args(False)  # which would ask for values
     make = AutoModelForCausalLM.from_config if own is None else own._from_config
     kind = own or AutoModelForCausalLM._model_mapping.get(type(config), None)
     fused = getattr(kind, "_supports_sdpa", True)
@@ -65,14 +66,12 @@ def warm_up() -> None:
 
 
 def layers_of(model: Any, count: int) -> tuple[str, Any]:
-    """The list of layers, by its name: the longest list that has as many entries as the config says layers."""
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count
-    ]
+    """The list of layers, by its name: the largest list that has as many entries as the config says layers, or the
+    largest one where the config counts them otherwise."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)]
+    found = [item for item in lists if len(item[1]) == count] or [item for item in lists if len(item[1])]
     if not found:
-        raise LookupError(f"no list of {count} layers")
+        raise Lost("its layers are not in a list")
     return max(found, key=lambda item: sum(one.numel() for one in item[1].parameters()))
 
 

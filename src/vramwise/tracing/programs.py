@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.tracing.cutting import Cut
+from vramwise.tracing.cutting import Cut, Lost
 from vramwise.tracing.passes import Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
 MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
-
-
-class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
-    """A gradient's way could not be followed."""
 
 
 def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> dict[str, Any]:

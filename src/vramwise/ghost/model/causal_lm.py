@@ -13,14 +13,15 @@ from typing import Any
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
-from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.in_place_lora import make_scratch
 from vramwise.ghost.ops.loss import embedding
+from vramwise.ghost.ops.shape import sliced
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 
 # From this compute capability on.
@@ -59,8 +60,7 @@ class Body:
     # of the embeddings; phi drops the plain ones at once, the others keep both
     dropout: float = 0.0
     drops_embeddings: bool = False
-    # Gemma 3n and 4: a table whose rows hold an input for every layer
-    layer_inputs: Parameter | None = None
+    layer_inputs: LayerInputs | None = None  # Gemma 3n and 4
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
@@ -95,6 +95,7 @@ class Body:
         make_scratch(t, self.scratch_bytes)
         packed = self.packed if t.training else self.packed_eval
         positions = ids if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        every = None if self.layer_inputs is None else self.layer_inputs(t, ids, embeds)
         unread: dict[str, Tensor | None] = {}
         if len(attention_mask.shape) == 4:  # made by the collator, and taken as it is
             masks: dict[str, Tensor | None] = dict.fromkeys(self.windows, attention_mask)
@@ -105,16 +106,15 @@ class Body:
             if apart and t.hardware.capability >= _VARLEN:
                 unread, masks = masks, {}
         hidden = embeds
-        if self.layer_inputs is not None:
-            # summed up: the layers read their share of it, and its gradient comes back whole
-            every = embedding(t, self.layer_inputs, ids)
-            hidden = general(t, (hidden, every), hidden.shape, hidden.dtype, saved=(every,))
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))
         hidden = dropout(t, hidden, self.dropout)
         if self.drops_embeddings:
             embeds = hidden
-        tables = self._tables(t, positions, hidden)
+        tables: dict[str, Any] = self._tables(t, positions, hidden)
+        if every is not None:
+            tables = {kind: WithInputs(tables.get(kind), every) for kind in self.windows}
+            del every
         self._hold(t, leaf, positions, tables, masks or unread)
         del leaf
         first = [hidden]
@@ -151,8 +151,23 @@ class Body:
     def _through(
         self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: Any, mask: Tensor | None
     ) -> Tensor:
+        if isinstance(tables, WithInputs):
+            return self._with_input(t, number, hidden, checkpoint, tables, mask)
         block = partial(self.blocks[number], tables=tables, mask=mask)
         return block(t, hidden) if checkpoint is None else checkpoint(t, block, hidden)
+
+    def _with_input(
+        self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: WithInputs, mask: Any
+    ) -> Tensor:
+        """A block and its own input, which a checkpoint keeps too."""
+        t.mark("activations", f"layers.{number}: attention")
+        every = tables.every
+        own = sliced(t, every, (*every.shape[:2], every.shape[3]))
+
+        def block(t: Tape, x: Tensor, own: Tensor) -> Tensor:
+            return self.blocks[number](t, x, tables=tables._replace(own=own), mask=mask)
+
+        return block(t, hidden, own) if checkpoint is None else checkpoint(t, block, hidden, own)
 
     def _first_trained(self, t: Tape, hidden: Tensor) -> Tensor:
         """The input of the first block that is trained: it is made to want a gradient, so that a checkpoint has one."""

@@ -17,6 +17,7 @@ from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.model.streams import Streams
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
 from vramwise.ghost.ops.in_place_lora import make_scratch
@@ -61,6 +62,7 @@ class Body:
     dropout: float = 0.0
     drops_embeddings: bool = False
     layer_inputs: LayerInputs | None = None  # Gemma 3n and 4
+    streams: Streams | None = None  # Gemma 3n
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
@@ -111,6 +113,8 @@ class Body:
         hidden = dropout(t, hidden, self.dropout)
         if self.drops_embeddings:
             embeds = hidden
+        if self.streams is not None:
+            hidden = self.streams.spread(t, hidden)
         tables: dict[str, Any] = self._tables(t, positions, hidden)
         if every is not None:
             tables = {kind: WithInputs(tables.get(kind), every) for kind in self.windows}
@@ -121,6 +125,8 @@ class Body:
         del hidden
         hidden = self._through_blocks(t, first, tables, masks)
         t.mark("activations", "final norm")
+        if self.streams is not None:
+            hidden = self.streams.joined(t, hidden)
         hidden = self.norm(t, hidden)
         if self.masks_by_kind:
             del embeds, positions

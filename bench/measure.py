@@ -23,7 +23,7 @@ import random
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def main() -> None:
         return
     with ThreadPoolExecutor(arguments.jobs) as pool:
         jobs = [pool.submit(_in_process, arguments, number, case) for number, case in enumerate(found)]
-        for job in jobs:
+        for job in as_completed(jobs):
             print(job.result(), flush=True)
     with (arguments.out / "measured.jsonl").open("w") as file:
         for case in found:

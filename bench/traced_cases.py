@@ -59,6 +59,7 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 _LATENT = {"num_key_value_heads": 16, "q_lora_rank": 384, "kv_lora_rank": 256, "qk_rope_head_dim": 32,
            "qk_nope_head_dim": 64, "v_head_dim": 64}  # fmt: skip
 _SWA = ["sliding_attention", "sliding_attention", "full_attention"] * 2
+_EAGER = ("granite_swa", "gptj", "mimo_v2_flash")  # which do not take sdpa
 _SPARSE = {"mlp_layer_types": ["dense"] + ["sparse"] * 5}
 NEWER: dict[str, dict[str, Any]] = {
     "jais2": {"head_dim": 64},
@@ -74,6 +75,26 @@ NEWER: dict[str, dict[str, Any]] = {
     "mellum": {**_EXPERTS, "num_local_experts": 16, "head_dim": 64, "layer_types": _SWA, "sliding_window": 512,
                "mlp_layer_types": ["sparse"] * 6},
     "youtu": UNKNOWN["youtu"],
+    "mimo_v2_flash": {**_EXPERTS, "n_routed_experts": 16, "head_dim": 64, "v_head_dim": 64},
+}  # fmt: skip
+# the fourth set: types that no earlier run had
+_PARTS = {**_EXPERTS, "num_experts": 16, "head_dim": 64}
+_ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
+NEWEST: dict[str, dict[str, Any]] = {
+    "dots1": {**_EXPERTS, "n_routed_experts": 16, "n_shared_experts": 1, "head_dim": 64, "first_k_dense_replace": 1,
+              "sliding_window": 512, "layer_types": _SWA},
+    "axk1": {**_EXPERTS, **_LATENT, "n_routed_experts": 16, "n_shared_experts": 1},
+    "kolibri1": {**_PARTS, "sliding_window": 512},
+    "laguna": _PARTS,
+    "cohere2_moe": {**_PARTS, "intermediate_size": 512},
+    "cohere_compass_text": {"sliding_window": 512, "layer_types": _SWA,
+                            "rope_parameters": {"full_attention": _ROTARY, "sliding_attention": _ROTARY}},
+    "beam": {**_PARTS, "n_group": 4, "topk_group": 2},
+    "inkling_text": {**_EXPERTS, "n_routed_experts": 16, "n_shared_experts": 1, "head_dim": 64, "swa_head_dim": 64,
+                     "swa_num_attention_heads": 16, "swa_num_key_value_heads": 4},
+    "bamba": {"mamba_n_heads": 32, "mamba_d_head": 64, "mamba_d_state": 128, "attn_layer_indices": [2, 5]},
+    "doge": {},
+    "internlm3": {"head_dim": 64},
 }  # fmt: skip
 # families written by hand that no recorded run had
 UNSEEN = ("afmoe", "gemma4", "gemma3n", "deepseek_v3", "granite_hybrid", "lfm2", "kimi_linear")
@@ -95,16 +116,18 @@ _PLANS: dict[str, tuple[tuple[tuple[str, ...], dict[str, dict[str, Any]]], ...]]
         (("full", "full_gc"), {name: MODELS[name] for name in UNSEEN_STATE_SPACES}),
         (("full_gc", "lora"), NEWER),
     ),
-    # what was left of the third set, and two types without sdpa
+    # families that tracing could not judge, new types, and what was left of the third set
     "fourth": (
         (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4", "gemma3n")}),
-        (("qdora",), {"helium": UNKNOWN["helium"], "jais2": NEWER["jais2"], "minicpm3": NEWER["minicpm3"]}),
         (("lora_gc",), {"kimi_linear": MODELS["kimi_linear"]}),
-        (("eager", "lora_eager"), {name: NEWER[name] for name in ("granite_swa", "gptj")}),
-        (("full", "lora_gc"), {name: MODELS[name] for name in ("deepseek_v3", "granite_hybrid", "lfm2")}),
-        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4_moe",)}),
-        (("full",), {name: MODELS[name] for name in (*UNSEEN_STATE_SPACES, "kimi_linear")}),
-        (("full_gc", "lora"), {name: one for name, one in NEWER.items() if name not in ("granite_swa", "gptj")}),
+        (("full",), NEWEST),
+        (("qdora",), {"helium": UNKNOWN["helium"], "jais2": NEWER["jais2"], "minicpm3": NEWER["minicpm3"]}),
+        (("lora_gc",), NEWEST),
+        (("eager", "lora_eager"), {name: NEWER[name] for name in _EAGER}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("gemma4_moe", "deepseek_v3", "granite_hybrid", "lfm2")}),
+        (("full",), {name: MODELS[name] for name in (*UNSEEN_STATE_SPACES, "kimi_linear", "lfm2_moe", "jamba")}),
+        (("full", "lora_gc"), {name: MODELS[name] for name in ("qwen3_5", "qwen3_next")}),
+        (("full_gc", "lora"), {name: one for name, one in NEWER.items() if name not in _EAGER}),
     ),
 }
 
@@ -137,7 +160,7 @@ def predicted(case: dict[str, Any]) -> dict[str, Any]:
         row["traced"] = peaks(replace(plain, model=model), timeline)
     except Exception as error:
         row["why"] = f"{type(error).__name__}: {error}"[:300]
-    if case["name"].startswith((*UNSEEN, *UNSEEN_STATE_SPACES, "gptj")):
+    if any(case["name"].startswith(f"{name}_") for name in (*MODELS, "gptj")):
         hand = _as_run(case, hand=True)
         row["by_hand"] = peaks(hand, predict(hand))
     return row
@@ -182,6 +205,7 @@ def main() -> None:
         for case in cases:
             row = predicted(case)
             file.write(json.dumps(row) + "\n")
+            file.flush()
             print(json.dumps(row), flush=True)
 
 

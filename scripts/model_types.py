@@ -18,13 +18,30 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
+from typical_configs import FIELDS, typical_config  # noqa: E402
 from vramwise.facts.trace_templates import template_types, without_template  # noqa: E402
 from vramwise.families import find_type  # noqa: E402
 
 PAGE = ROOT / "docs" / "model-types.md"
 _MODE = "bf16, autocast"
+_SIZES_BY_VALUES = "sizes in its code depend on values: which tokens an expert or a language gets"
+_REASONS = (
+    ("Differs", "[operations depend on the length](#operations-that-depend-on-the-length)"),
+    ("it took more than", "[operations depend on the length](#operations-that-depend-on-the-length)"),
+    ("DynamicOutputShape", _SIZES_BY_VALUES),
+    ("split_with_sizes", _SIZES_BY_VALUES),
+    ("a leaf Variable", "its code changes the embeddings in place, which adapters do not allow"),
+    ("axial_pos_shape", "it trains at one length only, which its config names"),
+    ("ImportError", "its vision tower needs libraries that are not installed"),
+    ("has no attribute 'num_hidden_layers'", "its language model is a part of another config"),
+    ("has no attribute 'dropout'", "its language model is a part of another config"),
+    ("hidden_size_per_layer_input must be 0", "it drafts for another model, and is not trained by itself"),
+    ("The set of layer types producing a cache", "it drafts for another model, and is not trained by itself"),
+    ("inputs_embeds and shared_kv_states", "it drafts for another model, and is not trained by itself"),
+    ("DbrxAttentionConfig", "this release of transformers does not run it"),
+)
 _SECONDS, _MEMORY = 120, 12 * 1024**3
 
 
@@ -36,15 +53,13 @@ def types() -> list[str]:
 
 
 def traced(name: str) -> dict[str, Any]:
-    """What tracing the default config of a type gives."""
-    from transformers import CONFIG_MAPPING
-
+    """What tracing the typical config of a type gives."""
     from vramwise.facts.traces import model_from_trace
     from vramwise.tracing.document import document
 
     started = time.process_time()
     try:
-        config = {**CONFIG_MAPPING[name]().to_dict(), "model_type": name}
+        config = {**typical_config(name).to_dict(), "model_type": name}
         found = document(config, [_MODE])
         model_from_trace(found, name=name, source=name)
         layers = found["modes"][_MODE]["all"]["layers"]
@@ -73,12 +88,11 @@ def forked(name: str) -> dict[str, Any]:
 
 def reason(error: str) -> str:
     """Why a type cannot be traced, in a sentence."""
-    if error.startswith("Differs"):
-        return "the number of operations depends on the length (a scan or chunks written in Python)"
     if error.startswith("Lost"):
-        return error.removeprefix("Lost: ").partition(", before")[0]
-    if error.startswith("LookupError"):
-        return "its layers are not one list of `num_hidden_layers`"
+        return error.removeprefix("Lost: ")
+    for words, why in _REASONS:
+        if words in error:
+            return why
     words = " ".join(error.split())
     return f"its default config does not run: `{words[:90].replace('|', '/').replace('`', '')}`"
 

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 from model_types import types  # noqa: E402
+from typical_configs import typical_config  # noqa: E402
 from vramwise.facts.trace_templates import FILE, HEADS, SHARED, WIDTH, NotCovered, filled, layer_words, with_width  # noqa: E402
 from vramwise.families import find_type  # noqa: E402
 
@@ -144,17 +145,15 @@ def layers_of_set(base: Mapping[str, Any], name: str, place: int) -> dict[str, A
 
 
 def configs(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The default config of a type, and it with each set of dimensions."""
-    from transformers import CONFIG_MAPPING
-
-    made = CONFIG_MAPPING[name]
-    base = plain({**made().to_dict(), "model_type": name})
+    """The typical config of a type, and it with each set of dimensions."""
+    base = plain({**typical_config(name).to_dict(), "model_type": name})
     depth = layers_field(base)
     found = []
     for place in range(4):
         fields = {**dimensions(base, place), **layers_of_set(base, depth, place)}
         fields |= {key: fields[other] for key, other in _EQUAL.items() if key in base and other in fields}
-        config = plain(made(**{**fields, "tie_word_embeddings": False, "pad_token_id": 0}).to_dict())
+        made = typical_config(name, **{**fields, "tie_word_embeddings": False, "pad_token_id": 0})
+        config = plain(made.to_dict())
         found.append({**config, **fields, "model_type": name, "tie_word_embeddings": False})
     return base, found
 
@@ -287,7 +286,8 @@ def numbered(document: dict[str, Any]) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     for ways in document["modes"].values():
         for way in ways.values():
-            for program in (way["before"], way["after"], *way["layers"]):
+            between = [layer["between"] for layer in way["layers"] if "between" in layer]
+            for program in (way["before"], way["after"], *way["layers"], *between):
                 words = [json.dumps(step) for step in program["steps"]]
                 program["steps"] = [numbers.setdefault(word, len(numbers)) for word in words]
     return {"document": document, "steps": [json.loads(word) for word in numbers]}
@@ -325,12 +325,10 @@ def _default(base: Mapping[str, Any], key: str, sets: Sequence[Mapping[str, int]
 
 def _defaults(name: str, key: str, sets: Sequence[Mapping[str, int]]) -> list[Any]:
     """What a type's config makes of a field where it is left out, at each set."""
-    from transformers import CONFIG_MAPPING
-
     found = []
     for fields in sets:
         try:
-            config = CONFIG_MAPPING[name](**{word: value for word, value in fields.items() if word != key})
+            config = typical_config(name, **{word: value for word, value in fields.items() if word != key})
             found.append(getattr(config, key, None))
         except Exception:  # the config refuses dimensions that do not divide: the field must be given with them
             found.append(None)
@@ -342,11 +340,11 @@ def kind_rule(
 ) -> dict[str, Any]:
     """How a config says which kind each layer is of: the fields, the kind of each word, and words that can be left out.
 
-    Where no field tells kinds apart, the last layer may be another. Words that were not traced are not covered.
+    Where no field tells kinds apart, the last or the first layer may be another. Words that were not traced are not covered.
     """
     count = base[layers_field(base)]
     plain_by = layer_fields(base, count)
-    for by in (plain_by, [*plain_by, ("", "last")]):
+    for by in (plain_by, [*plain_by, ("", "last")], [*plain_by, ("", "lead")]):
         seen = [layer_words(config, by, {}, len(one)) for config, one in zip(sets, kinds, strict=True)]
         pairs = {pair for words, one in zip(seen, kinds, strict=True) for pair in zip(words, one, strict=True)}
         if len(pairs) == len({word for word, _ in pairs}):
@@ -423,8 +421,9 @@ def untried(name: str) -> str:
 
 
 def write(folder: Path) -> None:
-    """The file that ships, from all traces of a folder. All must be of one release."""
-    packed, without, sources = {}, {}, set()
+    """The file that ships, with the traces of a folder in place of its own. All must be of one release."""
+    shipped = json.loads((ROOT / "src" / "vramwise" / FILE).read_text())
+    packed, without, sources = dict(shipped["types"]), dict(shipped["without"]), {shipped["source"]}
     for path in sorted(folder.glob("*.xz")):
         if described(path.stem):
             continue
@@ -435,15 +434,19 @@ def write(folder: Path) -> None:
         except (NoFormula, NotCovered) as error:
             print(f"{path.stem}: {type(error).__name__}: {error}")
             without[path.stem] = "numbers of its trace follow no formula of its config"
+            packed.pop(path.stem, None)
             continue
+        without.pop(path.stem, None)
         packed[path.stem] = b85encode(zlib.compress(text.encode(), 9)).decode()
         print(f"{path.stem}: {len(packed[path.stem])} bytes", flush=True)
     for name in types():
         if not (described(name) or (folder / f"{name}.xz").is_file()) and (why := untried(name)):
-            without[name] = why
+            without.setdefault(name, why)
     if len(sources) != 1:
         sys.exit(f"traces of more than one release: {sorted(sources)}")
-    body = json.dumps({"source": sources.pop(), "types": packed, "without": without}, indent=0)
+    body = json.dumps(
+        {"source": sources.pop(), "types": dict(sorted(packed.items())), "without": dict(sorted(without.items()))}, indent=0
+    )
     (ROOT / "src" / "vramwise" / FILE).write_text(body + "\n")
 
 

@@ -97,7 +97,8 @@ def _with_steps(modes: Mapping[str, Any], steps: Sequence[Any]) -> dict[str, Any
     """Return the passes with steps in place of step numbers: passes share most of them."""
 
     def program(one: Mapping[str, Any]) -> dict[str, Any]:
-        return {**one, "steps": [steps[number] for number in one["steps"]]}
+        found = {**one, "steps": [steps[number] for number in one["steps"]]}
+        return {**found, "between": program(one["between"])} if "between" in one else found
 
     return {
         mode: {
@@ -175,12 +176,12 @@ def layer_words(
     """Return what a config says about each layer, by the fields that decide its kind.
 
     Each field has a way: "each" lists a word a layer, "in" lists layers, "first" counts layers from the first, "until"
-    is the number of the last one (negative: from the end), "last" needs no field. `default` has the words of fields
+    is the number of the last one (negative: from the end), "last" and "lead" need no field. `default` has the words of fields
     that a config may leave out.
     """
     columns = []
     for field, way in by:
-        value = count - 2 if way == "last" else config.get(field)
+        value = {"last": count - 2, "lead": 1}.get(way, config.get(field))
         if value is None and field in default:
             columns.append([default[field]] * count)
         elif way in ("each", "in") and (not isinstance(value, list) or (way == "each" and len(value) != count)):
@@ -197,7 +198,7 @@ def _word(value: Any, way: str, layer: int, count: int) -> str:
         return "listed" if layer in value else "other"
     if isinstance(value, bool) or not isinstance(value, int):
         raise NotCovered(f"{value!r:.40} is no number of layers")
-    if way == "first":
+    if way in ("first", "lead"):
         return "first" if layer < value else "later"
     return "until" if layer <= (value if value >= 0 else count + value) else "after"
 

@@ -15,7 +15,8 @@ from vramwise.types.model import Trace
 FORMAT = 2
 # as for models that families describe
 _MOST_LAYERS, _MOST_STEPS, _MOST_PARAMETERS, _LARGEST = 320, 50_000, 200_000, 2**31
-_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", "mask", "wants", "del", "enter", "leave"}
+_MARKS = {"mask", "wants", "del", "enter", "leave", "window"}
+_CALLS = {"op", "linear", "attention", "sdpa", "embedding", "dropout", *_MARKS}
 _KINDS = {"embedding", "linear", "conv1d", "bias", "norm", "lm_head", "experts", "router", "other"}
 _TYPES = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"}
 _SIZES = {
@@ -62,6 +63,9 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         head="lm_head" if sizes["tie_word_embeddings"] else document["head"].removesuffix(".weight"),
         kinds=kinds,
         experts_like=document["experts_like"],
+        wide_logits=any(word.startswith("_to_copy") for word in tail),
+        eager=document.get("attention") == "eager",
+        always_masked=document.get("attention") == "masked",
         scaled_logits=not capped and any(word.startswith(("mul", "div")) for word in tail),
         modes=document["modes"],
     )
@@ -114,7 +118,7 @@ def _check_program(program: Mapping[str, Any]) -> None:
     for step in program["steps"]:
         _wanted(step["k"] in _CALLS, "steps")
         _names(step["i"])
-        if step["k"] in ("del", "mask", "wants", "enter", "leave"):
+        if step["k"] in _MARKS:
             continue
         for made, source, dtype, shape, _ in step["o"]:
             _names([made], [] if source is None else [source])

@@ -60,7 +60,7 @@ class Block:
 
     # where norms stand around attention and MLP; "pre, kept": as "pre", with each result kept until the block ends
     # "one part": a norm, attention or an MLP, a residual
-    order: Literal["pre", "post", "sandwich", "pre, kept", "one part"] = "pre"
+    order: Literal["pre", "post", "sandwich", "gemma4", "streams", "pre, kept", "one part"] = "pre"
     # in which order a parallel residual is summed, for models that have one; None: the family has no such block
     parallel: ParallelOrder | None = None
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # in the order in which they run
@@ -93,6 +93,7 @@ class Block:
     scaled_embeddings: Literal["no", "inside", "after"] = "no"
     scaled_residuals: bool = False
     scaled_logits: bool = False
+    wide_logits: bool = False  # taken to fp32 by the model itself, before they are scaled or capped
     masks_by_kind: bool = False  # the mask builder is handed a dictionary with positions and embeddings in it
     # Liger (0.8): its norm writes over the gradient; it also replaces head norms in a model that is already built
     liger_norm_in_place: bool = True

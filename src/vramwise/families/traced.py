@@ -34,6 +34,7 @@ def traced_family(trace: Trace) -> Family:
         block=Block(
             linear="transposed" if transposed else "linear",
             scaled_logits=trace.scaled_logits,
+            wide_logits=trace.wide_logits,
             mixture=Mixture(peft_names=_OLD_NAMES[trace.experts_like]) if trace.experts_like in _OLD_NAMES else None,
         ),
         layout=Layout(layers=trace.layers, embedding=trace.embedding, final_norm=trace.final_norm),

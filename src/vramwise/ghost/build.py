@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from vramwise.families import layout_of
@@ -22,7 +23,9 @@ from vramwise.ghost.model.block import (
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
+from vramwise.ghost.model.layer_inputs import Gemma4Block, LayerInput, LayerInputs
 from vramwise.ghost.model.linear import Linear, Projection
+from vramwise.ghost.model.streams import Altup, Laurel, Streams, StreamsBlock
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
@@ -82,7 +85,8 @@ class Builder:
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
-            layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
+            layer_inputs=self._layer_inputs(),
+            streams=self._streams(),
             kept_positions=self._kept_positions(),
             scratch_bytes=self.fused.scratch_bytes(),
             masks_samples=self.weights.compiled,
@@ -130,6 +134,31 @@ class Builder:
             return kinds, windows
         return (), {"full": model.sliding_window}
 
+    def _layer_inputs(self) -> LayerInputs | None:
+        """What makes inputs for every layer (Gemma 3n and 4)."""
+        start = self.embedding.rpartition(".")[0]
+        table = self.weights.get(f"{start}.embed_tokens_per_layer.weight")
+        if table is None:
+            return None
+        return LayerInputs(
+            table=table,
+            projection=projection(self.weights, f"{start}.per_layer_model_projection"),
+            norm=self.norms.norm(f"{start}.per_layer_projection_norm"),
+            layers=self.model.num_hidden_layers,
+            scaled_in_place=bool(self.model.size("streams")),
+        )
+
+    def _streams(self) -> Streams | None:
+        """What spreads hidden states over streams and joins them (Gemma 3n)."""
+        start, count = self.embedding.rpartition(".")[0], self.model.size("streams")
+        if not count:
+            return None
+        apart, together = [
+            tuple([projection(self.weights, f"{start}.{name}.{number}") for number in range(count - 1)])
+            for name in ("altup_projections", "altup_unembed_projections")
+        ]
+        return Streams(apart=apart, together=together)
+
     def head(self) -> Projection:
         """The output projection; tied ones use the embedding's weight."""
         head: Projection
@@ -156,12 +185,43 @@ class Builder:
         parts |= {f"norm{number}": self.norms.norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
         if facts.order == "sandwich":
             return SandwichBlock(**parts)
+        if facts.order == "streams":
+            return self._streams_block(start, parts)
+        if facts.order == "gemma4":
+            return Gemma4Block(**parts, input=self._layer_input(start))
         if facts.order == "post":
             return PostNormBlock(**parts)
         dropout = 0.0 if facts.drops_inside else model.hidden_dropout
         if facts.order == "pre, kept":
             return KeepingBlock(**parts, attention_dropout=model.attention_dropout, dropout=dropout)
         return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
+
+    def _layer_input(self, start: str) -> LayerInput | None:
+        if not self.model.size("layer_input"):
+            return None
+        return LayerInput(
+            gate=projection(self.weights, f"{start}per_layer_input_gate"),
+            projection=projection(self.weights, f"{start}per_layer_projection"),
+            norm=self.norms.norm(f"{start}post_per_layer_input_norm"),
+        )
+
+    def _streams_block(self, start: str, parts: dict[str, Any]) -> Block:
+        linear, weights = partial(projection, self.weights), self.weights
+        own = self._layer_input(start)
+        assert own is not None
+        altup = Altup(
+            norm=self.norms.norm(f"{start}altup.router_norm"),
+            router=linear(f"{start}altup.modality_router"),
+            prediction=linear(f"{start}altup.prediction_coefs"),
+            correction=linear(f"{start}altup.correction_coefs"),
+            output_scale=weights.by_name[f"{start}altup.correct_output_scale"],
+        )
+        laurel = Laurel(
+            left=linear(f"{start}laurel.linear_left"),
+            right=linear(f"{start}laurel.linear_right"),
+            norm=self.norms.norm(f"{start}laurel.post_laurel_norm"),
+        )
+        return StreamsBlock(**parts, altup=altup, laurel=laurel, input=own)
 
     def _single(self, start: str, layer: int) -> Block:
         """A block of one part: attention or what replaces it, or a feed-forward layer."""

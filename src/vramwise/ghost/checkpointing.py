@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramwise.ghost.dtypes import DType
@@ -10,26 +10,24 @@ from vramwise.ghost.engine import backward
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.tape import Backward, Grads, Leaf, Node, Tape, Tensor
 
-Block = Callable[[Tape, Tensor], Tensor]
-Checkpoint = Callable[[Tape, Block, Tensor], Tensor]
+Block = Callable[..., Tensor]  # of the tape and its inputs
+Checkpoint = Callable[..., Tensor]  # of the tape, a block and its inputs
 
 
-def _rerun(t: Tape, block: Block, x: Tensor, amp: DType | None) -> Tensor:
+def _rerun(t: Tape, block: Block, inputs: Sequence[Tensor], amp: DType | None) -> Tensor:
     """The block again, under an autocast context of its own."""
     outer, outer_casts = t.autocast, t.casts
     t.autocast, t.casts = amp, {}
     t.grad_enabled = True
     try:
-        return block(t, x)
+        return block(t, *inputs)
     finally:
         t.autocast, t.casts = outer, outer_casts
 
 
 def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     block, amp = node.extra
-    inputs = node.saved[0]
-    detached = Leaf(inputs.storage, inputs.shape, inputs.numel, inputs.dtype)
-    detached.require_grad()
+    detached = [_leaf(x, wanted=edge is not None) for x, edge in zip(node.saved[::-1], node.edges, strict=True)]
     holds, t.graph_holds = t.graph_holds, []
     outputs = _rerun(t, block, detached, amp)
     assert outputs.node is not None
@@ -37,27 +35,34 @@ def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     backward(t, outputs.node, grad)
     t.nested -= 1
     t.graph_holds = holds
-    return (detached.grad,)
+    return tuple([leaf.grad for leaf in detached])
 
 
-def reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
-    """`checkpoint(block, x, use_reentrant=True)`: keeps the input alone."""
+def _leaf(x: Tensor, *, wanted: bool) -> Leaf:
+    leaf = Leaf(x.storage, x.shape, x.numel, x.dtype)
+    if wanted:
+        leaf.require_grad()
+    return leaf
+
+
+def reentrant(t: Tape, block: Block, *inputs: Tensor) -> Tensor:
+    """`checkpoint(block, x, use_reentrant=True)`: keeps the inputs alone."""
     if not t.grad_enabled or not t.training:
-        return block(t, x)
+        return block(t, *inputs)
     t.grad_enabled = False
-    out = block(t, x)
+    out = block(t, *inputs)
     t.grad_enabled = True
-    if x.node is not None:
-        node = _saving_input(t, (x,), x)
+    if any(x.node is not None for x in inputs):
+        node = _saving_input(t, inputs, inputs)
         node.extra = (block, t.autocast)
         out.node = node
     return out
 
 
-def _saving_input(t: Tape, edges: tuple[Tensor, ...], x: Tensor) -> Node:
-    """The node that keeps a block's input, where those go elsewhere by a frame of their own."""
+def _saving_input(t: Tape, edges: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> Node:
+    """The node that keeps a block's inputs, where those go elsewhere by a frame of their own."""
     outer, t.frame = t.frame, t.checkpoint_frame or t.frame
-    node = t.node(_recompute, edges, (x,))
+    node = t.node(_recompute, edges, inputs)
     t.frame = outer
     return node
 
@@ -112,7 +117,7 @@ class _Frame:
         holds, t.graph_holds = t.graph_holds, []
         t.frame = self
         try:
-            _rerun(t, self.block, self._input(t), self.amp)
+            _rerun(t, self.block, [self._input(t)], self.amp)
         except _Enough:
             forget = self._unmade(t)
         else:
@@ -131,9 +136,7 @@ class _Frame:
         self.inputs.saved = ()
         self.brought = True
         assert found is not None
-        leaf = Leaf(found.storage, found.shape, found.numel, found.dtype)
-        leaf.require_grad()
-        return leaf
+        return _leaf(found, wanted=True)
 
     def finished(self) -> None:
         """What the input's own frame has to do."""
@@ -151,13 +154,25 @@ class _Frame:
         return -1 if last in kept else last
 
 
-def non_reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
+def non_reentrant(t: Tape, block: Block, x: Tensor, *more: Tensor) -> Tensor:
     """`checkpoint(block, x, use_reentrant=False)`: the graph is built, what it saves is not kept."""
+    if more:
+        block = _with(block, more)
+        del more
     if not t.grad_enabled or not t.training:
         return block(t, x)
     outer = t.frame
-    frame = _Frame(block, _saving_input(t, (), x), t.autocast)
+    frame = _Frame(block, _saving_input(t, (), (x,)), t.autocast)
     t.frame = frame
     out = block(t, x)
     t.frame = outer
     return out
+
+
+def _with(block: Block, more: tuple[Tensor, ...]) -> Block:
+    """The block of its first input, which holds the others."""
+
+    def run(t: Tape, x: Tensor) -> Tensor:
+        return block(t, x, *more)
+
+    return run

@@ -281,10 +281,11 @@ def _by_room(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]
 
 def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
     """transformers' own loss, with the logits that the model makes in this run."""
+    block = block_of(model)
     return StockLoss(
         softcap=model.final_logit_softcapping is not None,
-        scaled=block_of(model).scaled_logits,
-        in_fp32=run.kernels.head_in_fp32,
+        scaled=block.scaled_logits,
+        in_fp32=run.kernels.head_in_fp32 or block.wide_logits,
     )
 
 

@@ -71,50 +71,60 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
         model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32, own)
         _widen(model, mode)
     name, layers = layers_of(model, read.get_text_config().num_hidden_layers)
-    signatures = [_signature(layer) for layer in layers]
-    first = {signature: number for number, signature in reversed(list(enumerate(signatures)))}
-    running = sorted(first.values())
-    kinds = {number: place for place, number in enumerate(running)}
+    at = sizes(_positions(read.get_text_config()))
+    amp = "autocast" in mode
+    kinds = _Kinds(layers)
+    if "kinds" not in found:
+        probe = run_pass(model, fake, layers, set(kinds.running), rows=at[0].rows, tokens=at[0].tokens, amp=amp)
+        found["kinds"] = _Kinds(layers, first_apart=probe.exchange).of_layers
+        if probe.mask:
+            found["attention"] = probe.mask
+    if found["kinds"] != kinds.of_layers:
+        kinds = _Kinds(layers, first_apart=True)
     if "parameters" not in found:
-        found |= _described(model, read, name, [kinds[first[signature]] for signature in signatures])
-    head = found["head"]
-    at = sizes(found["sizes"]["max_position_embeddings"])
+        found |= _described(model, read, name, len(layers))
     ways = {}
     experts = frozenset(item for item, _, kind, _ in found["parameters"] if kind == "experts")
-    wider = _first_apart(kinds, signatures)
-    wide = mode.startswith("bf16") and mode.endswith("autocast")
+    wide = mode.startswith("bf16") and amp
     for way in ("all", "frozen", *(["experts"] if experts else []), *(["wide"] if wide else [])):
+        running = kinds.running if way != "wide" else kinds.with_first_apart()
         seen = [
             programs(
                 run_pass(
-                    model,
-                    fake,
-                    layers,
-                    set(kinds if way != "wide" else wider),
-                    rows=size.rows,
-                    tokens=size.tokens,
-                    amp="autocast" in mode,
-                    way=way,
-                    experts=experts,
+                    model, fake, layers, set(running),
+                    rows=size.rows, tokens=size.tokens, amp=amp, way=way, experts=experts,
                 ),
                 name,
-                kinds if way != "wide" else wider,
-                head,
+                running,
+                found["head"],
             )
             for size in at
-        ]
+        ]  # fmt: skip
         ways[way] = merge(at, *seen[:3])
         check(ways[way], seen[3], at[3])
     return ways
 
 
-def _first_apart(kinds: Mapping[int, int], signatures: Sequence[str]) -> dict[int, int]:
-    """The layers to run where the first is given another type than those after it, and the kinds they stand for.
+class _Kinds:
+    """Which layers do the same. `first_apart`: the first is of a kind of its own, since later ones are given more."""
 
-    The first layer stands for itself, after all kinds; the next of its kind stands for the others.
-    """
-    again = next((layer for layer in range(1, len(signatures)) if signatures[layer] == signatures[0]), None)
-    return dict(kinds) if again is None else {**kinds, again: kinds[0], 0: len(kinds)}
+    def __init__(self, layers: Any, *, first_apart: bool = False) -> None:
+        self._signatures = [_signature(layer) for layer in layers]
+        if first_apart:
+            self._signatures[0] += "first"
+        first = {signature: number for number, signature in reversed(list(enumerate(self._signatures)))}
+        self.running = {number: kind for kind, number in enumerate(sorted(first.values()))}  # layer to kind
+        self.of_layers = [self.running[first[signature]] for signature in self._signatures]
+
+    def with_first_apart(self) -> dict[int, int]:
+        """The layers to run where the first is given another type than those after it, and the kinds they stand for.
+
+        The first layer stands for itself, after all kinds; the next of its kind stands for the others.
+        """
+        alike = [layer for layer, one in enumerate(self._signatures) if one == self._signatures[0]]
+        if len(alike) == 1:
+            return self.running
+        return {**self.running, alike[1]: self.running[0], 0: len(self.running)}
 
 
 def _widen(model: Any, mode: str) -> None:
@@ -144,7 +154,7 @@ def _signature(layer: Any) -> str:
     return repr(parts)
 
 
-def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[str, Any]:
+def _described(model: Any, config: Any, layers: str, count: int) -> dict[str, Any]:
     text = config.get_text_config()
     table = model.get_input_embeddings()
     output = model.get_output_embeddings()
@@ -160,7 +170,6 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
     ]
     return {
         "layers": layers,
-        "kinds": kinds,
         "embedding": embedding,
         "final_norm": after[-1] if after else "",
         "head": weights[id(output.weight)],
@@ -171,10 +180,10 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
             "vocab_size": int(table.weight.shape[0]),
             "intermediate_size": _integer(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
             or 4 * int(table.weight.shape[1]),
-            "num_hidden_layers": len(kinds),
+            "num_hidden_layers": count,
             "num_attention_heads": _integer(text, "num_attention_heads", "n_head") or 1,
             "num_key_value_heads": _integer(text, "num_key_value_heads", "num_attention_heads", "n_head") or 1,
-            "max_position_embeddings": _integer(text, "max_position_embeddings", "n_positions") or 131072,
+            "max_position_embeddings": _positions(text),
             "tie_word_embeddings": weights[id(output.weight)] == f"{embedding}.weight",
             "lm_head_bias": getattr(output, "bias", None) is not None,
         },
@@ -189,6 +198,10 @@ def _conversion(model_type: str) -> str:
         return ""
     found = str(KNOWN.get(model_type, ""))
     return found if found in ("mixtral", "qwen2_moe") else ""
+
+
+def _positions(config: Any) -> int:
+    return _integer(config, "max_position_embeddings", "n_positions") or 131072
 
 
 def _integer(config: Any, *names: str) -> int | None:

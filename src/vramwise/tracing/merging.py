@@ -25,7 +25,7 @@ class Differs(Exception):  # noqa: N818 - not an error of the program: the model
 def sizes(positions: int) -> tuple[Size, Size, Size, Size]:
     """Three sizes to find formulas by and one to check them: longer than the chunks that scans work in, where the
     model has so many positions."""
-    unit = 64 if positions < 1024 else 256
+    unit = 64 if positions <= 1024 else 256
     return Size(2, 2 * unit), Size(3, 2 * unit), Size(2, 3 * unit), Size(3, 4 * unit)
 
 

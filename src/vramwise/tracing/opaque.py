@@ -149,8 +149,13 @@ def attention(
     softcap: Any,
     sinks: Any,
     rate: float,
+    *,
+    grouped: bool = True,
 ) -> torch.Tensor:
-    """transformers' attention interface: the result has tokens before heads."""
+    """transformers' attention interface: the result has tokens before heads.
+
+    `grouped`: of calls with a mask, whether unequal heads are left to torch, as where the mask is only a bias.
+    """
 
     def make() -> torch.Tensor:
         batch, heads, tokens, _ = query.shape
@@ -164,7 +169,7 @@ def attention(
         tensors.append(sinks)
     return call(
         recorder, "attention", make, tensors, window=window, softcap=softcap is not None, masked=mask is not None,
-        sinks=sinks is not None, dropout=float(rate),
+        sinks=sinks is not None, dropout=float(rate), **({"grouped": grouped} if mask is not None else {}),
     )  # fmt: skip
 
 

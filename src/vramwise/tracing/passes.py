@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,24 +10,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
+from vramwise.tracing.attending import ATTENTION, attention_noted, register_attention
 from vramwise.tracing.autocast import follow_cuda
-from vramwise.tracing.opaque import Calls, attention
+from vramwise.tracing.opaque import Calls
+from vramwise.tracing.cutting import Cut, Layers, Lost
 from vramwise.tracing.recorder import Raw, Recorder
-
-ATTENTION = "vramwise_trace"
-_under_way: list[Recorder] = []
-
-
-class Cut(NamedTuple):
-    """Where a layer's instructions begin and end, what it was given and what it returned."""
-
-    layer: int
-    begin: int
-    end: int
-    given: list[tuple[str, str]]  # name of the argument, name of the tensor
-    hidden: str
-    result: str
-
 
 class Traced(NamedTuple):
     """All instructions of a pass, the layers' cuts, and the names of what the head was given and gave."""
@@ -36,19 +22,23 @@ class Traced(NamedTuple):
     instructions: list[Raw]
     cuts: list[Cut]
     ids: str
+    mask: str  # "eager" or "masked", where the code works on a mask that is made in any case; else empty
+    exchange: bool  # whether layers are given what was made after the first had begun
 
 
 def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
     """The model on fake tensors; its weights have no values. `own`: its class, where its code came with it."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
-    from transformers.modeling_utils import AttentionInterface
 
-    AttentionInterface.register(ATTENTION, _attend)
+    register_attention()
+    torch.distributions.Distribution.set_default_validate_args(False)  # which would ask for values
     make = AutoModelForCausalLM.from_config if own is None else own._from_config
+    kind = own or AutoModelForCausalLM._model_mapping.get(type(config), None)
+    fused = getattr(kind, "_supports_sdpa", True)
     with no_init_weights():
         try:
-            model = make(config, dtype=dtype, attn_implementation=ATTENTION)
+            model = make(config, dtype=dtype, attn_implementation=ATTENTION if fused else "eager")
         except (KeyError, ValueError) as error:  # attention of its own: torch's call, or recorded op by op
             if own is None and not isinstance(error, KeyError):
                 raise
@@ -75,106 +65,14 @@ def warm_up() -> None:
     run_pass(model, mode, layers, {0}, rows=2, tokens=64, amp=True)
 
 
-def _attend(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, dropout: float = 0.0,
-    sliding_window: int | None = None, softcap: Any = None, s_aux: Any = None, **_: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
-    out = attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux, dropout)
-    return out, None
-
-
-@contextmanager
-def _masks_marked(recorder: Recorder) -> Iterator[None]:
-    """Note where masks would be made: the ghost run makes them by itself, and in the same place."""
-    from transformers import masking_utils
-
-    plain = getattr(masking_utils, "_preprocess_mask_arguments", None)
-    if plain is None:
-        yield
-        return
-
-    def marked(*args: Any, **kwargs: Any) -> Any:
-        if not any(row["k"] == "mask" for row in recorder.instructions):
-            recorder.instructions.append({"k": "mask", "i": [], "o": [], "x": []})
-        return plain(*args, **kwargs)
-
-    masking_utils._preprocess_mask_arguments = marked
-    try:
-        yield
-    finally:
-        masking_utils._preprocess_mask_arguments = plain
-
-
 def layers_of(model: Any, count: int) -> tuple[str, Any]:
-    """The list of layers, by its name: the longest list that has as many entries as the config says layers."""
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count
-    ]
+    """The list of layers, by its name: the largest list that has as many entries as the config says layers, or the
+    largest one where the config counts them otherwise."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)]
+    found = [item for item in lists if len(item[1]) == count] or [item for item in lists if len(item[1])]
     if not found:
-        raise LookupError(f"no list of {count} layers")
+        raise Lost("its layers are not in a list")
     return max(found, key=lambda item: sum(one.numel() for one in item[1].parameters()))
-
-
-class _Layers:
-    """Stands before the layers' forward: those that represent others run, the others hand their input on."""
-
-    def __init__(self, recorder: Recorder, layers: Any, running: set[int]) -> None:
-        self.recorder = recorder
-        self.cuts: list[Cut] = []
-        self._plain = [layer.forward for layer in layers]
-        self._layers = layers
-        self._width = 0  # of the tuple that a layer returns; 0: it returns hidden states alone
-        for number, layer in enumerate(layers):
-            layer.forward = self._run(number) if number in running else self._skip
-
-    def restore(self) -> None:
-        for layer in self._layers:
-            del layer.forward
-
-    def _skip(self, *args: Any, **kwargs: Any) -> Any:
-        hidden = args[0] if args else kwargs["hidden_states"]
-        return (hidden, *[None] * (self._width - 1)) if self._width else hidden
-
-    def _run(self, number: int) -> Any:
-        plain = self._plain[number]
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            recorder = self.recorder
-            recorder.resolve()
-            given = _named(recorder, args, kwargs)
-            hidden = recorder.name(args[0] if args else kwargs["hidden_states"])
-            begin = len(recorder.instructions)
-            out = plain(*args, **kwargs)
-            recorder.resolve()
-            self._width = len(out) if isinstance(out, tuple | list) else 0
-            first = out[0] if isinstance(out, tuple | list) else out
-            end = len(recorder.instructions)
-            self.cuts.append(Cut(number, begin, end, given, hidden, recorder.name(first)))
-            return out
-
-        return forward
-
-
-def _named(recorder: Recorder, args: Any, kwargs: Any) -> list[tuple[str, str]]:
-    found = []
-
-    def walk(place: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found.append((place, recorder.name(value)))
-        elif isinstance(value, list | tuple):
-            for number, item in enumerate(value):
-                walk(f"{place}.{number}", item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                walk(f"{place}.{key}", item)
-
-    for number, value in enumerate(args):
-        walk(str(number), value)
-    for key, value in kwargs.items():
-        walk(key, value)
-    return found
 
 
 def run_pass(
@@ -208,15 +106,14 @@ def run_pass(
         recorder.wide = _linear_weights(model)
     if amp:
         follow_cuda()
-    cut = _Layers(recorder, layers, running)
+    cut = Layers(recorder, layers, running)
     table = model.get_input_embeddings()
     hooks = [table.register_forward_hook(partial(_wants_gradient, recorder))] if frozen else []
     hooks += _marked(recorder, model, experts)
-    _under_way.append(recorder)
     try:
         with mode, ExitStack() as stack:
             ids = torch.empty((rows, tokens), dtype=torch.int64)
-            stack.enter_context(_masks_marked(recorder))
+            noted = stack.enter_context(attention_noted(recorder, rows, tokens))
             stack.enter_context(Calls(recorder))
             stack.enter_context(recorder)
             name = recorder.name(ids)
@@ -232,11 +129,10 @@ def run_pass(
             recorder.paused -= 1
             logits.backward(grad)
     finally:
-        _under_way.pop()
         cut.restore()
         for hook in hooks:
             hook.remove()
-    return Traced(recorder.instructions[:forward], cut.cuts, name)
+    return Traced(recorder.instructions[:forward], cut.cuts, name, noted.always, cut.exchange)
 
 
 def _linear_weights(model: Any) -> frozenset[str]:

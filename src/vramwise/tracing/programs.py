@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.tracing.passes import Cut, Traced
+from vramwise.tracing.cutting import Cut, Lost
+from vramwise.tracing.passes import Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
-MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
-
-
-class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
-    """A gradient's way could not be followed."""
+MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
 
 
 def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> dict[str, Any]:
@@ -22,32 +19,92 @@ def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> d
     if lost:
         raise Lost(f"its code uses an autograd function of its own, before {lost[0].get('f', lost[0]['k'])}")
     at = max(place for place, row in enumerate(rows) if row["k"] == "linear" and row["i"][1] == f"p:{head}")
-    outer = [name for cut in cuts for _, name in cut.given]
-    known = {traced.ids, *_made(rows[: cuts[0].begin]), *[cut.hidden for cut in cuts]}
-    if any(name[0] == "t" and name not in known for name in outer):
-        raise Lost("a layer is given what another layer made")
     before = _program(rows[: cuts[0].begin], [traced.ids], cuts[0].hidden, "")
-    before["shown"] = [name for name in dict.fromkeys(outer) if name in _made(before["steps"])]
-    before["held"] = _held(rows, cuts[-1].end, _made(before["steps"]))
+    made = _made(before["steps"])
+    exchange = Exchange(rows, cuts, {traced.ids, *made})
+    found = [_layer(cut, rows, layers, exchange) for cut in sorted(cuts, key=lambda cut: kinds[cut.layer])]
+    outer = [name for one in found for part in (one, one.get("between", {"given": []})) for name in part["given"]]
+    before["shown"] = [name for name in dict.fromkeys(outer) if name in made]
+    before["held"] = _held(rows, cuts[-1].end, made)
     after = _program(rows[cuts[-1].end : at], [cuts[-1].result], rows[at]["i"][0], "")
     return {
         "before": before,
-        "layers": [_layer(cut, rows, layers) for cut in sorted(cuts, key=lambda cut: kinds[cut.layer])],
+        "layers": found,
         "after": after,
         "tail": [row["f"] for row in rows[at + 1 :] if row["k"] == "op"],
     }
 
 
-def _layer(cut: Cut, rows: list[Raw], layers: str) -> Program:
-    given = [cut.hidden, *[name for _, name in cut.given if name != cut.hidden]]
-    found = _program(rows[cut.begin : cut.end], list(dict.fromkeys(given)), cut.result, f"{layers}.{cut.layer}.")
-    calls = [place for place, row in enumerate(found["steps"]) if row["k"] in ("attention", "sdpa")]
+class Exchange:
+    """What layers are given besides hidden states and tensors from before all layers."""
+
+    def __init__(self, rows: list[Raw], cuts: list[Cut], known: set[str]) -> None:
+        self._rows = rows
+        # tensors from before all layers that may want a gradient: a checkpoint hands it on for positional arguments
+        self._wanting = {item[0] for row in rows[: cuts[0].begin] if row.get("n") for item in row["o"]}
+        self._known = known
+        self._makers = {name: cut.layer for cut in cuts for name in _made(rows[cut.begin : cut.end])}
+        self._keys = {name: key for cut in cuts for key, name in cut.others}  # what layers return
+        used = [self._taken(cut) for cut in cuts]
+        self._taken_by = {cut.layer: taken for cut, taken in zip(cuts, used, strict=True)}
+        self._left = {name: key for taken in used for name, key in taken.items()}
+        self._returned = {key for key in self._left.values() if key.startswith("out.")}
+
+    def known(self, name: str) -> bool:
+        """Whether a tensor was there before all layers."""
+        return name in self._known
+
+    def _taken(self, cut: Cut) -> dict[str, str]:
+        """What a layer uses of what an earlier layer made, with the key it is left by."""
+        body = self._rows[cut.start : cut.end]
+        used = {name for row in body for name in row["i"]}
+        return {
+            name: self._keys.get(name, path)
+            for path, name in cut.given
+            if name != cut.hidden and name in used and self._makers.get(name, cut.layer) != cut.layer
+        }
+
+    def of(self, cut: Cut, found: Program) -> Program:
+        """The program of a layer, with what it takes from others and leaves for them."""
+        between = self._rows[cut.start : cut.begin]
+        made = _made(between)
+        taken = self._taken_by[cut.layer]
+        positional = {name for path, name in cut.given if path.isdigit()}
+        direct = positional.intersection({*taken, *self._wanting})
+        handed = [name for name in found["given"][1:] if name in made or name in direct]
+        if made.intersection(found["given"]):
+            kept = [row for row in between if row["k"] != "del"]
+            outside = [name for row in kept for name in row["i"] if name[0] == "t" and name not in made]
+            given = [cut.handed, *[name for name in dict.fromkeys(outside) if name != cut.handed]]
+            if not self._known.issuperset(given[1:]):
+                raise Lost("what its layers are given grows from layer to layer")
+            found["between"] = _program(kept, given, cut.hidden, "")
+        lost = {*found["given"][1:]}.difference(self._known, made, taken)
+        if any(name[0] == "t" for name in lost):
+            raise Lost("a layer is given what another layer made")
+        takes = [[key, name] for name, key in taken.items() if name not in handed]
+        mine = {name for name, maker in self._makers.items() if maker == cut.layer}
+        leaves = [[key, name] for name, key in self._left.items() if name in mine]
+        leaves += [[key, name] for key, name in cut.others if key in self._returned and name not in self._left]
+        if handed or takes or leaves:
+            sources = [[name, taken[name]] for name in handed if name in taken]
+            found |= {"handed": handed, "sources": sources, "takes": takes, "leaves": leaves}
+        return found
+
+
+def _layer(cut: Cut, rows: list[Raw], layers: str, exchange: Exchange) -> Program:
+    given = [cut.hidden, *[name for _, name in cut.given if name != cut.hidden and name[0] == "t"]]
+    body = rows[cut.begin : cut.end]
+    used = {name for row in body for name in row["i"]}
+    given = [name for name in dict.fromkeys(given) if name == cut.hidden or name in used or exchange.known(name)]
+    found = _program(body, given, cut.result, f"{layers}.{cut.layer}.")
+    calls = [place for place, row in enumerate(found["steps"]) if row["k"] in ("attention", "sdpa", "window")]
     if calls:
         after = [place for place, row in enumerate(found["steps"]) if row["k"] == "linear" and place > calls[-1]]
         found["second"] = after[0] + 1 if after else len(found["steps"])
-    windows = [row.get("window") for row in found["steps"] if row["k"] == "attention"]
+    windows = [row.get("window") for row in found["steps"] if row["k"] in ("attention", "window")]
     found["window"] = next((window for window in windows if window), None)
-    return found
+    return exchange.of(cut, found)
 
 
 def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:

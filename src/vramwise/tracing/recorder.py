@@ -46,10 +46,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
         self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
         self._kept_names: set[str] = set()
-        self._count = 0
+        self.count = 0
         self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
         self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
         self._nodes: dict[int, tuple[Any, Raw]] = {}
+        self._results: dict[tuple[int, int], str] = {}  # by node and slot: the last tensor that it made
         self._steps: list[list[Any]] | None = None  # of the node whose backward is under way
         self._local: dict[str, int] = {}
         self.in_backward = False
@@ -80,8 +81,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         return self._new(tensor)
 
     def _new(self, tensor: torch.Tensor) -> str:
-        name = f"t{self._count}"
-        self._count += 1
+        name = f"t{self.count}"
+        self.count += 1
         key, storage = id(tensor), storage_of(tensor)
         self._names[key] = name
         self._users[storage] += 1
@@ -185,14 +186,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
             node = next((one for one, _, _ in found if one is not None), None)
             if node is not None:
                 self._node(raw, node, edges)
+            for (one, number, _), item in zip(found, alive, strict=True):
+                if one is not None:
+                    self._results[id(one), number] = self.name(item)
             raw["slots"] = [number for _, number, _ in found] + [0] * (len(made) - len(alive))
 
     def _node(self, raw: Raw, node: Any, edges: list[Any]) -> None:
         if id(node) in self._nodes:  # a view whose graph autograd has rewritten
             return
-        found: list[str | None] = []
-        for function, slot in node.next_functions:
-            found.append(self._edge(function, slot, edges, raw["i"]))
+        found = [self._edge(function, slot, edges, raw["i"]) for function, slot in node.next_functions]
+        if hasattr(node, "saved_tensors"):  # a function of the model's own: the op is the last of several
+            raw["i"] = list(dict.fromkeys([*raw["i"], *[name for name in found if name], *self._saved_by(node)]))
         raw["n"] = {"e": found, "s": [] if raw["k"] != "op" else self._saved(node, raw), "b": [], "g": [], "q": []}
         self._nodes[id(node)] = (node, raw["n"])
         node.register_hook(partial(self._finished, id(node)))
@@ -205,7 +209,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
                 return name
             if known is not None and known is function and number == slot:
                 return name
-        return "?"
+        leaf = getattr(function, "variable", None)
+        if leaf is not None:
+            return self._names.get(id(leaf), "?")
+        return self._results.get((id(function), slot), "?")
 
     def pack(self, tensor: torch.Tensor) -> int:
         """Autograd saves a tensor: it gets a number instead."""
@@ -229,18 +236,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
 
     def _saved(self, node: Any, raw: Raw) -> list[int]:
         """What the node saved: places among the op's inputs, or −1, −2… among its results; not weights."""
+        owners = self._saved_by(node)
+        places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
+        places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
+        return [places[owner] for owner in owners if owner in places and (owner[0] == "t" or owner in self._experts)]
+
+    def _saved_by(self, node: Any) -> list[str]:
+        """The owners of what a node saved."""
         self._asked = []
         self.paused += 1
         try:
             for name in dir(node):
-                if name.startswith("_saved_"):
+                if name.startswith("_saved_") or name == "saved_tensors":
                     getattr(node, name)
         finally:
             self.paused -= 1
-        places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
-        places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
-        owners = dict.fromkeys(self._packed[number][0] for number in self._asked)
-        return [places[owner] for owner in owners if owner in places and (owner[0] == "t" or owner in self._experts)]
+        return list(dict.fromkeys(self._packed[number][0] for number in self._asked))
 
     # backward
 

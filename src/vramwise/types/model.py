@@ -27,6 +27,9 @@ class Trace:
     experts_like: str  # the type whose old names of experts PEFT knows these by; empty: it redirects none
     scaled_logits: bool  # the head's result is multiplied by a number
     modes: Mapping[str, Mapping[str, Any]]
+    wide_logits: bool = False  # the head's result is taken to fp32
+    eager: bool = False  # attention is written out: the model's code takes no fused kernel
+    always_masked: bool = False  # the model's code works on the mask, which is made in any case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add_scalar, cast, mul, result_activation, rsqrt, square, to_float
-from vramwise.ghost.ops.general import general
+from vramwise.ghost.ops.general import Wanted, general
 from vramwise.ghost.ops.reduce import mean_last
 from vramwise.ghost.ops.shape import cat_last, narrow, view
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -128,24 +128,42 @@ def _kernel(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 def _written_out(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...], *, by_channel: bool) -> Tensor:
-    """transformers' torch code: eight fp32 tensors as wide as the keys, three as the values, five triangles, states.
+    """transformers' torch code in fp32, products under autocast in its type: what its ops save, one by one.
 
-    Where decays differ by channel, three triangles have one more side: every channel of the keys.
+    Chunks are worked on one after the other: the products of each save copies of its rows, and the state twice.
+    Gradients of what chunks are cut from are as large as the whole for every chunk, and added up.
     """
     batch, tokens = inputs[2].shape[:2]
     chunks = -(-tokens // CHUNK)
     rows = batch * heads.values * chunks * CHUNK
     keys, values, triangle = rows * heads.key_width, rows * heads.value_width, rows * CHUNK
-    states = batch * heads.values * chunks * heads.key_width * heads.value_width
-    made = [((keys,), FP32)] * 8 + [((values,), FP32)] * 3 + [((triangle,), FP32)] * 5 + [((states,), FP32)]
+    low = t.autocast or FP32
+    state = batch * heads.values * heads.key_width * heads.value_width
+    made: list[Wanted] = [((state,), FP32)] * (chunks - 1) + [((state,), low)] * (2 * chunks)
+    made += [((keys // chunks,), low)] * (3 * chunks - 3) + [((values // chunks,), low)] * (2 * chunks - 1)
+    made += [((triangle // chunks,), low)] * chunks
+    scratch = (4 * keys, 4 * keys, 4 * keys, 4 * values, 4 * values, 4 * triangle, 4 * triangle)
     if by_channel:
-        made += [((triangle * heads.key_width,), FP32)] * 3
+        # keys and queries before and after their norm, decays, and what the rows of each chunk are multiplied by
+        made += [((keys,), FP32)] * 9 + [((values,), FP32)] + [((keys // chunks,), FP32)] * (2 * chunks - 1)
+        made += [((keys,), low), ((values,), low)] + [((triangle,), low)] * 2 + _substitution(triangle)
+        made += [((triangle * heads.key_width,), FP32)] * 2
+        made += [((triangle * heads.key_width // chunks,), FP32)] * chunks
+        scratch = (4 * triangle * heads.key_width,) * 2 + scratch
+    else:
+        made += [((keys,), FP32)] * 6 + [((values,), FP32)] * 2 + [((triangle,), FP32)] * 2
+        made += [((keys,), low)] * 4 + [((triangle,), low)] * 2
     passing = [t.new((values,), FP32), t.new((keys,), FP32)]  # beta · v and the decayed beta · k
     out = (batch, tokens, heads.values, heads.value_width)
-    scratch = (4 * keys, 4 * keys, 4 * keys, 4 * values, 4 * values, 4 * triangle, 4 * triangle)
     result = general(t, inputs, out, inputs[0].dtype, made=made, scratch=scratch)
     del passing
     return result
+
+
+def _substitution(triangle: int) -> list[Wanted]:
+    """Forward substitution row by row: each saves its row and the triangle above it."""
+    each = triangle // CHUNK**2
+    return [((each * (row + row * row),), FP32) for row in range(1, CHUNK)]
 
 
 def _gated_norm(t: Tape, x: Tensor, gate: Tensor, weight: Parameter) -> Tensor:

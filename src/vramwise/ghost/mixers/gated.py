@@ -13,7 +13,7 @@ from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm, UnscaledRmsNorm
-from vramwise.ghost.model.rotary import Rotation
+from vramwise.ghost.model.rotary import Rotation, turned
 from vramwise.ghost.ops.elementwise import mul, result_activation
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.shape import chunk_last, narrow, swap_heads, view
@@ -38,6 +38,7 @@ class GatedAttention:
     v_norm: Norm | None
     kernel: Kernel
     rotate: Rotation | None
+    in_turn: bool  # queries are turned before keys are made (Gemma 3n and 4)
 
     def __call__(
         self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
@@ -49,7 +50,9 @@ class GatedAttention:
         if self.halved:
             query, gate = chunk_last(t, view(t, query, (batch, tokens, self.heads, 2 * self.width)))
             gate = general(t, (gate,), (batch, tokens, self.heads * self.width), gate.dtype)
-        if self.k is None:
+        if self.in_turn:
+            query, key, value = self._in_turn(t, hidden, query, tables)
+        elif self.k is None:
             query = self._split(t, query, self.heads, self.q_norm)
             # the shared tensors are not followed from layer to layer: views take their place, which take no memory
             key = value = narrow(t, query, (batch, self.kv_heads, tokens, self.width))
@@ -61,7 +64,7 @@ class GatedAttention:
             value = self._split(t, value, self.kv_heads, self.v_norm)
         if self.gate is not None:
             gate = self.gate(t, hidden)
-        if self.rotate is not None and tables is not None:
+        if self.rotate is not None and tables is not None and not self.in_turn:
             query, key = self.rotate(t, query, key, *tables)
         output, weights = self.kernel(t, query, key, value, mask)
         if gate is not None:
@@ -69,6 +72,25 @@ class GatedAttention:
         output = self.o(t, output)
         del query, key, value, gate
         return output, weights
+
+    def _in_turn(
+        self, t: Tape, hidden: Tensor, query: Tensor, tables: Tables | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normed and turned queries, then keys, then normed values."""
+        query = self._split(t, query, self.heads, self.q_norm)
+        if tables is not None:
+            query = turned(t, query, *tables)
+        if self.k is None:
+            batch, _, tokens, width = query.shape
+            # the shared tensors are not followed from layer to layer: views take their place, which take no memory
+            key = narrow(t, query, (batch, self.kv_heads, tokens, width))
+            return query, key, key
+        key = self.k(t, hidden)
+        value = key if self.v is None else self.v(t, hidden)
+        key = self._split(t, key, self.kv_heads, self.k_norm)
+        if tables is not None:
+            key = turned(t, key, *tables)
+        return query, key, self._split(t, value, self.kv_heads, self.v_norm)
 
     def _split(self, t: Tape, x: Tensor, heads: int, norm: Norm | None) -> Tensor:
         batch, tokens = x.shape[:2]
@@ -100,4 +122,5 @@ def gated_attention(parts: Parts) -> AttentionLayer:
         v_norm=UnscaledRmsNorm() if model.size("value_norm") else None,
         kernel=parts.kernel,
         rotate=parts.rotate,
+        in_turn=bool(model.size("value_norm")),
     )

@@ -16,6 +16,7 @@ from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation
 from vramwise.ghost.ops.general import general
+from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.shape import expanded, narrow, swap_heads
 from vramwise.ghost.tape import Tape, Tensor
 
@@ -81,9 +82,10 @@ def attended(
     if isinstance(kernel, Flash):
         output, weights = kernel(t, query, key, _as_wide(t, value, width), mask)
         return narrow(t, output, shape), weights
+    value, key, query = autocast_input(t, value), autocast_input(t, key), autocast_input(t, query)
     # the kernel keeps its result in the queries' memory order, heads first; the projection gets a copy
     made = [((batch, heads, tokens, narrow_width), query.dtype), ((batch, heads, tokens), FP32)]
-    scratch = (4 * query.numel,)
+    scratch = (4 * batch * heads * tokens + 4 * query.numel + 256,)
     saved = (query, key, value)
     return general(t, saved, shape, query.dtype, saved=saved, made=made, scratch=scratch), None
 

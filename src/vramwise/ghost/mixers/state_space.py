@@ -114,9 +114,13 @@ def _torch_chunks(scan: Scan, batch: int, tokens: int, half: DType | None) -> tu
 
 
 def _torch_tokens(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tuple[int, ...]]:
-    """Mamba: the discretised A and every state in fp32, the states once more in bf16: (batch, width, tokens, state)."""
+    """Mamba: the discretised A and B and every state in fp32, the states once more in bf16.
+
+    Each is (batch, width, tokens, state). Backward adds up the gradients of A and B, each with zeros as large for every
+    token.
+    """
     wide, inner = batch * tokens * scan.width, batch * tokens * scan.width * scan.state
-    return [((size,), FP32) for size in (wide, wide, inner, inner, inner // 2)], (4 * inner, 4 * inner, 4 * wide)
+    return [((size,), FP32) for size in (wide, wide, inner, inner, inner, inner // 2)], (4 * inner, 4 * inner, 4 * inner, 4 * wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,16 @@ from typing import Any
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.model.streams import Streams
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
-from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.in_place_lora import make_scratch
 from vramwise.ghost.ops.loss import embedding
+from vramwise.ghost.ops.shape import sliced
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 
 # From this compute capability on.
@@ -59,8 +61,8 @@ class Body:
     # of the embeddings; phi drops the plain ones at once, the others keep both
     dropout: float = 0.0
     drops_embeddings: bool = False
-    # Gemma 3n and 4: a table whose rows hold an input for every layer
-    layer_inputs: Parameter | None = None
+    layer_inputs: LayerInputs | None = None  # Gemma 3n and 4
+    streams: Streams | None = None  # Gemma 3n
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
@@ -95,6 +97,7 @@ class Body:
         make_scratch(t, self.scratch_bytes)
         packed = self.packed if t.training else self.packed_eval
         positions = ids if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        every = None if self.layer_inputs is None else self.layer_inputs(t, ids, embeds)
         unread: dict[str, Tensor | None] = {}
         if len(attention_mask.shape) == 4:  # made by the collator, and taken as it is
             masks: dict[str, Tensor | None] = dict.fromkeys(self.windows, attention_mask)
@@ -109,22 +112,25 @@ class Body:
             if apart and t.hardware.capability >= _VARLEN:
                 unread, masks = masks, {}
         hidden = embeds
-        if self.layer_inputs is not None:
-            # summed up: the layers read their share of it, and its gradient comes back whole
-            every = embedding(t, self.layer_inputs, ids)
-            hidden = general(t, (hidden, every), hidden.shape, hidden.dtype, saved=(every,))
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))
         hidden = dropout(t, hidden, self.dropout)
         if self.drops_embeddings:
             embeds = hidden
-        tables = self._tables(t, positions, hidden)
+        if self.streams is not None:
+            hidden = self.streams.spread(t, hidden)
+        tables: dict[str, Any] = self._tables(t, positions, hidden)
+        if every is not None:
+            tables = {kind: WithInputs(tables.get(kind), every) for kind in self.windows}
+            del every
         self._hold(t, leaf, positions, tables, masks or unread)
         del leaf
         first = [hidden]
         del hidden
         hidden = self._through_blocks(t, first, tables, masks)
         t.mark("activations", "final norm")
+        if self.streams is not None:
+            hidden = self.streams.joined(t, hidden)
         hidden = self.norm(t, hidden)
         if self.masks_by_kind:
             del embeds, positions
@@ -141,7 +147,6 @@ class Body:
         """Through all blocks. `first`: what goes into them, taken out of the list so that nobody else holds it."""
         hidden = first.pop()
         for number in self.running or range(len(self.blocks)):
-            block = self.blocks[number]
             kind = self.kinds[number] if self.kinds else "full"
             if number == len(self.blocks) - 1 and t.last_block_keeps:
                 t.checkpoint_frame = None
@@ -149,11 +154,30 @@ class Body:
                 t.hidden_states.append(hidden)
             if self.trained and self.trained[number]:
                 hidden = self._first_trained(t, hidden)
-            if self.checkpoint is None or (self.trained and not self.trained[number]):
-                hidden = block(t, hidden, tables=tables.get(kind), mask=masks.get(kind))
-            else:
-                hidden = self.checkpoint(t, partial(block, tables=tables.get(kind), mask=masks.get(kind)), hidden)
+            checkpoint = None if self.trained and not self.trained[number] else self.checkpoint
+            hidden = self._through(t, number, hidden, checkpoint, tables.get(kind), masks.get(kind))
         return hidden
+
+    def _through(
+        self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: Any, mask: Tensor | None
+    ) -> Tensor:
+        if isinstance(tables, WithInputs):
+            return self._with_input(t, number, hidden, checkpoint, tables, mask)
+        block = partial(self.blocks[number], tables=tables, mask=mask)
+        return block(t, hidden) if checkpoint is None else checkpoint(t, block, hidden)
+
+    def _with_input(
+        self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: WithInputs, mask: Any
+    ) -> Tensor:
+        """A block and its own input, which a checkpoint keeps too."""
+        t.mark("activations", f"layers.{number}: attention")
+        every = tables.every
+        own = sliced(t, every, (*every.shape[:2], every.shape[3]))
+
+        def block(t: Tape, x: Tensor, own: Tensor) -> Tensor:
+            return self.blocks[number](t, x, tables=tables._replace(own=own), mask=mask)
+
+        return block(t, hidden, own) if checkpoint is None else checkpoint(t, block, hidden, own)
 
     def _first_trained(self, t: Tape, hidden: Tensor) -> Tensor:
         """The input of the first block that is trained: it is made to want a gradient, so that a checkpoint has one."""

@@ -45,7 +45,7 @@ class Sdpa:
             key = repeat_heads(t, key, groups)
             value = repeat_heads(t, value, groups)
         output = fused_attention(t, query, key, value, mask)
-        return _tokens_first(t, output), None
+        return tokens_first(t, output), None
 
 
 class Flash:
@@ -69,7 +69,7 @@ class Flash:
             t.work.asked(4, 3)
         packed = self.packed if t.training else self.packed_eval
         sequences = (t.samples or 1) if packed else 0
-        return _tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=sequences)), None
+        return tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=sequences)), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
@@ -114,7 +114,7 @@ class VarlenSdpa:
         values = contiguous(t, value) if value.heads_first else value
         output = flash_attention(t, query, keys, values, sequences=1)
         del keys, values
-        return _tokens_first(t, output), None
+        return tokens_first(t, output), None
 
 
 class RowsAttention:
@@ -136,9 +136,9 @@ class RowsAttention:
         packed = self.packed if t.training else self.packed_eval
         ampere = t.hardware.capability >= (8, 0)
         if packed and self.way == "segments":
-            return _tokens_first(t, attention_by_sample(t, query, key, value, t.samples or 1)), None
+            return tokens_first(t, attention_by_sample(t, query, key, value, t.samples or 1)), None
         if self.way == "segments" and ampere:
-            return _tokens_first(t, attention_of_rows(t, query, key, value)), None
+            return tokens_first(t, attention_of_rows(t, query, key, value)), None
         if self.way == "repeated" or not ampere:
             groups = query.shape[1] // key.shape[1] if t.grad_enabled else 1
             key, value = copied_heads(t, key, groups), copied_heads(t, value, groups)
@@ -146,7 +146,7 @@ class RowsAttention:
             output = flash_attention(t, query, key, value, sequences=(t.samples or 1) if packed else 0)
         else:
             output = efficient_attention(t, query, key, value, None)
-        return _tokens_first(t, output), None
+        return tokens_first(t, output), None
 
 
 class MathSdpa:
@@ -158,7 +158,7 @@ class MathSdpa:
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Attend."""
-        return _tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
+        return tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
 
 
 def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -198,7 +198,7 @@ class SinkEager:
         scores = narrow(t, probabilities, weights.shape)
         weights = cast(t, dropout(t, scores, self.rate), values.dtype)
         output = batched(t, weights, values)
-        output = _tokens_first(t, output)
+        output = tokens_first(t, output)
         return output, weights
 
 
@@ -228,11 +228,11 @@ class Eager:
         weights = cast(t, softmax(t, weights), query.dtype)
         weights = dropout(t, weights, self.dropout)
         output = batched(t, weights, values)
-        output = _tokens_first(t, output)
+        output = tokens_first(t, output)
         return output, weights
 
 
-def _tokens_first(t: Tape, output: Tensor) -> Tensor:
+def tokens_first(t: Tape, output: Tensor) -> Tensor:
     """`output.transpose(1, 2).contiguous()`, flattened over heads: a copy unless the kernel kept the order of
     tokens."""
     batch, heads, tokens, width = output.shape

@@ -80,6 +80,11 @@ def _turn(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return add(t, mul(t, x, cos), mul(t, _rotate_half(t, x), sin))
 
 
+def turned(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys by themselves (Gemma 3n and 4)."""
+    return _turn(t, x, cos, sin)
+
+
 def rotate(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Turn whole heads."""
     q_turned = _turn(t, q, cos, sin)

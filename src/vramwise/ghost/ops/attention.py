@@ -67,22 +67,23 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
     q = autocast_input(t, q)
     bias = None
     if mask is not None:
-        bias = _as_numbers(t, mask, q) if mask.dtype is BOOL else mask
-    kernel = kernel_of(t.hardware, q, k, masked=mask is not None)
+        bias = _as_numbers(t, mask, q) if mask.dtype is BOOL else autocast_input(t, mask)
+    learned = t.grad_enabled and bias is not None and bias.node is not None
+    kernel = kernel_of(t.hardware, q, k, masked=mask is not None, learned=learned)
     if kernel == "cudnn":
         return _cudnn(t, q, k, v, bias)
     if kernel == "flash":
         return flash_attention(t, q, k, v)
     if kernel == "efficient":
         return efficient_attention(t, q, k, v, bias)
-    return math_attention(t, q, k, v, causal=mask is None, grouped=q.shape[1] != k.shape[1])
+    return math_attention(t, q, k, v, causal=mask is None, grouped=q.shape[1] != k.shape[1], bias=bias if learned else None)
 
 
-def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool) -> str:
-    """The first of the card's kernels that takes these inputs."""
+def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool, learned: bool = False) -> str:
+    """The first of the card's kernels that takes these inputs. `learned`: the mask wants a gradient."""
     half = q.dtype is not FP32
     takes = {
-        "cudnn": half and q.shape[-1] <= _WIDEST,
+        "cudnn": half and not learned and q.shape[-1] <= _WIDEST,
         "flash": half and not masked and q.shape[-1] <= _WIDEST,
         # no grouped queries; bf16 from Ampere on
         "efficient": q.shape[1] == k.shape[1] and (q.dtype is not BF16 or hardware.capability >= (8, 0)),

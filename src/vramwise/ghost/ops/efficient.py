@@ -68,6 +68,8 @@ def _efficient_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_q = t.new(q.shape, q.dtype)
     to_k = t.new(k.shape, k.dtype)
     to_v = t.new(v.shape, v.dtype)
+    bias = node.saved[-1] if len(node.edges) > 3 else None
+    to_bias = None if bias is None else t.new(bias.shape, bias.dtype)
     if q.dtype is FP32:
         product = t.new(q.shape, FP32)
         summed = t.new(q.shape[:3], FP32)
@@ -80,7 +82,7 @@ def _efficient_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if t.work is not None:
         t.work.attention((to_q, to_k, to_v), q, k, backward=True, causal=node.saved[-1] is None)
     del sums, copied
-    return to_q, to_k, to_v
+    return (to_q, to_k, to_v) if to_bias is None else (to_q, to_k, to_v, to_bias)
 
 
 def efficient_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -95,5 +97,6 @@ def efficient_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor |
     if q.shape[-1] > 128 and q.dtype is not FP32:
         t.new(q.shape, FP32)  # too wide to add up in registers
     if wants:
-        out.node = t.node(_efficient_backward, (q, k, v), (bias, k, q, v, sums, without_node(out)))
+        learned = () if bias is None or bias.node is None else (bias,)
+        out.node = t.node(_efficient_backward, (q, k, v, *learned), (bias, k, q, v, sums, without_node(out)))
     return out

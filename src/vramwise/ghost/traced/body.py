@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vramwise.ghost.checkpointing import Checkpoint
+from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.model.causal_lm import Body, wanting_grad
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
@@ -14,8 +16,33 @@ from vramwise.ghost.traced.folding import Adapter, Folding
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.traced.running import Registers, run
 
-# for each kind of block, the tensors besides hidden states that its blocks are given: tables, positions
-Given = tuple[tuple["Tensor | None", ...], ...]
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What blocks are given besides hidden states, and the batch's size.
+
+    `shown`: for each kind of block, tensors from before the blocks: tables, positions. `shared`: what blocks have left
+    for later ones, by name. `handed`: what the model's own code makes for this one block.
+    """
+
+    rows: int
+    tokens: int
+    shown: tuple[tuple[Tensor | None, ...], ...]
+    shared: dict[str, Tensor | None]
+    handed: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the blocks of a kind take from earlier ones and leave for later ones: a name and a place or register."""
+
+    handed: tuple[int, ...] = ()  # places among what the program is given
+    takes: tuple[tuple[str, int], ...] = ()
+    leaves: tuple[tuple[str, int], ...] = ()
+
+
+NO_EXCHANGE = Exchange()
+MASK = Tensor(None, (), 0, BF16)  # among parameters: the mask of the pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +59,17 @@ class TracedPart:
     projections: tuple[Projection | None, ...]
     adapters: tuple[Adapter | None, ...]  # of experts' weights
     kernel: Kernel | None = None
+    exchange: Exchange = NO_EXCHANGE
+    batch: list[int] = field(default_factory=list)  # rows and tokens of the pass under way, for the last norm
 
     def registers(self, t: Tape, given: Sequence[Tensor | None], rows: int, tokens: int, **more: Any) -> Registers:
         """All registers as the program leaves them, with the result once more at the end."""
         program = self._recorded().at(rows, tokens)
         folding = Folding(t, self.adapters, len(given)) if any(self.adapters) else None
-        found = run(t, program, given, self.parameters, self.projections, kernel=self.kernel, folding=folding, **more)
+        parameters = self.parameters
+        if MASK in parameters and more.get("mask") is not None:
+            parameters = tuple([more["mask"] if one is MASK else one for one in parameters])
+        found = run(t, program, given, parameters, self.projections, kernel=self.kernel, folding=folding, **more)
         found.append(found[program.result])
         return found
 
@@ -58,11 +90,48 @@ class TracedPart:
             def halfway() -> None:
                 t.mark("activations", f"{self.label}: mlp")
 
-        given = (x, *(tables[self.kind] if tables else ()))
-        rows, tokens = x.shape[:2]
-        result = self.registers(t, given, rows, tokens, mask=mask, halfway=halfway).pop()
+        if tables is None:  # the last norm
+            result = self.registers(t, (x,), *self.batch).pop()
+        else:
+            registers = self.registers(t, self._given(x, tables), tables.rows, tables.tokens, mask=mask, halfway=halfway)
+            result = registers.pop()
+            for name, register in self.exchange.leaves:
+                tables.shared[name] = registers[register]
         assert result is not None
         return result
+
+    def _given(self, x: Tensor, tables: Given) -> list[Tensor | None]:
+        found = [x, *tables.shown[self.kind]]
+        for place, tensor in zip(self.exchange.handed, tables.handed, strict=True):
+            found[place] = tensor
+        for name, place in self.exchange.takes:
+            found[place] = tables.shared[name]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """What the model's own code does between two blocks. Without a part, it only hands on what a block has left.
+
+    `results`: the block's hidden states and what else it is handed. Each is "made" by the part (a register), was "left"
+    by an earlier block (a name), or comes from before all blocks (a place among what the block is "shown").
+    """
+
+    label: str
+    part: TracedPart | None
+    kind: int  # of the block
+    results: tuple[tuple[str, Any], ...]
+
+    def __call__(self, t: Tape, hidden: Tensor, tables: Given) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The block's hidden states, and what else it is handed."""
+        t.mark("activations", f"{self.label}: attention")
+        registers: Registers = [hidden]
+        if self.part is not None:
+            given = (hidden, *tables.shown[self.part.kind])
+            registers = self.part.registers(t, given, tables.rows, tables.tokens)
+        sources = {"made": registers, "left": tables.shared, "shown": tables.shown[self.kind]}
+        found = [sources[how][place] for how, place in self.results]
+        return found[0], tuple(found[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +139,15 @@ class TracedBody(Body):
     """A model without its head.
 
     `shown`: for each kind of block, the registers that its blocks are given. `held`: registers that the model's own
-    variables hold until the last norm has run, in the order in which they let go.
+    variables hold until the last norm has run, in the order in which they let go. `between`: what the model's own code
+    does before each block, where it makes something for it.
     """
 
     start: TracedPart
-    shown: tuple[tuple[int, ...], ...]
+    shown: tuple[tuple[int | None, ...], ...]
     held: tuple[int, ...]
+    batch: list[int]  # as the last norm reads it
+    between: tuple[Between | None, ...]
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -91,6 +163,7 @@ class TracedBody(Body):
                 masks.update(self._masks(t, attention_mask, Tensor(None, (), 0, self.embed.dtype), padded))
                 t.mark("activations", "rotary tables")
 
+        self.batch[:] = ids.shape
         first, every, held = self._begin(t, ids, leaves, make_masks)
         make_masks()
         tables: dict[str, Any] = dict.fromkeys(("full", "sliding"), every)
@@ -104,6 +177,22 @@ class TracedBody(Body):
         masks.clear()
         tables.clear()
         return hidden
+
+    def _through(
+        self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: Any, mask: Tensor | None
+    ) -> Tensor:
+        """A block, with what the model's own code makes for it: a checkpoint keeps that too."""
+        between = self.between[number]
+        if between is None:
+            return Body._through(self, t, number, hidden, checkpoint, tables, mask)
+        hidden, more = between(t, hidden, tables)
+
+        def block(t: Tape, x: Tensor, *handed: Tensor) -> Tensor:
+            return self.blocks[number](t, x, tables=replace(tables, handed=handed), mask=mask)
+
+        if checkpoint is None:
+            return block(t, hidden, *more)
+        return checkpoint(t, block, hidden, *more)
 
     def _begin(
         self, t: Tape, ids: Tensor, leaves: list[Tensor], masks: Callable[[], None]
@@ -124,5 +213,7 @@ class TracedBody(Body):
         assert hidden is not None
         if self.tables_by_product:  # in the run's release of transformers, whichever was traced
             t.workspace()
-        given = tuple([tuple([registers[place] for place in places]) for places in self.shown])
-        return [hidden], given, [registers[place] for place in reversed(self.held)]
+        given = [[None if place is None else registers[place] for place in places] for places in self.shown]
+        every = Given(*ids.shape, tuple([tuple(tensors) for tensors in given]), {})
+        del given
+        return [hidden], every, [registers[place] for place in reversed(self.held)]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
-from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
-from vramwise.ghost.traced.body import TracedBody, TracedPart
+from vramwise.ghost.traced.body import MASK, NO_EXCHANGE, Between, Exchange, TracedBody, TracedPart
 from vramwise.ghost.traced.folding import Adapter
 from vramwise.ghost.traced.program import Recorded
 from vramwise.ghost.weights import Weights
@@ -42,10 +41,13 @@ def mode_of(weights: Weights, trace: Trace) -> str:
     return ", ".join(words)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def _recorded(trace: Trace, mode: str, way: str, part: str, kind: int, half: DType) -> Recorded:
-    rows = trace.modes[mode][way][part]
-    return Recorded(rows[kind] if part == "layers" else rows, half)
+    """A program: of what comes "before" or "after" the layers, of a kind of "layers", or "between" two of them."""
+    rows = trace.modes[mode][way]
+    if part == "between":
+        return Recorded(rows["layers"][kind]["between"], half)
+    return Recorded(rows[part][kind] if part == "layers" else rows[part], half)
 
 
 class _Parts:
@@ -64,8 +66,10 @@ class _Parts:
         self.wide = any(f"{name}.weight" in weights.shapes for name in weights.magnitudes)
         self.half = FP16 if "fp16" in (builder.run.precision.compute, builder.run.precision.weights_dtype) else BF16
 
-    def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
-        """One part, with the weights whose names start so."""
+    def part(
+        self, part: str, kind: int, start: str, label: str, number: int | None = None, **more: Any
+    ) -> TracedPart:
+        """One part, with the weights whose names start so. `number`: of what it is shown, where not that of its kind."""
         trained, frozen, experts, wide = [
             _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
             for way in ("all", "frozen", "experts", "wide")
@@ -77,7 +81,7 @@ class _Parts:
         names = trained.parameters
         return TracedPart(
             label=label,
-            kind=kind,
+            kind=kind if number is None else number,
             trained=trained,
             frozen=frozen,
             experts=experts,
@@ -85,8 +89,50 @@ class _Parts:
             parameters=tuple([self._weight(name, start) for name in names]),
             projections=tuple([self._projection(name, start) for name in names]),
             adapters=tuple([self._adapter(name, start) for name in names]),
-            kernel=kernel,
+            **more,
         )
+
+    def block(self, layer: int, kind: int) -> TracedPart:
+        """One layer."""
+        start, rows = f"{self.trace.layers}.{layer}.", self.layers[kind]
+        places = {name: place for place, name in enumerate(rows["given"])}
+        taken = [(key, places[name]) for key, name in rows.get("takes", ())]
+        left = rows.get("leaves", ())
+        exchange = NO_EXCHANGE
+        if taken or left or rows.get("handed"):
+            known = _registers(rows, _recorded(self.trace, self.mode, "all", "layers", kind, self.half))
+            exchange = Exchange(
+                handed=tuple([places[name] for name in rows["handed"]]),
+                takes=tuple(taken),
+                leaves=tuple([(key, known[name]) for key, name in left]),
+            )
+        kernel = self.builder.attentions.kernel(start, layer)
+        return self.part("layers", kind, start, f"layers.{layer}", kernel=kernel, exchange=exchange)
+
+    def between(self, layer: int, kind: int) -> Between | None:
+        """What comes before one layer, where it is handed anything."""
+        rows = self.layers[kind]
+        if not rows.get("handed") and "between" not in rows:
+            return None
+        part, known = None, {rows["given"][0]: 0}
+        if "between" in rows:
+            part = self.part("between", kind, "", "", number=len(self.layers) + kind)
+            known = _registers(rows["between"], part.trained)
+        left = dict(rows["sources"])
+        shown = {name: place for place, name in enumerate(rows["given"][1:])}
+        results: list[tuple[str, Any]] = [("made", known[rows["given"][0]])]
+        for name in rows["handed"]:
+            if name in left:
+                results.append(("left", left[name]))
+            else:
+                results.append(("made", known[name]) if name in known else ("shown", shown[name]))
+        return Between(label=f"layers.{layer}", part=part, kind=kind, results=tuple(results))
+
+    @property
+    def layers(self) -> Sequence[Mapping[str, Any]]:
+        """The programs of all kinds of layers, as recorded with gradients for all weights."""
+        found: Sequence[Mapping[str, Any]] = self.trace.modes[self.mode]["all"]["layers"]
+        return found
 
     def _first(self, kind: int) -> int:
         """The pass of the first layer, which is given embeddings in bf16 where later layers are given fp32."""
@@ -95,7 +141,7 @@ class _Parts:
 
     def _weight(self, name: str, start: str) -> Tensor | None:
         if name.startswith("b:"):
-            return _NOTHING
+            return MASK if name == "b:mask" else _NOTHING
         return self.builder.weights.get(_full(name, start))
 
     def _adapter(self, name: str, start: str) -> Adapter | None:
@@ -126,12 +172,11 @@ def _full(name: str, start: str) -> str:
     return name[2:].replace("@.", start, 1) if name[2:].startswith("@.") else name[2:]
 
 
-def _registers(rows: Mapping[str, Any], start: TracedPart) -> Mapping[str, int]:
-    """Where the tensors of what comes before the blocks are among its registers, by name."""
-    program = start.trained.at(1, 64)  # registers have the same numbers for every batch
-    names: Sequence[str] = [*rows["before"]["given"], *rows["before"]["parameters"]]
-    known = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    for row, step in zip(rows["before"]["steps"], program.steps, strict=True):
+def _registers(rows: Mapping[str, Any], recorded: Recorded) -> Mapping[str, int]:
+    """Where a program's tensors are among its registers, by name."""
+    program = recorded.at(1, 64)  # registers have the same numbers for every batch
+    known = {name: place for place, name in enumerate(dict.fromkeys([*rows["given"], *rows["parameters"]]))}
+    for row, step in zip(rows["steps"], program.steps, strict=True):
         for item, result in zip(row.get("o", ()), step.results, strict=True):
             known[item[0]] = result.register
     return known
@@ -141,27 +186,20 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
     """The model without its head."""
     parts = _Parts(builder, trace)
     run, gathering = builder.run, builder.gathering
-    norm = gathering.root(parts.part("after", 0, "", ""))
-    blocks = [
-        gathering.block(
-            layer,
-            parts.part(
-                "layers", kind, f"{trace.layers}.{layer}.", f"layers.{layer}",
-                builder.attentions.kernel(f"{trace.layers}.{layer}.", layer),
-            ),
-        )
-        for layer, kind in enumerate(trace.kinds)
-    ]  # fmt: skip
+    batch: list[int] = []
+    norm = gathering.root(parts.part("after", 0, "", "", batch=batch))
+    blocks = [gathering.block(layer, parts.block(layer, kind)) for layer, kind in enumerate(trace.kinds)]
     kinds, windows = builder.windows()
     start = parts.part("before", 0, "", "")
     rows = trace.modes[parts.mode]["all"]
-    known = _registers(rows, start)
+    known = _registers(rows["before"], start.trained)
+    between = [layer.get("between", {"given": [""]}) for layer in rows["layers"]]
     return TracedBody(
         embed=builder.weights.by_name[f"{trace.embedding}.weight"],
         blocks=blocks,
         norm=norm,
         rotary_dim=0,
-        attention=run.kernels.attn_implementation,
+        attention="eager" if trace.eager else run.kernels.attn_implementation,
         checkpoint=builder.checkpoint(),
         input_grads=builder.input_grads,
         windows=windows,
@@ -172,6 +210,9 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         trained=builder.trained_blocks(),
         masked=not (run.kernels.attn_implementation == "sdpa" and builder.attentions.varlen()),
         start=start,
-        shown=tuple([tuple([known[name] for name in layer["given"][1:]]) for layer in rows["layers"]]),
+        always_masked=trace.always_masked,
+        shown=tuple([tuple([known.get(name) for name in part["given"][1:]]) for part in (*rows["layers"], *between)]),
         held=tuple([known[name] for name in rows["before"]["held"]]),
+        batch=batch,
+        between=tuple([parts.between(layer, kind) for layer, kind in enumerate(trace.kinds)]),
     )

@@ -25,7 +25,7 @@ _TYPES = {
 }
 
 Shape = tuple[int, ...]
-MARKS = ("del", "mask", "wants", "enter", "leave")  # steps that make nothing
+MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
 
 
 class Result(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers.latent import attended
-from vramwise.ghost.model.kernels import Kernel, undeclared_groups
+from vramwise.ghost.model.kernels import Kernel, tokens_first, undeclared_groups
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.elementwise import dropout, without_node
@@ -73,7 +73,7 @@ def run(
         elif kind == "attention":
             assert kernel is not None
             registers[step.results[0].register] = _attend(t, kernel, registers, step, mask)
-        else:
+        elif kind != "window":
             registers[step.results[0].register] = _named(t, step, registers)
     return registers
 
@@ -104,7 +104,12 @@ def _attend(t: Tape, kernel: Kernel, registers: Registers, step: Step, mask: Ten
     assert query is not None
     assert key is not None
     assert value is not None
-    out, _weights = attended(t, kernel, query, key, value, mask)
+    if step.more.get("masked"):  # one of the model's own
+        mask = registers[step.inputs[3]]
+    if step.more.get("grouped"):
+        out = tokens_first(t, fused_attention(t, query, key, value, mask))
+    else:
+        out, _weights = attended(t, kernel, query, key, value, mask)
     split = _shaped(out, step.results[0])
     if out.node is not None and t.grad_enabled:
         split.node, split.slot = t.node(_joined, (out,), ()), 0

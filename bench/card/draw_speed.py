@@ -1,4 +1,4 @@
-"""Draws trainings whose steps are to be timed, in several variants each: `python draw_speed.py SEED COUNT > cases.json`.
+"""Draws trainings to be timed, each in several variants: `python draw_speed.py SEED COUNT > cases.json`.
 
 A full fine-tune, a LoRA and a QLoRA with Axolotl; a full fine-tune and a LoRA with transformers' Trainer, and one with
 TRL's packed rows, as scripts. Model, length, batch and everything that variants differ in come by chance. The seed is a

@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing import Pipe, active_children, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +32,7 @@ from step_timer import Timer
 
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("SPEED_WORK", "/dev/shm/speed"))
+LOGS = WORK / "logs"
 COMMON = (
     *("torch", "transformers", "transformers.trainer", "peft", "accelerate", "datasets", "trl"),
     *("transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2"),
@@ -46,7 +48,7 @@ REHEARSED |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16
 def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None:
     """One script, in this process."""
     os.setsid()
-    log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = os.open(LOGS / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
     import torch
@@ -77,10 +79,10 @@ def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None
     try:
         if torch.cuda.is_available():
             torch.cuda.init()
-        _train(name, case, folder)
+        _train(name, case)
     except BaseException:
         traceback.print_exc()
-    write({**row, "failed": Path(folder / f"{name}.log").read_text()[-3000:]}, folder, time.perf_counter() - began)
+    write({**row, "failed": (LOGS / f"{name}.log").read_text()[-3000:]}, folder, time.perf_counter() - began)
     os._exit(1)
 
 
@@ -94,16 +96,16 @@ def write(row: dict[str, Any], folder: Path, seconds: float) -> None:
             packed.write(json.dumps({"name": row["name"], **order}) + "\n")
 
 
-def _train(name: str, case: dict[str, Any], folder: Path) -> None:
+def _train(name: str, case: dict[str, Any]) -> None:
     """Run the script, or Axolotl with the config."""
     if "script" in case:
-        script = folder / f"{name}.py"
+        script = LOGS / f"{name}.py"
         script.write_text(case["script"])
         runpy.run_path(str(script), run_name="__main__")
         return
     from axolotl.cli.train import do_cli
 
-    config = folder / f"{name}.yml"
+    config = LOGS / f"{name}.yml"
     prepared = str(WORK / "prepared" / case["workload"])  # the same for all variants
     config.write_text(json.dumps({**axolotl_runs.config_of(name, case), "dataset_prepared_path": prepared}))
     do_cli(config=str(config))
@@ -173,12 +175,10 @@ def serve(asked: Connection, kind: str, folder: Path) -> None:
         pid, ending = os.fork(), time.time() + seconds
         if pid == 0:
             child(name, case, folder, detailed)
-        while not os.waitpid(pid, os.WNOHANG)[0]:
+        while not os.waitpid(pid, os.WNOHANG)[0] and time.time() < ending:
             time.sleep(0.05)
-            if time.time() > ending:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                break
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # with what it has started itself
         asked.send(name)
 
 
@@ -196,7 +196,8 @@ def main() -> None:
     folder, seconds = Path(sys.argv[1]).resolve(), float(sys.argv[2])
     cases = json.loads(Path(sys.argv[3]).read_text())
     began = time.time()
-    (WORK / "models").mkdir(parents=True, exist_ok=True)
+    for place in (WORK / "models", LOGS):
+        place.mkdir(parents=True, exist_ok=True)
     axolotl_runs.data()
     sys.path.insert(0, str(HERE))
     servers = start(folder)

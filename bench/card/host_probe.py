@@ -1,15 +1,19 @@
 """What the host takes for a few things by themselves, in microseconds: which host a run's times are of.
 
-Python alone, a launch, a view, a module's call, an operation that autograd records, a node of its backward pass.
+Python alone, a launch, a view, a module's call, an operation that autograd records, a node of its backward pass. A lent
+machine's processors can be shared with machines of others: some are then twice as slow as the rest for a while.
+`keep_to_fast_cores` looks for those that are not.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from statistics import median
 
 TURNS, CALLS = 7, 400
+_LOOKS, _PIECES = 4, 100
 
 
 def probe() -> dict[str, float]:
@@ -32,6 +36,21 @@ def probe() -> dict[str, float]:
     }
     found["backward"] = median(_backward(weighted) for _ in range(TURNS))
     return {name: round(us, 3) for name, us in found.items()}
+
+
+def keep_to_fast_cores(count: int) -> dict[int, float]:
+    """Let this process use the fastest cores alone; microseconds of a piece of Python on each, at the slowest look."""
+    allowed = sorted(os.sched_getaffinity(0))
+    found = dict.fromkeys(allowed, 0.0)
+    for _ in range(_LOOKS):
+        for core in allowed:
+            os.sched_setaffinity(0, {core})
+            begin = time.perf_counter()
+            for _ in range(_PIECES):
+                _python()
+            found[core] = max(found[core], round((time.perf_counter() - begin) / _PIECES * 1e6, 2))
+    os.sched_setaffinity(0, sorted(allowed, key=found.__getitem__)[:count])
+    return found
 
 
 def _python() -> int:

@@ -73,10 +73,10 @@ class Marks:
 class Timer:
     """Looks at every step of a Trainer; `done` is called with what was seen after the profiled one."""
 
-    def __init__(self, trainer: Any, detailed: bool, done: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, trainer: Any, done: Callable[[dict[str, Any]], None]) -> None:
         from transformers import TrainerCallback
 
-        self.trainer, self.detailed, self.done = trainer, detailed, done
+        self.trainer, self.done = trainer, done
         self.marks, self.ends, self.found = Marks(), [], {}
         self.busy = 0.0
         self.profile: Any = None
@@ -121,10 +121,8 @@ class Timer:
             self.marks.on = True
             self.marks.mark("step begins")
         if number == PROFILED:
-            kinds = [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-            if self.detailed or not kinds:
-                kinds.append(torch.profiler.ProfilerActivity.CPU)
-            self.profile = torch.profiler.profile(activities=kinds)
+            seen = torch.profiler.ProfilerActivity
+            self.profile = torch.profiler.profile(activities=[seen.CUDA if torch.cuda.is_available() else seen.CPU])
             self.profile.__enter__()
 
     def end(self, number: int) -> None:
@@ -146,7 +144,7 @@ class Timer:
         """Hand over what was seen."""
         self.found["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(self.ends)][1:]
         self.found["marks"] = self.marks.listed()
-        self.found |= listed_kernels(self.profile, self.detailed)
+        self.found |= listed_kernels(self.profile)
         self.done(self.found)
 
     def host_alone(self) -> list[list[float]]:
@@ -172,8 +170,8 @@ class Timer:
         return found
 
 
-def listed_kernels(profile: Any, detailed: bool) -> dict[str, Any]:
-    """Kernels by name, and all in their order; with the host's operations where those were looked at too."""
+def listed_kernels(profile: Any) -> dict[str, Any]:
+    """Kernels by name, and all in their order."""
     events = [event for event in profile.profiler.kineto_results.events() if _on_card(event)]
     events.sort(key=lambda event: event.start_ns())
     first = events[0].start_ns() if events else 0
@@ -189,10 +187,6 @@ def listed_kernels(profile: Any, detailed: bool) -> dict[str, Any]:
     kernels = sorted(([name, count, round(us, 1)] for name, (count, us) in sums.items()), key=lambda row: -row[2])
     found: dict[str, Any] = {"kernels": kernels, "kernel_us": round(sum(row[2] for row in kernels), 1)}
     found["order"] = {"names": list(names), "kernels": order}
-    if detailed:
-        rows = [row for row in profile.key_averages() if not str(row.device_type).endswith("CUDA")]
-        rows.sort(key=lambda row: -row.self_cpu_time_total)
-        found["operations"] = [(row.key[:60], row.count, round(row.self_cpu_time_total, 1)) for row in rows[:90]]
     return found
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import axolotl_runs
 from fork_server import OWN, spoilt
-from host_probe import probe
+from host_probe import keep_to_fast_cores, probe
 from step_timer import Timer
 
 HERE = Path(__file__).resolve().parent
@@ -40,12 +40,13 @@ COMMON = (
 )
 IMPORTED = {"script": (*COMMON, "trl.trainer.sft_trainer"), "axolotl": (*COMMON, *OWN["axolotl"])}
 LONGEST_S, LAST_CASE_S = 45, 9
+CORES = 4  # that a run may use
 # Sizes of a rehearsal on a processor.
 REHEARSED = {"num_hidden_layers": 2, "vocab_size": 6400, "hidden_size": 64, "intermediate_size": 128}
 REHEARSED |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 
 
-def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None:
+def child(name: str, case: dict[str, Any], folder: Path) -> None:
     """One script, in this process."""
     os.setsid()
     log = os.open(LOGS / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -56,7 +57,7 @@ def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None
 
     os.chdir(WORK / "models")
     began = time.perf_counter()
-    row: dict[str, Any] = {"name": name, "torch": torch.__version__, **case}
+    row: dict[str, Any] = {"name": name, "torch": torch.__version__, **case, "cores": keep_to_fast_cores(CORES)}
     timers: list[Timer] = []
     made = Trainer.__init__
 
@@ -73,7 +74,7 @@ def child(name: str, case: dict[str, Any], folder: Path, detailed: bool) -> None
 
     def __init__(self: Any, *arguments: Any, **words: Any) -> None:  # noqa: N807 (it takes that one's place)
         made(self, *arguments, **words)
-        timers.append(Timer(self, detailed, keep))
+        timers.append(Timer(self, keep))
 
     Trainer.__init__ = __init__
     try:
@@ -171,10 +172,10 @@ def serve(asked: Connection, kind: str, folder: Path) -> None:
     sys.modules["timed_data"] = data_module()
     asked.send(not spoilt())
     while True:
-        name, case, detailed, seconds = asked.recv()
+        name, case, seconds = asked.recv()
         pid, ending = os.fork(), time.time() + seconds
         if pid == 0:
-            child(name, case, folder, detailed)
+            child(name, case, folder)
         while not os.waitpid(pid, os.WNOHANG)[0] and time.time() < ending:
             time.sleep(0.05)
         with suppress(ProcessLookupError):
@@ -205,11 +206,10 @@ def main() -> None:
     for kind, server in servers.items():
         print(kind, "can use CUDA:", server.recv(), f"{time.time() - began:.0f} s", flush=True)
     todo = list(cases)
-    workloads = {cases[name]["workload"]: name for name in reversed(cases)}
     while todo and (left := seconds - (time.time() - began)) > LAST_CASE_S:
         name = todo.pop(0)
         server = servers["script" if "script" in cases[name] else "axolotl"]
-        server.send((name, cases[name], name in workloads.values(), min(LONGEST_S, left - 2)))
+        server.send((name, cases[name], min(LONGEST_S, left - 2)))
         print(server.recv(), f"{time.time() - began:.0f} s", flush=True)
     print("not run:", todo, flush=True)
     for process in active_children():

@@ -16,6 +16,8 @@ Checkpoint = Callable[[Tape, Block, Tensor], Tensor]
 
 def _rerun(t: Tape, block: Block, x: Tensor, amp: DType | None) -> Tensor:
     """The block again, under an autocast context of its own."""
+    if t.work is not None:
+        t.work.checkpoint()
     outer, outer_casts = t.autocast, t.casts
     t.autocast, t.casts = amp, {}
     t.grad_enabled = True
@@ -44,6 +46,8 @@ def reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
     """`checkpoint(block, x, use_reentrant=True)`: keeps the input alone."""
     if not t.grad_enabled or not t.training:
         return block(t, x)
+    if t.work is not None:
+        t.work.checkpoint()
     t.grad_enabled = False
     out = block(t, x)
     t.grad_enabled = True
@@ -155,6 +159,8 @@ def non_reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
     """`checkpoint(block, x, use_reentrant=False)`: the graph is built, what it saves is not kept."""
     if not t.grad_enabled or not t.training:
         return block(t, x)
+    if t.work is not None:
+        t.work.checkpoint()
     outer = t.frame
     frame = _Frame(block, _saving_input(t, (), x), t.autocast)
     t.frame = frame

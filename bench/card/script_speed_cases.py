@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 OPTIMIZERS = ("adamw_torch_fused", "adamw_torch_fused", "adamw_torch", "adamw_8bit")
-STEPS = 10
+STEPS = 9
 
 
 @dataclass(frozen=True, slots=True)

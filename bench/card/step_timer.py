@@ -1,6 +1,6 @@
 """Times the steps of a transformers Trainer: whole steps, where host and card are in one of them, its kernels.
 
-Of ten steps two warm up (Triton compiles, the optimizer makes its states), seven are timed, of which the last is marked
+Of nine steps two warm up (Triton compiles, the optimizer makes its states), six are timed, of which the last is marked
 (where host and card are at the ends of forward, backward, clipping and update), and one is profiled. Then the host
 alone is timed, on a batch so small that the card is never the slower one.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-MARKED, PROFILED = 9, 10
+MARKED, PROFILED = 8, 9
 _SMALL_TOKENS, _SMALL_TURNS = 16, 6
 _LONGEST_NAME = 140
 

@@ -1,9 +1,8 @@
 """Predicted against measured step times of training scripts: transformers' Trainer and TRL.
 
-    python bench/script_speed.py --foretell CASES.json > predicted.json    # before they are run
-    python bench/script_speed.py MEASURED.jsonl ... [--parts]              # a line a run, then errors and orders
+    python bench/script_speed.py MEASURED.jsonl ... [--parts]     # a line a run, then errors and orders
 
-Cases are drawn by `card/script_speed_cases.py` and run by `card/script_speed_runs.py`. A script is predicted as it is.
+Cases are drawn by `card/draw_speed.py` and run by `card/timed_runs.py`. A script is predicted as it is.
 """
 
 from __future__ import annotations
@@ -57,14 +56,6 @@ def case_of(name: str, case: dict[str, Any]) -> Case:
     return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold)
 
 
-def foretell(cases: dict[str, Any]) -> dict[str, Any]:
-    """The cases with what is predicted of them."""
-    for name, case in cases.items():
-        case["foretold"] = {"step_seconds": round(case_of(name, case).predicted(efficiency()), 4)}
-        print(name, case["keys"], case["foretold"], file=sys.stderr, flush=True)
-    return cases
-
-
 def measured(files: list[Path]) -> list[Case]:
     """The runs that were timed."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -72,15 +63,11 @@ def measured(files: list[Path]) -> list[Case]:
 
 
 def main() -> None:
-    """Foretell, or compare."""
+    """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--foretell", action="store_true")
     parser.add_argument("--parts", action="store_true", help="what each prediction is made of")
     arguments = parser.parse_args()
-    if arguments.foretell:
-        print(json.dumps(foretell(json.loads(arguments.files[0].read_text())), indent=1))
-        return
     found = measured(arguments.files)
     for case in found if arguments.parts else ():
         parts = priced(case.work[0][0], case.micro_steps, case.rates, efficiency()).parts

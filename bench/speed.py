@@ -112,11 +112,22 @@ def slowed_host() -> float:
 
 
 def _case(row: dict[str, Any], sample: int | None) -> Case:
-    if "script" not in row:
-        return case_of(row, sample)
-    from script_speed import case_of as of_script  # it builds on this module
+    if "script" in row:
+        from script_speed import case_of as of_script  # it builds on this module
 
-    return of_script(row["name"], row)
+        return of_script(row["name"], row)
+    if isinstance(row["model"], str):
+        row = _whole(row)
+    return case_of(row, sample)
+
+
+def _whole(row: dict[str, Any]) -> dict[str, Any]:
+    """A drawn case with everything that it leaves to be filled in on the card."""
+    sys.path.append(str(HERE / "card"))
+    from axolotl_runs import MODELS, config_of
+
+    told = {"torch": "2.11.0", "alloc_conf": "expandable_segments:True"}
+    return {**row, **told, "model": MODELS[row["model"]], "config": config_of(row["name"], row)}
 
 
 def cases(files: Sequence[Path], only: str = "") -> list[Case]:
@@ -174,16 +185,11 @@ def _summary(name: str, pairs: Sequence[tuple[float, float]]) -> None:
 
 
 def foretell(file: Path) -> None:
-    """Write the predicted step of cases of `card/speed_cases.py` into their file."""
-    sys.path.append(str(HERE / "card"))
-    from axolotl_runs import MODELS, config_of
-
+    """Write the predicted step of cases of `card/draw_speed.py` into their file."""
     known = [json.loads(line) for line in (RUNS / "speed-contact.jsonl").read_text().splitlines()]
     listed = json.loads(file.read_text())
     for name, case in listed.items():
-        row = {"name": name, "model": MODELS[case["model"]], "config": config_of(name, case), "widths": []}
-        row |= {"axolotl": case["axolotl"], "torch": "2.11.0", "alloc_conf": "expandable_segments:True"}
-        found = case_of({**row, "step_seconds": [1.0]}, tokens_a_sample(known))
+        found = _case({"name": name, **case, "widths": [], "step_seconds": [1.0]}, tokens_a_sample(known))
         case["foretold"] = {"step_seconds": round(found.predicted(efficiency()), 4)}
         print(name, case["foretold"])
     file.write_text(json.dumps(listed, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""Draws cases whose steps are to be timed: `python speed_cases.py calibration|workloads|full SEED > cases.json`.
+"""Draws Axolotl cases whose steps are to be timed: `python speed_cases.py calibration|workloads SEED > cases.json`.
 
 calibration: models, methods, kernels, batches by chance. workloads: a few trainings, each in ten variants that give the
-same result, by chance too. full: one full fine-tune of a small model, everything about it by chance. Nobody chooses a
-case because of what it would show.
+same result, by chance too. Nobody chooses a case because of what it would show. `draw_speed.py` draws the workloads as
+well, and scripts beside them.
 """
 
 from __future__ import annotations
@@ -96,29 +96,10 @@ def workloads(rng: random.Random) -> dict[str, Any]:
     return cases
 
 
-def full(rng: random.Random) -> dict[str, Any]:
-    """Ten variants of one full fine-tune, which may keep its checkpoints on the host."""
-    model, length = rng.choice(("qwen25_05b", "qwen3_06b", "llama1b", "tinyllama")), rng.choice([512, 1024, 2048])
-    samples, packed = rng.choice([max(SIZES[length]) // 2, max(SIZES[length])]), rng.random() < 0.5
-    seen: list[dict[str, Any]] = []
-    while len(seen) < 10:
-        keys = variant("full", length, samples, rng)
-        if keys.pop("activation_offloading", False):
-            keys["gradient_checkpointing"] = "offload"
-        if keys not in seen:
-            seen.append(keys)
-    attention = {"attn_implementation": "flash_attention_2" if packed else "sdpa"}
-    common = {"sequence_len": length, **batches(packed), **attention}
-    return {
-        f"x{number}_full_{model}@21": _case(model, {**common, **keys, "max_steps": STEPS + 1}, "0.21.0", "full")
-        for number, keys in enumerate(seen, 1)
-    }
-
-
 def _case(model: str, keys: dict[str, Any], version: str, workload: str) -> dict[str, Any]:
     return {"model": model, "axolotl": version, "workload": workload, "config": {"max_steps": STEPS, **keys}}
 
 
 if __name__ == "__main__":
-    draw = {"calibration": calibration, "workloads": workloads, "full": full}[sys.argv[1]]
+    draw = {"calibration": calibration, "workloads": workloads}[sys.argv[1]]
     print(json.dumps(draw(random.Random(int(sys.argv[2]))), indent=1))

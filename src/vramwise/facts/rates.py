@@ -52,8 +52,9 @@ class Efficiency:
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_hook`: a hook of a
-    saved tensor, or one of many parameters; `host_function`: an autograd function written in Python; `host_line`: a
-    line of a log, written and flushed; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`,
+    saved tensor, or one of many parameters; `host_function`: an autograd function written in Python;
+    `host_checkpoint`: the begin of a checkpointed block, forward and again; `host_line`: a line of a log, written and
+    flushed; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`,
     `host_step`: for each of those; `host_tensor`: for each parameter in every micro-step, after which the Trainer goes
     through all of them to count operations.
     """
@@ -87,6 +88,7 @@ class Efficiency:
     host_call: float
     host_hook: float
     host_function: float
+    host_checkpoint: float
     host_line: float
     host_sync: float
     host_micro_step: float

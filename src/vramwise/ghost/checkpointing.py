@@ -16,6 +16,8 @@ Checkpoint = Callable[..., Tensor]  # of the tape, a block and its inputs
 
 def _rerun(t: Tape, block: Block, inputs: Sequence[Tensor], amp: DType | None) -> Tensor:
     """The block again, under an autocast context of its own."""
+    if t.work is not None:
+        t.work.checkpoint()
     outer, outer_casts = t.autocast, t.casts
     t.autocast, t.casts = amp, {}
     t.grad_enabled = True
@@ -49,6 +51,8 @@ def reentrant(t: Tape, block: Block, *inputs: Tensor) -> Tensor:
     """`checkpoint(block, x, use_reentrant=True)`: keeps the inputs alone."""
     if not t.grad_enabled or not t.training:
         return block(t, *inputs)
+    if t.work is not None:
+        t.work.checkpoint()
     t.grad_enabled = False
     out = block(t, *inputs)
     t.grad_enabled = True
@@ -161,6 +165,8 @@ def non_reentrant(t: Tape, block: Block, x: Tensor, *more: Tensor) -> Tensor:
         del more
     if not t.grad_enabled or not t.training:
         return block(t, x)
+    if t.work is not None:
+        t.work.checkpoint()
     outer = t.frame
     frame = _Frame(block, _saving_input(t, (), (x,)), t.autocast)
     t.frame = frame

@@ -11,7 +11,7 @@ class Kernel:
     that are alike, or a part of one that takes many tensors. What the host goes through before it: `ops`, views and
     autograd's nodes; `calls`, modules; `hooks` of saved tensors, and
     parameters in a list of them; `functions`, autograd's functions that are written in Python;
-    `lines`, lines of its log.
+    `lines`, lines of its log; `checkpoints`, checkpointed blocks that begin, or begin again.
     `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
     `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough. `turns`:
     rows, or groups of them, that blocks, one a multiprocessor, go through one after the other. `adds`: a product is
@@ -24,6 +24,7 @@ class Kernel:
         "blocks",
         "by",
         "calls",
+        "checkpoints",
         "count",
         "cudnn",
         "dims",
@@ -60,3 +61,4 @@ class Kernel:
         self.hooks = 0
         self.functions = 0
         self.lines = 0
+        self.checkpoints = 0

@@ -39,6 +39,7 @@ class Work:
         self._hooks = 0
         self._functions = 0
         self._lines = 0
+        self._checkpoints = 0
         # cards that share the work; the micro-step after which the whole gradients of all are summed (0: none)
         self.ranks = 1
         self.sums_gradients = 0
@@ -57,8 +58,8 @@ class Work:
         by = "backward" if t.in_backward and self.in_autograd and not self.in_python else "forward"
         kernel = Kernel(family, read, written, by, t.tag)
         kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
-        kernel.lines, kernel.hooks = self._lines, self._hooks
-        self._ops = self._calls = self._functions = self._lines = self._hooks = 0
+        kernel.lines, kernel.hooks, kernel.checkpoints = self._lines, self._hooks, self._checkpoints
+        self._ops = self._calls = self._functions = self._lines = self._hooks = self._checkpoints = 0
         self.kernels.append(kernel)
         if len(self.kernels) > _MOST_KERNELS:
             raise VramwiseError(f"a step launches more than {_MOST_KERNELS:,} kernels: too many to time")
@@ -89,6 +90,10 @@ class Work:
     def function(self) -> None:
         """One of autograd's functions that are written in Python begins, forward or backward."""
         self._functions += 1
+
+    def checkpoint(self) -> None:
+        """A checkpointed block begins, or begins again: its contexts are entered and random states kept."""
+        self._checkpoints += 1
 
     def line(self) -> None:
         """The host writes a line into its log."""

@@ -69,7 +69,8 @@ class Flash:
             t.work.asked(4, 3)
         packed = self.packed if t.training else self.packed_eval
         sequences = (t.samples or 1) if packed else 0
-        return tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=sequences)), None
+        output = flash_attention(t, query, key, value, self.window, sequences=sequences, in_python=True)
+        return tokens_first(t, output), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
@@ -81,7 +82,8 @@ class Flash:
         v = rows_taken(t, value, indices)
         q = rows_taken(t, query, indices)
         longest = -(-indices.numel // batch)  # rows are taken to be alike
-        out = flash_attention(t, q, k, v, min(longest, self.window or longest), sequences=batch)
+        window = min(longest, self.window or longest)
+        out = flash_attention(t, q, k, v, window, sequences=batch, in_python=True)
         padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
         del q, k, v, indices, out
         return padded

@@ -27,7 +27,9 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_q = t.like(q)
     to_k = t.like(k)
     to_v = t.like(v)
-    longest, sequences = node.extra
+    longest, sequences, in_python = node.extra
+    if t.work is not None and in_python:
+        t.work.function()
     rounded = tokens + 128 * sequences if sequences else _up(tokens, 128)
     sums = t.new((batch, heads, rounded), FP32)
     accumulated = t.new((batch, rounded, heads, _up(width, 32)), FP32)
@@ -80,10 +82,17 @@ def takes_tokens_first(backward: Backward) -> bool:
 
 
 def flash_attention(
-    t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None, *, sequences: int = 0
+    t: Tape,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    longest: int | None = None,
+    *,
+    sequences: int = 0,
+    in_python: bool = False,
 ) -> Tensor:
     """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that;
-    `sequences`: so many of any length stand one behind the other."""
+    `sequences`: so many of any length stand one behind the other. `in_python`: the library's own autograd function."""
     v = autocast_input(t, v)
     k = autocast_input(t, k)
     q = autocast_input(t, q)
@@ -94,9 +103,11 @@ def flash_attention(
     if not sequences:
         _share_keys(t, q, k)
     if t.work is not None:
+        if in_python:
+            t.work.function()
         t.work.attention((out, sums, random_state, unused), q, k, backward=False, causal=True, longest=longest)
     if t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None):
         out.node = t.node(_flash_backward, (q, k, v), (None, k, q, v, sums, without_node(out), random_state, unused))
-        out.node.extra = (longest, sequences)
+        out.node.extra = (longest, sequences, in_python)
     del sums, random_state, unused
     return out

@@ -80,6 +80,7 @@ def on_host(kernel: Kernel, costs: Efficiency) -> float:
     """Seconds of the host until it is launched."""
     before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
     before += kernel.lines * costs.host_line + kernel.hooks * costs.host_hook
+    before += kernel.checkpoints * costs.host_checkpoint
     if kernel.family == "sync":
         return before + costs.host_sync
     launch = float(getattr(costs, f"host_{kernel.by}"))

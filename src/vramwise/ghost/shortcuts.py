@@ -1,4 +1,5 @@
-"""What makes a ghost run fast: steps and micro-steps that repeat are counted, and some layers run for all.
+"""What makes a ghost run fast: steps and micro-steps that repeat are counted, some layers run for all, and a pass of a
+shape that ran before is written again.
 
 The loop hands its work to one of these two. `Plainly` does all of it; `Shortcuts` leaves out what would write the same
 events again, and says so to the tape. Tests hold one against the other.

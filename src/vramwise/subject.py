@@ -97,7 +97,7 @@ class Subject:
         """
         if self.model is None:
             raise VramwiseError(self.model_missing)
-        # Imported late: it loads the ghost run and the allocator, which `check` does not need without a card.
+        # Late: it loads the ghost run and the allocator, which `check` does not need without a card.
         from vramwise.variants.prediction import predict_run
 
         lengths = self.divided.train if lengths is None else lengths
@@ -138,7 +138,7 @@ class Subject:
         """The lengths of its data, with held-out samples separated."""
         if self.data.train is None:
             return self.data
-        # Imported late: only predictions need it.
+        # Late: only predictions need it.
         from vramwise.variants.held_out import divided
 
         if _DIVIDED not in self._memo:
@@ -150,7 +150,7 @@ class Subject:
         """Predict the training speed with the batches of its data; None if it is unknown or a step is too large."""
         if self.model is None:
             return None
-        # Imported late: `check` and `fix` need only memory.
+        # Late: `check` and `fix` need only memory.
         from vramwise.variants.batches import train_shapes
         from vramwise.variants.speed import speed_of
 
@@ -173,7 +173,7 @@ class Subject:
         """
         if named == "" or self.text_alone:
             return replace(self, data=replace(NO_DATA, named=named), _memo={})
-        # Imported late: data is read only for predictions.
+        # Late: data is read only for predictions.
         from vramwise.dataset.reading import read_blocks, read_named
 
         tokenizer = model_folder(self.run.base_model, self.model)

@@ -67,7 +67,7 @@ def _rendered(reading: Reading, output_format: str) -> list[str]:
 
 
 def _write_page(reading: Reading, name: str) -> None:
-    # Imported late: a page is rarely requested.
+    # Late: a page is rarely requested.
     from vramwise.diagnosis.drawing import draw
     from vramwise.render.diagnosis_html import diagnosis_page
 

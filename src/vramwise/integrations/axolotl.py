@@ -44,7 +44,7 @@ class MemoryGuardPlugin(BasePlugin):
 
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
         """Return the guard, which Axolotl adds to the trainer."""
-        # Imported late: it needs transformers, which Axolotl has loaded by now.
+        # Late: it needs transformers, which Axolotl has loaded by now.
         from vramwise.training.guard.callback import MemoryGuard
 
         plan, width = self._plan, declared_width(cfg)

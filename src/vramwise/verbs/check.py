@@ -235,7 +235,7 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
     """Return the findings with predicted figures, and with their severity on this card."""
-    # Imported late: only predicted runs have figures.
+    # Late: only predicted runs have figures.
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:

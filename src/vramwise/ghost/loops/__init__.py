@@ -1,1 +1,1 @@
-"""Training loops on shapes: one file a kind of training."""
+"""Training loops on shapes: one file per kind of training."""

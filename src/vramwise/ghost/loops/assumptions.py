@@ -1,4 +1,4 @@
-"""What predictions of preference and reward training take for granted, in sentences."""
+"""The assumptions of predictions for preference and reward training, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vramwise.types import RunSpec
 
 
 def preference_assumptions(run: RunSpec) -> Iterator[str]:
-    """What is not known of the data, and what is not modelled."""
+    """Yield what is unknown about the data, and what is not modelled."""
     if run.objective.rl and run.objective.kind == "tokens":
         yield (
             f"rl: {run.objective.rl} is not modelled: predicted as supervised fine-tuning, without its additional "

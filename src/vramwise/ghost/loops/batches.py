@@ -1,7 +1,7 @@
 """Shapes of batches: from sample lengths, from widths, or the largest that the run's settings allow.
 
-Does not know the data beyond its lengths. Whether any row of a batch is padded matters as much as its width: padding
-makes `sdpa` build a mask and give up grouped queries.
+Knows only the lengths of the data. Whether any row of a batch is padded matters as much as its width: with padding,
+`sdpa` builds a mask and does not use grouped queries.
 """
 
 from __future__ import annotations
@@ -16,51 +16,57 @@ from vramwise.types import BY_LABEL, RunSpec
 class BatchShape(NamedTuple):
     """A batch: rows, the width they are padded to, and whether any row is shorter than that.
 
-    `tokens`: how many are no padding, where that is known and decides anything (flash attention leaves padding out).
-    `labelled`: how many are trained on, where that is known: losses that take those alone hold less than the width.
+    `tokens`: how many are not padding, if known and relevant (flash attention skips padding). `labelled`: how many are
+    trained on, if known: losses that use only those need less memory.
     """
 
     rows: int
     width: int
     padded: bool
     tokens: int | None = None
-    mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: as the others
+    mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: like the others
     labelled: int | None = None
     mismatched_labelled: int | None = None
-    samples: int | None = None  # that stand one behind the other in packed rows, where that is known
+    samples: int | None = None  # samples concatenated in packed rows, if known
 
 
 Widths = Sequence[int] | Sequence[BatchShape]
 
 
-# Objectives whose samples are pairs: a chosen row and a rejected one, in one batch.
+# Objectives whose samples are pairs: a chosen and a rejected row in one batch.
 _PAIRED = frozenset({"dpo", "orpo", "cpo", "reward", "value"})
 
 
 def rows_a_sample(run: RunSpec) -> int:
-    """How many rows of a batch a sample becomes."""
+    """Return how many rows of a batch one sample becomes."""
     return 2 if run.objective.kind in _PAIRED else 1
 
 
 def labels_in(shape: BatchShape) -> int | None:
-    """Places that have a label: all real tokens but the first of each row, at most; None: as many as fit."""
+    """Return how many positions have a label: at most all real tokens except the first of each row.
+
+    None: unknown, as many as fit.
+    """
     if shape.labelled is not None or shape.tokens is None:
         return shape.labelled
     return shape.tokens - shape.rows
 
 
 def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
-    """The largest batch that the settings allow: every row full. Packed rows are as long in an evaluation."""
+    """Return the largest batch that the settings allow, with all rows full.
+
+    Packed rows have the same length in an evaluation.
+    """
     rows, longest = _limits(run, evaluation=evaluation)
     packed = run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none"
     longest = run.shapes.sequence_len if packed else longest
     if run.objective.completion_len is not None and run.objective.completion_len >= longest:
         longest += (
             run.objective.completion_len
-        )  # nothing is left for prompts: they are taken to be that long themselves
+        )  # no room is left for prompts: they are assumed to be as long as completions
     if run.shapes.packing_rows == "one" and packed:
         return BatchShape(1, rows * longest, False)
-    # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.
+    # Packed rows under sdpa or eager have a block-diagonal mask, like padded ones.
     masked = run.shapes.packing_rows == "micro" and packed and run.shapes.packed_mask != "none"
     return BatchShape(rows, _rounded(run, longest), masked)
 
@@ -73,11 +79,11 @@ def from_lengths(
     are_widths: bool = False,
     labelled: Sequence[int] | None = None,
 ) -> list[BatchShape]:
-    """Batches of samples in the given order; packing fills rows, so that one shape stands for all.
+    """Return the batches of samples in the given order; with packing, which fills rows, one shape represents all.
 
-    Pairs come as two lengths, one after the other. Where completions are generated, the lengths are the prompts'.
-    `are_widths`: the numbers are widths of batches, with shorter rows in each. `labelled`: how many tokens of each
-    sample are trained on, the last ones.
+    Pairs are two consecutive lengths. If completions are generated, the lengths are those of the prompts. `are_widths`:
+    the numbers are widths of batches with shorter rows in each. `labelled`: how many tokens of each sample, counted
+    from its end, are trained on. Raises VramwiseError if every sample is too long.
     """
     if run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none":
         return [largest(run, evaluation=evaluation)]
@@ -104,19 +110,19 @@ def from_lengths(
 
 
 def _reads_tokens(run: RunSpec) -> bool:
-    """Whether anything goes by the real tokens of a padded batch."""
+    """Whether the number of real tokens in a padded batch matters."""
     return "flash" in run.kernels.attn_implementation or goes_by_labels(run)
 
 
 def goes_by_labels(run: RunSpec) -> bool:
-    """Whether the loss takes only tokens that have a label."""
+    """Whether the loss uses only tokens with a label."""
     return run.kernels.loss_kernel in BY_LABEL or run.objective.log_probs in BY_LABEL
 
 
 def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None, longest: int) -> list[int]:
-    """What is left of each sample's labels once it is cut to measure; nothing where they are not known.
+    """Return how many labels remain in each sample after truncation; empty if unknown.
 
-    A row's first token follows nothing: it is never foretold.
+    The first token of a row is never a prediction target.
     """
     if labelled is None or run.shapes.long_rows != "cut" or not goes_by_labels(run):
         return []
@@ -125,7 +131,7 @@ def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None
 
 
 def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) -> list[BatchShape]:
-    """Widths as shapes: bare numbers are padded batches where the run's shapes vary, full ones where they do not."""
+    """Return widths as shapes: numbers become padded batches if the run's shapes vary, otherwise full ones."""
     rows, _ = _limits(run, evaluation=evaluation)
     return [
         item if isinstance(item, BatchShape) else BatchShape(rows, item, not run.shapes.constant_shapes)
@@ -134,7 +140,7 @@ def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) 
 
 
 def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:
-    """Rows of a batch, and the longest row."""
+    """Return the rows of a batch, and the length of the longest row."""
     each = rows_a_sample(run)
     if not evaluation:
         return each * run.batch.micro_batch_size, run.shapes.sequence_len
@@ -144,7 +150,7 @@ def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:
 
 
 def _within(run: RunSpec, lengths: Sequence[int], longest: int) -> list[int]:
-    """Samples that are too long are dropped, or cut; a pair goes with either of its rows."""
+    """Return the lengths with samples that are too long dropped or cut; a pair is dropped with either of its rows."""
     if run.shapes.long_rows == "cut":
         return [min(length, longest) for length in lengths]
     each = rows_a_sample(run)

@@ -6,7 +6,7 @@ from vramwise.ghost.dtypes import DType
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.ghost.work_optimizers import list_clipping
 
-# elements that one block of a multi-tensor kernel takes
+# elements per block of a multi-tensor kernel
 _CHUNK = 65536
 
 

@@ -1,6 +1,6 @@
-"""DPO and its kin (IPO and TRL's other losses): pairs in one batch, the reference's pass after the policy's.
+"""DPO and similar losses (IPO and TRL's others): pairs in one batch, the reference's pass after the policy's.
 
-Both models' logits live until the loss is there, because the trainer's log wants their means.
+Both models' logits live until the loss is computed, because the trainer logs their means.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from vramwise.ghost.tape import Tensor
 
 
 class DpoRun(PreferenceRun):
-    """Chosen rows first, rejected ones after them."""
+    """Pairs: chosen rows first, then rejected ones."""
 
     def train(self, plan: Plan) -> None:
-        """The reference's log-probabilities come first where they are wanted beforehand."""
+        """Train; precomputed log-probabilities of the reference come first."""
         if self.run.objective.reference_precomputed:
             self._precompute(plan)
         super().train(plan)
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The loss; the logits go with this call."""
+        """Return the loss; the logits are freed at the end of this call."""
         if self.without_logits:
             return self._without_logits(batch, padded), None
         t = self.t
@@ -48,7 +48,7 @@ class DpoRun(PreferenceRun):
         return loss, None
 
     def _cross_entropy(self, chosen: Tensor, batch: Batch) -> Tensor:
-        """Over the completions of the chosen rows, which are copied out; taken to be all of the row."""
+        """Return the cross entropy of the chosen rows' completions, which are copied and assumed to fill the row."""
         t = self.t
         t.mark("logits", "log-softmax of the chosen rows")
         rows, tokens, words = chosen.shape
@@ -66,7 +66,7 @@ class DpoRun(PreferenceRun):
         scored(self.t, self.log_probs(shifted(self.t, logits)))
 
     def _precompute(self, plan: Plan) -> None:
-        """One pass over all batches, evaluation's too, before the optimizer has anything: the widest stand for all."""
+        """Run the reference before the optimizer exists; the widest batch represents all, also of evaluations."""
         evals = [shapes for shapes in plan.evals.values() if shapes]
         self.t.phase("reference", 0)
         self.t.grad_enabled = False

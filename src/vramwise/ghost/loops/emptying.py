@@ -1,4 +1,4 @@
-"""When a run hands cached memory back between and within its steps, beside what evaluation does of itself."""
+"""When a run empties the cache between and within its steps, besides what evaluation does itself."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from vramwise.types import RunSpec
 
 
 class Emptying(NamedTuple):
-    """Steps count from 1. `within`: every so many steps, before their backward. `around`: a callback that collects
-    garbage before each evaluation and one step late after it, and every so many steps where that is positive."""
+    """Steps count from 1.
+
+    `within`: every that many steps, before backward. `around`: a callback that collects garbage before each evaluation
+    and one step late after it, and every that many steps if positive.
+    """
 
     within: int | None
     around: int | None
     evals: Container[int]
 
     def before_step(self, step: int) -> bool:
-        """At the beginning of this step: of the first, and of the second after an evaluation."""
+        """Whether the cache is emptied at the start of this step: the first, and the second after an evaluation."""
         return self.around is not None and (step == 1 or step - 2 in self.evals)
 
     def before_backward(self, step: int) -> bool:
-        """Between this step's forward and its backward, in every micro-step."""
+        """Whether it is emptied between forward and backward of this step, in every micro-step."""
         return self.within is not None and (step - 1) % self.within == 0
 
     def after_step(self, step: int) -> bool:
-        """At the end of this step, before its evaluation if it has one."""
+        """Whether it is emptied at the end of this step, before its evaluation, if any."""
         if self.around is None:
             return False
         return step in self.evals or (self.around > 0 and step % self.around == 0)
@@ -36,5 +39,5 @@ class Emptying(NamedTuple):
 
 
 def emptying_of(run: RunSpec, evals: Container[int]) -> Emptying:
-    """What the run's settings say; `evals`: the steps that an evaluation follows."""
+    """Return what the run's settings say; `evals`: the steps followed by an evaluation."""
     return Emptying(run.allocator.empty_cache_steps, run.allocator.collect_steps, evals)

@@ -1,6 +1,6 @@
-"""Generation by the policy itself: the prompts' pass, which leaves keys and values, then one token after another.
+"""Generation by the policy itself: a pass over the prompts, which creates the key-value cache, then token by token.
 
-Each token joins its keys and values to those before it: a new tensor a layer, the old one goes.
+Each token appends its keys and values to the cache: a new tensor per layer replaces the old one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.tape import Tape, Tensor
 from vramwise.types import ModelSpec
 
-# Lengths at which the growing cache is looked at: one a token for short completions.
+# How many lengths of the growing cache are simulated: one per token for short completions.
 _MOST_LENGTHS = 64
-# Tensors of a number a word of the vocabulary that sampling holds at once: scores, processed ones, probabilities.
+# Vocabulary-sized tensors that sampling holds at once: scores, processed scores, probabilities.
 _SAMPLING_COPIES = 3
 
 
@@ -29,12 +29,12 @@ class Cache:
     layers: list[tuple[Tensor, Tensor]]
 
     def tensor(self, t: Tape, tokens: int) -> Tensor:
-        """Room for the keys, or values, of one layer."""
+        """Allocate the keys, or values, of one layer."""
         t.mark("activations", "keys and values of what is generated")
         return t.new((self.rows, self.model.num_key_value_heads, tokens, self.model.head_dim), self.dtype)
 
     def grow(self, t: Tape, tokens: int) -> None:
-        """One turn through all layers at that length."""
+        """Replace the keys and values of all layers with ones of this length."""
         for number in range(len(self.layers)):
             keys = self.tensor(t, tokens)
             values = self.tensor(t, tokens)
@@ -44,21 +44,21 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Caching:
-    """A block that leaves its keys and values."""
+    """A block that stores its keys and values in the cache."""
 
     block: Block
     cache: Cache
     tokens: int
 
     def __call__(self, t: Tape, hidden: Tensor, **arguments: object) -> Tensor:
-        """Run it."""
+        """Run the block and append its keys and values."""
         out = self.block(t, hidden, **arguments)
         self.cache.layers.append((self.cache.tensor(t, self.tokens), self.cache.tensor(t, self.tokens)))
         return out
 
 
 def prefill(t: Tape, model: Model, cache: Cache, ids: Tensor, mask: Tensor, padded: bool) -> None:
-    """The prompts' pass."""
+    """Run the pass over the prompts."""
     body = model.body
     plain = list(body.blocks)
     body.blocks[:] = [_Caching(block, cache, ids.shape[1]) for block in plain]
@@ -67,7 +67,7 @@ def prefill(t: Tape, model: Model, cache: Cache, ids: Tensor, mask: Tensor, padd
 
 
 def decode(t: Tape, cache: Cache, prompt: int, completion: int) -> None:
-    """Token by token to the end; of long completions some lengths stand for all."""
+    """Generate token by token; for long completions, only some lengths are simulated."""
     step = max(1, -(-completion // _MOST_LENGTHS))
     for length in [*range(1, completion, step), completion]:
         cache.grow(t, prompt + length)

@@ -1,7 +1,7 @@
-"""GRPO: completions are generated, scored by the reference, and learnt from.
+"""GRPO: completions are generated, scored by the reference, and trained on.
 
-Only the completions' logits are made. Completions are taken to reach their limit, and prompts to fill the rest of the
-row. An inference engine beside the policy (vLLM) is counted by its share of the card.
+Only the logits of completions are computed. Completions are assumed to reach their limit, and prompts to fill the rest
+of the row. An inference engine on the same card (vLLM) counts with its share of the card.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vramwise.types import ModelSpec, RunSpec
 
 
 class GrpoRun(PreferenceRun):
-    """A step: generation, reference, then the update, a micro-batch at a time."""
+    """A step: generation, reference, then the update, one micro-batch at a time."""
 
     keys = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
     disables_dropout = False
@@ -33,7 +33,7 @@ class GrpoRun(PreferenceRun):
         self._wake()
 
     def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
-        """All rows of the step are generated at once, and scored a micro-batch at a time."""
+        """Generate all rows of the step at once and score them one micro-batch at a time; return the batches."""
         shape = max(step.held, key=lambda held: held.width)
         t, run = self.t, self.run
         t.grad_enabled = False
@@ -56,7 +56,7 @@ class GrpoRun(PreferenceRun):
         return super().samples(step)
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
-        """Evaluation generates too, a batch at a time."""
+        """Evaluate a batch; its completions are generated, too."""
         if self.run.objective.engine == "policy":
             self._generate(shape, shape.rows)
         self.t.phase("eval", self.step)
@@ -65,14 +65,14 @@ class GrpoRun(PreferenceRun):
         return super().predict(batch, shape)
 
     def batch(self, shape: BatchShape) -> Batch:
-        """Prompts and completions apart."""
+        """Return a batch with separate prompts and completions."""
         self.t.mark("data", "batch")
         completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         widths = (shape.width - completion, shape.width - completion, completion, completion)
         return {key: self.t.new((shape.rows, width), INT64) for key, width in zip(self.keys, widths, strict=True)}
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The update's loss."""
+        """Return the loss of the update."""
         rows, completion = batch["completion_ids"].shape
         joined = self._rows(BatchShape(rows, batch["prompt_ids"].shape[1] + completion, padded))
         if self.without_logits:
@@ -83,7 +83,7 @@ class GrpoRun(PreferenceRun):
         return loss, None
 
     def _log_probs_of(self, logits: Tensor) -> Tensor:
-        """At the sampling temperature: by a division in place, or within the kernel."""
+        """Return log-probabilities at the sampling temperature: by an in-place division, or within the kernel."""
         t = self.t
         rows, tokens, words = logits.shape
         if self.run.objective.log_probs == "copied":
@@ -92,7 +92,7 @@ class GrpoRun(PreferenceRun):
         return self.log_probs(sliced(t, following, following.shape))
 
     def _rows(self, shape: BatchShape) -> Batch:
-        """Prompts and completions joined."""
+        """Return a batch with prompts and completions joined."""
         self.t.mark("data", "batch")
         return {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
 
@@ -111,7 +111,7 @@ class GrpoRun(PreferenceRun):
         cache.layers.clear()
 
     def _score(self, model: Model, batch: Batch, shape: BatchShape, rows: int) -> None:
-        """Log-probabilities without a graph; the last chunk's logits stay until the next one's are there."""
+        """Compute log-probabilities without a graph; a chunk's logits stay until the next chunk's are computed."""
         completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         logits: Tensor | None = None
         for _ in range(min(2, -(-rows // shape.rows))):
@@ -124,7 +124,7 @@ class GrpoRun(PreferenceRun):
         del logits
 
     def _wake(self) -> None:
-        """The engine takes its share of the card; unless it sleeps at times, it keeps that."""
+        """Allocate the engine's share of the card; it keeps that unless it sleeps."""
         run, gpu = self.run, self.run.target.gpu
         if run.objective.engine == "beside" and gpu is not None and self.generator is None:
             self.t.mark("engine", "inference engine")

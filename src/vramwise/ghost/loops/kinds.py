@@ -1,4 +1,4 @@
-"""Which loop a run's objective needs, and its beginning."""
+"""Which loop a run's objective needs, and its construction."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LOOPS: dict[str, type[Run]] = {
     "process_reward": ProcessRewardRun,
     "grpo": GrpoRun,
 }
-# Where log-probabilities come through the log-softmax of all logits.
+# Loops that compute log-probabilities through the log-softmax of all logits.
 _WHOLE: dict[str, type[Run]] = {"dpo": WholeDpoRun, "kto": WholeKtoRun}
 
 
 def begin(t: Tape, run: RunSpec, model: ModelSpec, *, plainly: bool = False) -> Run:
-    """That run on one rank, loaded and ready to train; `plainly`: without shortcuts."""
+    """Return the run on one rank, loaded and ready to train; `plainly`: without shortcuts."""
     kinds = _LOOPS | _WHOLE if run.objective.log_probs == "whole" else _LOOPS
     loop = kinds[run.objective.kind](t, run, local_model(run, model), sharding_of(run))
     if not plainly:

@@ -1,7 +1,7 @@
-"""KTO: rows of one label each; two passes over mismatched completions for the KL term, then policy and reference.
+"""KTO: single rows with a label; two passes over mismatched completions for the KL term, then policy and reference.
 
-The log wants the logits of each label's rows apart: they are copied out, and the completions' among them once more.
-A batch of one label alone copies most, and small batches often are; completions are taken to fill their rows.
+For logging, the logits of each label's rows are copied, and those of completions once more. A batch with only one label
+copies the most, which is common for small batches; completions are assumed to fill their rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vramwise.ghost.tape import Tensor
 
 
 class KtoRun(PreferenceRun):
-    """Mismatched completions are taken to be as long as the others."""
+    """Mismatched completions are assumed to be as long as the others."""
 
     keys = (
         *("input_ids", "attention_mask", "completion_mask"),
@@ -22,12 +22,12 @@ class KtoRun(PreferenceRun):
     )
 
     def note(self, shape: BatchShape) -> None:
-        """The labels of the mismatched rows are others."""
+        """Note the shape; mismatched rows have their own number of labels."""
         super().note(shape)
         self.mismatched_labelled = shape.mismatched_labelled
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The loss; the logits go with this call."""
+        """Return the loss; the logits are freed at the end of this call."""
         t = self.t
         with self.referring():
             self._mismatched(self.policy, batch, padded)

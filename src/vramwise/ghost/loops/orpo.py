@@ -1,4 +1,4 @@
-"""ORPO and CPO (SimPO): pairs, no reference; a cross entropy over the chosen rows beside the log-probabilities."""
+"""ORPO and CPO (SimPO): pairs, no reference; a cross entropy over the chosen rows besides the log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vramwise.ghost.tape import Tensor
 
 
 class OddsRun(PreferenceRun):
-    """Chosen rows first, rejected ones after them."""
+    """Pairs: chosen rows first, then rejected ones."""
 
     keys = ("input_ids", "attention_mask", "labels")
     casts_adapters = False
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The loss; the logits go with this call."""
+        """Return the loss; the logits are freed at the end of this call."""
         t = self.t
         logits = self.logits(self.policy, batch, padded)
         chosen_loss: Tensor | None = None
@@ -30,7 +30,7 @@ class OddsRun(PreferenceRun):
         return loss, None
 
     def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Of all tokens of the chosen rows; more than one row is copied together."""
+        """Return the cross entropy of all tokens of the chosen rows; several rows are made contiguous."""
         t = self.t
         t.mark("logits", "log-softmax of the chosen rows")
         logits = shifted(t, logits)

@@ -1,6 +1,6 @@
-"""What a ghost run will do: its steps and evaluations by shape, and what is assumed.
+"""What a ghost run will do: its steps and evaluations by shape, and its assumptions.
 
-Parallelism that changes shapes is settled here: tensor parallelism divides heads and feed-forward widths, context
+Parallelism that changes shapes is applied here: tensor parallelism divides heads and feed-forward widths, context
 parallelism divides the tokens of a row.
 """
 
@@ -16,10 +16,10 @@ from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.types import ModelSpec, RunSpec
 
-# steps until nothing new happens: states appear at the first, and the second is the first to run with them
+# steps until nothing changes: states appear in the first, and the second is the first to run with them
 _STEADY_STEPS = 3
 
-# Batches of all evaluations, and of the steps written out between them, times the model's layers.
+# Limit on the batches of all evaluations and of the steps between them, times the model's layers.
 _LAYERS_IN_EVALS = 4096
 _FEWEST_EVALS = 3
 
@@ -27,7 +27,7 @@ _FEWEST_EVALS = 3
 def make_plan(
     run: RunSpec, widths: Widths | None, eval_widths: Widths | None, steps: int | None, layers: int = 1
 ) -> Plan:
-    """Steps and evaluations; without a number of steps, as many as the widths give or the steady state needs."""
+    """Return steps and evaluations; `steps` defaults to what the widths give or the steady state needs."""
     micro = as_shapes(run, widths) or [largest(run)]
     each = run.batch.gradient_accumulation_steps
     count = steps or (max(len(micro) // each, 1) if widths else _STEADY_STEPS)
@@ -45,10 +45,13 @@ def _share(shape: BatchShape, ranks: int) -> BatchShape:
 
 
 def _evals(run: RunSpec, widths: Widths | None, steps: int, layers: int) -> tuple[dict[int, list[BatchShape]], int]:
-    """The batches of each evaluation by its step; of very many the first ones and the last, and how many are left."""
+    """Return the batches of each evaluation by its step, and how many are skipped.
+
+    Of too many, the first ones and the last are kept.
+    """
     if not run.evaluation.evaluates or run.evaluation.eval_batch_size is None:
         return {}, 0
-    # two batches of the same shape: the second finds what the first left
+    # two batches of the same shape: the second reuses what the first left
     shapes = as_shapes(run, widths, evaluation=True) or [largest(run, evaluation=True)] * 2
     shapes = [_share(shape, run.sharding.context_parallel_size) for shape in shapes]
     every = (
@@ -66,7 +69,7 @@ def _evals(run: RunSpec, widths: Widths | None, steps: int, layers: int) -> tupl
 
 
 def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:
-    """What one rank of a tensor-parallel group holds: its share of heads and feed-forward widths."""
+    """Return the share of one rank in a tensor-parallel group: its heads and feed-forward widths."""
     ranks = run.sharding.tensor_parallel_size
     if ranks <= 1:
         return model
@@ -86,7 +89,7 @@ def assumptions(
     widths: Widths | None,
     eval_widths: Widths | None,
 ) -> tuple[str, ...]:
-    """What the prediction takes for granted, in sentences."""
+    """Return the prediction's assumptions in sentences."""
     found = []
     if widths is None:
         shape = largest(run)

@@ -1,4 +1,4 @@
-"""What the policy is held against: a second model, the base with its adapter off, or a frozen copy of the adapter."""
+"""The reference of the policy: a second model, the base with its adapter off, or a frozen copy of the adapter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HalfOrFull = Literal["bf16", "fp16", "fp32"]
 
 
 def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtype: HalfOrFull) -> Weights:
-    """A whole model beside the policy, in that type, with nothing of it trained."""
+    """Load a whole model in addition to the policy, in this dtype, without trained parameters."""
     plain = run.changed(
         adapter=None, weights_dtype=dtype, fp32_embeddings=run.precision.fp32_embeddings or dtype == "fp32"
     )
@@ -42,7 +42,7 @@ def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtyp
 
 
 def without_adapter(weights: Weights) -> Weights:
-    """The same weights as they are with their adapter switched off: modules saved whole give way to the originals."""
+    """Return the same weights with the adapter off: modules saved as a whole are replaced by the originals."""
     plain = _sharing(weights)
     plain.by_name |= {original.name: original for original in weights.replaced}
     plain.adapters, plain.magnitudes, plain.targets = {}, {}, {}
@@ -50,7 +50,7 @@ def without_adapter(weights: Weights) -> Weights:
 
 
 def with_adapter_copy(t: Tape, weights: Weights) -> Weights:
-    """The same base under a second adapter of the same shape, in the same type."""
+    """Return the same base with a second adapter of the same shape and dtype."""
     copy = _sharing(weights)
     copy.adapters = {name: (_twin(t, a), _twin(t, b)) for name, (a, b) in weights.adapters.items()}
     copy.magnitudes = {name: _twin(t, magnitude) for name, magnitude in weights.magnitudes.items()}
@@ -71,7 +71,7 @@ def _twin(t: Tape, parameter: Parameter) -> Parameter:
 
 
 def adapters_in_bf16(t: Tape, weights: Weights) -> None:
-    """On a quantised base TRL trains all it trains in bf16, but DoRA's magnitudes."""
+    """Cast trained parameters to bf16, except DoRA's magnitudes, as TRL does on a quantised base."""
     magnitudes = {id(parameter) for parameter in weights.magnitudes.values()}
     for parameter in weights.trainable():
         if id(parameter) in magnitudes or parameter.dtype is BF16:
@@ -83,9 +83,9 @@ def adapters_in_bf16(t: Tape, weights: Weights) -> None:
 
 
 def built(weights: Weights, shared: Units | None) -> Model:
-    """The model of these weights, without checkpointing: reference passes keep nothing for a backward.
+    """Return the model of these weights, without checkpointing: reference passes save nothing for backward.
 
-    `shared`: the policy's units, where its weights are these.
+    `shared`: the policy's units, if it uses these weights.
     """
     builder = Builder(weights, shared)
     body, head = builder.body(), builder.head()

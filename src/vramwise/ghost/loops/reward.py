@@ -1,6 +1,6 @@
-"""Reward models: a head of a number (or two) a token in place of the vocabulary's.
+"""Reward models: a head with one (or two) outputs per token instead of the vocabulary's.
 
-Outcome rewards look at the last token of each row, chosen and rejected in one batch; process rewards at every token.
+Outcome rewards use the last token of each row, chosen and rejected in one batch; process rewards use every token.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from vramwise.types import ModelSpec, RunSpec
 
 
 class RewardRun(Run):
-    """Pairs, one score a row."""
+    """Pairs, with one score per row."""
 
     labels = 1
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
-        # no head over the vocabulary: as where it is tied to the embeddings
+        # no vocabulary head: modelled as one tied to the embeddings
         headless = replace(model, tie_word_embeddings=True, lm_head_bias=False)
         t.without_dropout = True
         super().__init__(t, run, headless, sharding)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """The head, trained with or without an adapter."""
+        """Load the head, which is trained with or without an adapter."""
         t, run = self.t, self.run
         if run.loading.quantization is not None and run.adapter.kind is not None and not run.loading.trains_in_fp32:
             adapters_in_bf16(t, self.weights)
@@ -43,19 +43,19 @@ class RewardRun(Run):
             FP32 if run.adapter.kind is not None or run.loading.trains_in_fp32 else BY_NAME[run.precision.weights_dtype]
         )
         self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)
-        t.empty_cache()  # the training loop begins by handing back what is idle
+        t.empty_cache()  # the training loop starts by emptying the cache
 
     def trained(self) -> list[Parameter]:
-        """The head comes last."""
+        """Return the trained parameters; the head comes last."""
         return [*super().trained(), self.score]
 
     def batch(self, shape: BatchShape) -> Batch:
-        """Rows without labels."""
+        """Return rows without labels."""
         self.t.mark("data", "batch")
         return {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """There are no labels to count."""
+        """Return None: there are no labels to count."""
         return None
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
@@ -75,16 +75,16 @@ class RewardRun(Run):
 
 
 class ProcessRewardRun(RewardRun):
-    """Single rows, a label at the end of each step of the answer."""
+    """Single rows, with a label at the end of each step of the answer."""
 
     labels = 2
 
     def batch(self, shape: BatchShape) -> Batch:
-        """Rows with a label a token."""
+        """Return rows with a label per token."""
         return Run.batch(self, shape)
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """Labels are counted as for text."""
+        """Count labels as for text."""
         return Run.count(self, batches)
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """The steps of a run by the shapes of their micro-batches, however many there are.
 
-A step of thousands of micro-batches holds all of them, but trains only as many as can be told apart: those of the same
-shape as the one before are counted, and of very many different ones the first, the widest and the last are taken.
+A step of thousands of micro-batches holds all of them, but trains only those that differ: repetitions of the previous
+shape are counted, and of very many different ones the first, the widest and the last are used.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.emptying import Emptying
 from vramwise.units import MIB
 
-# Of a step's micro-batches so many are held one by one; what there is beyond is held together in some pieces.
+# This many micro-batches of a step are held individually; the rest is held together in a few pieces.
 _HELD_SINGLY = 1024
 _MOST_PIECES, _PIECE = 256, 2 * MIB
-# Micro-steps of different shapes that one step runs, times the model's layers: a second of simulation.
+# Limit on micro-steps of different shapes in one step, times the model's layers: a second of simulation.
 _LAYERS_PER_STEP = 1280
 _MOST_DIFFERENT, FEWEST_DIFFERENT = 64, 4
-# Tensors of a batch, and what the allocator rounds to.
+# Tensors of a batch, and the allocator's rounding.
 _BATCH_TENSORS, _ROUNDED = 3, 512
 
 
 class MicroStep(NamedTuple):
-    """One micro-step: its shape, where its batch is among the step's samples (from the end), whether it is the last.
+    """One micro-step: its shape, its batch's index among the step's samples (from the end), whether it is the last.
 
-    `repeats`: it does what the one before it did. `again`: it happens so often again.
+    `repeats`: it does the same as the previous one. `again`: how many more times it happens.
     """
 
     shape: BatchShape
@@ -39,9 +39,9 @@ class MicroStep(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The micro-batches of one step: those `held` singly, and the positions among them that are `trained`, in order.
+    """The micro-batches of one step: those `held` individually, and the positions among them that are `trained`.
 
-    `rest_bytes` are held besides; `again`: the last micro-step but one happens so often again.
+    `rest_bytes`: held in addition; `again`: how many more times the last but one micro-step happens.
     """
 
     held: tuple[BatchShape, ...]
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     again: int = 0
 
     def micro_steps(self) -> Iterator[MicroStep]:
-        """Those that are trained, in order."""
+        """Yield the trained micro-steps in order."""
         shapes, last = [self.held[position] for position in self.trained], len(self.trained) - 1
         for place, shape in enumerate(shapes):
             again = self.again if place == last - 1 else 0
@@ -58,13 +58,13 @@ class Step(NamedTuple):
             yield MicroStep(shape, sample, place == last, repeats_the_last(shapes, place), again)
 
     def rest_pieces(self) -> list[int]:
-        """The rest in pieces, none larger than it must be."""
+        """Return the sizes of the pieces that hold the rest, as small as possible."""
         piece = max(_PIECE, -(-self.rest_bytes // _MOST_PIECES))
         return [min(piece, self.rest_bytes - start) for start in range(0, self.rest_bytes, piece)]
 
 
 class Plan:
-    """The steps of a run, and its evaluations by the step that they follow (0: before the first)."""
+    """The steps of a run, and its evaluations by the step they follow (0: before the first)."""
 
     def __init__(
         self,
@@ -83,24 +83,24 @@ class Plan:
         self._micro = micro if len(set(micro)) > 1 else micro[:1]
         self._sums = [0, *accumulate(map(_batch_bytes, self._micro))]
         self._known: dict[int, Step] = {}
-        self.said = self._shortened()  # what is left out, in sentences
+        self.said = self._shortened()  # what is not simulated, in sentences
 
     def step(self, number: int) -> Step:
-        """The micro-batches of this step, counted from 1; the batches are gone through again and again."""
+        """Return the micro-batches of this step, counted from 1; the batches are reused cyclically."""
         offset = (number - 1) * self._each % len(self._micro)
         if offset not in self._known:
             self._known[offset] = self._made(offset)
         return self._known[offset]
 
     def alike_after(self, number: int) -> int:
-        """How many steps after this one do the same, with no evaluation in between."""
+        """Return how many steps after this one are the same, without an evaluation in between."""
         following = number
         while following < self.count and self._goes_on(following) and self.kind(following + 1) == self.kind(number):
             following += 1
         return following - number
 
     def kind(self, number: int) -> tuple[Step, bool]:
-        """What tells one step from another."""
+        """Return what distinguishes this step from others."""
         return self.step(number), self.emptying.before_backward(number)
 
     def _goes_on(self, number: int) -> bool:
@@ -133,13 +133,16 @@ class Plan:
         return Step(held, self._trained(held), rest, each - singly if len(micro) == 1 else 0)
 
     def _bytes_of(self, offset: int, count: int) -> int:
-        """So many micro-batches from there on, as the allocator rounds them."""
+        """Return the bytes of that many micro-batches from `offset` on, as the allocator rounds them."""
         sums, length = self._sums, len(self._micro)
         rounds, end = divmod(offset + count, length)
         return rounds * sums[-1] + sums[end] - sums[offset]
 
     def _trained(self, held: tuple[BatchShape, ...]) -> tuple[int, ...]:
-        """All of them where few differ from the one before; else the first that do, the widest and the last."""
+        """Return the micro-steps to simulate: all if few differ from the previous one.
+
+        Otherwise the first ones up to a number of differences, the widest and the last.
+        """
         differ = [i for i, shape in enumerate(held) if not repeats_the_last(held, i) or i == len(held) - 1]
         if len(differ) <= self._different:
             return tuple(range(len(held)))
@@ -148,7 +151,7 @@ class Plan:
 
 
 def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
-    """Whether this micro-step does what the one before it did: both add to gradients, on the same shape."""
+    """Whether this micro-step does the same as the previous one: both add to gradients, with the same shape."""
     return position > 1 and shapes[position] == shapes[position - 1]
 
 

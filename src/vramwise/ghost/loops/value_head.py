@@ -1,8 +1,8 @@
-"""Reward models with a value head: a number a token beside the vocabulary's logits, which are made for nothing.
+"""Reward models with a value head: one value per token in addition to the vocabulary's logits, which are not used.
 
-After TRL 0.24's `AutoModelForCausalLMWithValueHead`, as LLaMA-Factory's stage rm uses it: the batch has labels, so the
-model works out the loss of its logits, too; that graph lives until the reward's loss is there. The logits are copied to
-fp32 on their way out. The model is asked for the hidden states of all layers, of which the last are taken.
+As TRL 0.24's `AutoModelForCausalLMWithValueHead` in LLaMA-Factory's stage rm: the batch has labels, so the model also
+computes the loss of its logits; that graph lives until the reward loss is computed. The logits are copied to fp32 on
+return. The model returns the hidden states of all layers, of which the last are used.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class ValueHeadRun(Run):
     """Pairs, chosen rows first; the score of a row is the value at its last token."""
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """The head, in fp32."""
+        """Load the head, in fp32."""
         t = self.t
         t.mark("weights", "v_head")
         self.value = Parameter(t, "v_head.summary.weight", (1, model.hidden_size), FP32, trainable=True)
         self.bias = Parameter(t, "v_head.summary.bias", (1,), FP32, trainable=True)
 
     def trained(self) -> list[Parameter]:
-        """The head comes last."""
+        """Return the trained parameters; the head comes last."""
         return [*super().trained(), self.value, self.bias]
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """Nobody counts labels."""
+        """Return None: labels are not counted."""
         return None
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
@@ -57,7 +57,7 @@ class ValueHeadRun(Run):
         if logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
-        del logits, hidden, handed_out  # what the model gave goes when the wrapper has made its own of it
+        del logits, hidden, handed_out  # the model's outputs are freed after the wrapper has converted them
         loss = scored(t, indexed(t, values, (values.shape[0], 1)))
         del values, unused
         return loss, None

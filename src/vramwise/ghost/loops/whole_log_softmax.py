@@ -1,7 +1,7 @@
-"""Preference training through the log-softmax of all logits: what is held while the reference is asked.
+"""Preference training through the log-softmax of all logits: what is held during the reference pass.
 
-Written after LLaMA-Factory 0.9.5 (train/dpo, train/kto). The policy's logits, in fp32, are kept for the log until the
-loss is there; a reference's go with its pass.
+Follows LLaMA-Factory 0.9.5 (train/dpo, train/kto). The policy's logits, in fp32, are kept for logging until the loss is
+computed; a reference's logits are freed after its pass.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from vramwise.ghost.tape import Tensor
 
 
 class _WholeRun(PreferenceRun):
-    """Logits in fp32, autocast or not, and what is made of them."""
+    """Logits in fp32, with or without autocast, and their log-probabilities."""
 
     keys: tuple[str, ...] = ("input_ids", "attention_mask", "labels")
 
     def _scored(self, model: Model, batch: Batch, padded: bool) -> tuple[Tensor, Tensor]:
-        """The logits, and a number of their log-probabilities."""
+        """Return the logits, and a scalar from their log-probabilities."""
         t = self.t
         logits = self.logits(model, batch, padded)
         if not self.widens_outputs:
@@ -30,10 +30,10 @@ class _WholeRun(PreferenceRun):
 
 
 class WholeDpoRun(_WholeRun):
-    """Pairs: chosen rows first, rejected ones after them; one pass for both."""
+    """Pairs: chosen rows first, then rejected ones; one pass for both."""
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The loss; the policy's logits go with this call."""
+        """Return the loss; the policy's logits are freed at the end of this call."""
         logits, loss = self._scored(self.policy, batch, padded)
         if self.run.objective.reference != "none":
             with self.referring():
@@ -43,16 +43,16 @@ class WholeDpoRun(_WholeRun):
 
 
 class WholeKtoRun(_WholeRun):
-    """Single rows, and a second pass over mismatched ones, for policy and reference alike.
+    """Single rows, and a second pass over mismatched ones, for both policy and reference.
 
-    The logits are copied out by label: one block where a whole batch has one, as small batches often have, which asks
-    more of the allocator than two that share the rows.
+    The logits are copied by label: one block if the whole batch has one label, as in many small batches, which needs
+    more from the allocator than two that share the rows.
     """
 
     keys = (*_WholeRun.keys, "KL_input_ids", "KL_attention_mask", "KL_labels")
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The loss; the copies of the policy's logits go with this call."""
+        """Return the loss; the copies of the policy's logits are freed at the end of this call."""
         by_label, loss = self._both(self.policy, batch, padded)
         with self.referring():
             self._both(self.reference, batch, padded)

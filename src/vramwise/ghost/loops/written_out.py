@@ -1,4 +1,4 @@
-"""From a tape to its timeline."""
+"""Turn a tape into its timeline."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from vramwise.timeline import Timeline
 
 
 def timeline_of(t: Tape) -> Timeline:
-    """What is written so far; copies of layers stand for their events."""
+    """Return what was recorded so far; copied layers are stored as references to their events."""
     events = t.events[:]
     copies = [place for place, event in enumerate(events) if event[0] == COPY]
     if not copies:
         return Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts, alike=t.alike)
     at = places_written_out(events, copies)
-    first_of: dict[int, int] = {}  # of each pattern a copy
+    first_of: dict[int, int] = {}  # one copy per pattern
     for place in copies:
         source = first_of.setdefault(events[place][3], t.alike.get(place, place))
         t.alike.setdefault(place, source)

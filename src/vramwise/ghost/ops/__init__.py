@@ -1,1 +1,1 @@
-"""What each op allocates, saves for backward, and allocates again there. One file a kind of op."""
+"""What each op allocates, saves for backward, and allocates there. One file per kind of op."""

@@ -13,7 +13,7 @@ def _repeat_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def repeat_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
-    """`repeat_kv`: a copy in which each key or value head stands once for every query head of its group."""
+    """`repeat_kv`: a copy in which each key or value head is repeated for every query head of its group."""
     if groups == 1:
         return x
     batch, heads, tokens, width = x.shape
@@ -49,7 +49,7 @@ def _copied_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
-    """Heads repeated in the order of tokens: a copy, and a gradient in the same order."""
+    """Repeat heads in token order: a copy, and a gradient in the same order."""
     if groups == 1:
         return x
     batch, heads, tokens, width = x.shape

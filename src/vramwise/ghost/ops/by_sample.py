@@ -1,8 +1,8 @@
-"""Attention over a flattened row with one call of `scaled_dot_product_attention` for each sample; results are joined.
+"""Attention over a flattened row with one `scaled_dot_product_attention` call per sample; results are joined.
 
-After Unsloth's `utils/attention_dispatch.py` (2026.10.9), which does so where torch has no variable-length kernel for
-grouped heads (before 2.12). Where cuDNN's kernel would be taken, queries, keys and values are copied with rows added up
-to a multiple of 128, a whole 128 where none is missing; samples are taken to be alike, and half of that to be added.
+Follows Unsloth's `utils/attention_dispatch.py` (2026.10.9), which does this if torch has no variable-length kernel for
+grouped heads (before 2.12). If cuDNN's kernel is used, queries, keys and values are copied and padded to a multiple of
+128, by a full 128 if already a multiple; samples are assumed to be equal, with half of that added.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MULTIPLE = 128
 
 
 def attention_by_sample(t: Tape, q: Tensor, k: Tensor, v: Tensor, samples: int) -> Tensor:
-    """The result of all samples, in the order of tokens."""
+    """Return the result of all samples, in token order."""
     batch, heads, tokens, width = q.shape
     each, over = divmod(tokens, samples)
     padded = kernel_of(t.hardware, q, k, masked=False) == "cudnn"
@@ -32,7 +32,7 @@ def attention_by_sample(t: Tape, q: Tensor, k: Tensor, v: Tensor, samples: int) 
 
 
 def attention_of_rows(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same for rows of equal width: one call, with the same rows added to all."""
+    """Return the same for rows of equal width: one call, with the same padding for all."""
     if kernel_of(t.hardware, q, k, masked=False) != "cudnn":
         return fused_attention(t, q, k, v)
     added = _MULTIPLE - q.shape[2] % _MULTIPLE
@@ -43,7 +43,7 @@ def attention_of_rows(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _padded(t: Tape, x: Tensor, added: int) -> Tensor:
-    """A copy with rows added. Its gradient is cut out, as a copy."""
+    """Return a copy with added rows. Its gradient is cut out, as a copy."""
     batch, heads, tokens, width = x.shape
     out = t.new((batch, heads, tokens + added, width), x.dtype)
     _filled_first(t, out, x.numel)
@@ -61,7 +61,10 @@ def _padded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
-    """A sample's part of all tokens: a view, or a copy with rows added. Its gradient is laid into zeros of all."""
+    """Return a sample's part of all tokens: a view, or a copy with added rows.
+
+    Its gradient is written into zeros of the full size.
+    """
     batch, heads, _, width = x.shape
     shape = (batch, heads, length + added, width)
     if added:
@@ -91,7 +94,7 @@ def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _filled_first(t: Tape, out: Tensor, elements: int) -> None:
-    """It is filled with zeros before so many elements are copied into it: two kernels, and a step of autograd's."""
+    """Count that `out` is filled with zeros before `elements` are copied into it: two kernels and an autograd op."""
     if t.work is None:
         return
     copied = t.work.of(out)

@@ -1,4 +1,4 @@
-"""Ops as the compiled parts of a model have them."""
+"""Ops as they are in compiled parts of a model."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Elementwise ops: one result each; what they save and what their backward makes is all there is to know.
+"""Elementwise ops: one result each, with what they save and what their backward creates.
 
 Formulas follow torch's derivatives.yaml (2.11). Its generated code computes the gradients of an op's inputs in the
-alphabetical order of their names (`other` before `self`), which is why right operands come first below. Sums over
-broadcast dimensions are the engine's work, see `reduce.sum_results`.
+alphabetical order of their names (`other` before `self`), which is why right operands come first below. The engine sums
+over broadcast dimensions, see `reduce.sum_results`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def _mul_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _expect(node: Node, a: Tensor, b: Tensor) -> None:
-    """Note shapes and types where the operands differ: the engine sums and casts the gradients to them."""
+    """Note shapes and dtypes if the operands differ: the engine sums and casts the gradients to them."""
     if a.shape != b.shape or a.dtype is not b.dtype:
         node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
 
 
 def mul(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """`a * b`: each operand is saved when the other wants a gradient."""
+    """`a * b`: each operand is saved if the other needs a gradient."""
     out = _result(t, a, b)
     if t.grad_enabled and (a.node is not None or b.node is not None):
         node = t.node(_mul_backward, (a, b), (b if a.node is not None else None, a if b.node is not None else None))
@@ -61,7 +61,7 @@ def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """`a + b`: nothing is saved, the gradient goes to both as it is."""
+    """`a + b`: nothing is saved; the gradient is passed to both unchanged."""
     out = _result(t, a, b)
     if t.grad_enabled and (a.node is not None or b.node is not None):
         node = t.node(_pass_both, (a, b), ())
@@ -71,7 +71,7 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """`a += b`: the same storage; the gradient goes to both as it is."""
+    """`a += b`: the same storage; the gradient is passed to both unchanged."""
     if t.work is not None:
         t.work.over(a)
     if not t.grad_enabled or (a.node is None and b.node is None):
@@ -114,7 +114,7 @@ def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
-    """`a / b` for a divisor that wants no gradient: saves the divisor."""
+    """`a / b` for a divisor without a gradient: saves the divisor."""
     out = _result(t, a, b)
     if t.grad_enabled and a.node is not None:
         out.node = t.node(_div_backward, (a, b), (b,))
@@ -150,7 +150,7 @@ def _cast_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def cast(t: Tape, x: Tensor, dtype: DType) -> Tensor:
-    """`x.to(dtype)`: itself when it has that type already."""
+    """`x.to(dtype)`: returns x itself if it already has that dtype."""
     if x.dtype is dtype:
         return x
     out = t.like(x, dtype)
@@ -175,7 +175,7 @@ def _square_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def square(t: Tape, x: Tensor) -> Tensor:
-    """`x.pow(2)`: saves x; its backward makes x¹, 2·x¹ and the product with the gradient."""
+    """`x.pow(2)`: saves x; its backward creates x¹, 2·x¹ and the product with the gradient."""
     out = t.like(x)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_square_backward, (x,), (x,))
@@ -201,7 +201,7 @@ def rsqrt(t: Tape, x: Tensor) -> Tensor:
 
 
 def without_node(x: Tensor) -> Tensor:
-    """The same storage, detached: how an op saves its own result without a reference cycle."""
+    """Return a detached tensor with the same storage: how an op saves its own result without a reference cycle."""
     twin = Tensor(x.storage, x.shape, x.numel, x.dtype)
     twin.heads_first = x.heads_first
     return twin
@@ -241,7 +241,7 @@ def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
     mask = t.like(x, BOOL)
     out = t.like(x)
     if t.work is not None:
-        t.work.no_kernel(mask)  # one kernel makes both
+        t.work.no_kernel(mask)  # one kernel computes both
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_dropout_backward, (x,), (mask,))
     return out

@@ -1,7 +1,7 @@
-"""A trainer's own Triton kernels for the parts of a block: rotation by positions, norms of heads with it.
+"""A trainer's own Triton kernels for parts of a block: rotary embeddings, and norms of heads fused with them.
 
-After Unsloth's `kernels/rope_embedding.py` and `kernels/qk_norm_rope.py` (2026.10.9). Tables of cosines and sines for
-every position that the model knows are made in the first forward pass and kept.
+Follows Unsloth's `kernels/rope_embedding.py` and `kernels/qk_norm_rope.py` (2026.10.9). Tables of cosines and sines for
+every position of the model are created in the first forward pass and kept.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
 _TABLES = ("rotary cosines", "rotary sines")
-# Tables are worked out in fp32, so many positions at a time.
+# Tables are computed in fp32, this many positions at a time.
 _ROWS = 32_768
 
 
-# Positions that tables begin with where batches do not name theirs.
+# Initial positions of tables if batches do not name theirs.
 FIRST_POSITIONS = 32_768
 
 
 def tables_of_layers(t: Tape, layers: int, positions: int, width: int, dtype: DType) -> None:
-    """Tables that each layer has for itself, worked out on the host; counted as one pair."""
+    """Allocate a table pair per layer, computed on the host; counted as one pair."""
     before = t.mark("workspace", "rotary tables of each layer")
     for name in _TABLES:
         t.once[name] = Storage(t, layers * min(positions, FIRST_POSITIONS) * width * dtype.size)
@@ -28,7 +28,7 @@ def tables_of_layers(t: Tape, layers: int, positions: int, width: int, dtype: DT
 
 
 def kept_tables(t: Tape, positions: int, width: int, dtype: DType) -> None:
-    """Both tables; those of few positions are worked out on the host."""
+    """Allocate both tables; those with few positions are computed on the host."""
     if _TABLES[0] in t.once:
         return
     before = t.mark("workspace", "rotary tables")
@@ -46,7 +46,7 @@ def kept_tables(t: Tape, positions: int, width: int, dtype: DType) -> None:
 
 
 def _turned_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
-    """Into new tensors, heads first: they are copied when they become rows of tokens again."""
+    """Return new gradients, heads first: they are copied when they become rows of tokens again."""
     parts = list(grads) if isinstance(grads, list) else [grads]
     parts += [None] * (2 - len(parts))
     made = []
@@ -60,7 +60,7 @@ def _turned_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -
 
 
 def turn_by_position(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned into new tensors of the same memory order; nothing of them is saved."""
+    """Rotate queries and keys into new tensors of the same memory order; nothing is saved."""
     turned = t.like(q), t.like(k)
     _one_kernel(t, list(turned))
     if t.grad_enabled and (q.node is not None or k.node is not None):
@@ -79,7 +79,7 @@ def _normed_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -
 
 
 def norm_and_turn(t: Tape, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Norms of heads and their rotation in one kernel, which saves what it was given and a number a head."""
+    """Norms of heads and their rotation in one kernel, which saves its inputs and one number per head."""
     turned = t.like(q), t.like(k)
     scales = [t.new(x.shape[:3], FP32) for x in (q, k)]
     _one_kernel(t, [*turned, *scales])

@@ -1,7 +1,7 @@
 """The parts of fused LoRA kernels: base product and low-rank branch in one autograd function, written in place.
 
-After Unsloth's scheme, as trainers ship it (`kernels/lora.py`): forward adds the branch onto the base product, and
-keeps the input and copies of the factors in its type; 4-bit weights are dequantised for each product.
+Follows Unsloth's scheme, as trainers ship it (`kernels/lora.py`): forward adds the branch to the base product, and
+keeps the input and copies of the factors in its dtype; 4-bit weights are dequantised for each product.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Fused:
-    """One projection of a fused kernel. `weight` is None where it is held in 4 bits, `compute` what it is opened to.
+    """One projection of a fused kernel. `weight` is None if it is stored in 4 bits; `compute` is its dequantised dtype.
 
-    `wide_grads`: the gradients of fp32 factors are made in fp32, but transposed, so that the first one of a step is
-    copied before a parameter takes it. Else they are made in the input's type, in place, and autograd casts them.
+    `wide_grads`: the gradients of fp32 factors are created in fp32, but transposed, so that the first one of a step is
+    copied before a parameter takes it. Otherwise they are created in the input's dtype, in place, and autograd casts
+    them.
     """
 
     shape: tuple[int, int]
@@ -35,37 +36,37 @@ class Fused:
     magnitude: Parameter | None
     biased: bool
     wide_grads: bool
-    # DoRA: the norms of the merged weight, made once
+    # DoRA: the norms of the merged weight, computed once
     norms: Tensor | None = None
 
     @property
     def rank(self) -> int:
-        """Columns of the branch."""
+        """The rank of the branch."""
         return self.down.shape[0]
 
     @property
     def factors(self) -> tuple[Parameter, ...]:
-        """What of it is trained, in the order of the kernel's arguments."""
+        """Its trained parameters, in the order of the kernel's arguments."""
         return (self.down, self.up) if self.magnitude is None else (self.down, self.up, self.magnitude)
 
 
 def rows_of(x: Tensor) -> int:
-    """Tokens of a batch."""
+    """Return the number of tokens in a batch."""
     return x.numel // x.shape[-1]
 
 
 def low(t: Tape, parameter: Parameter, dtype: DType) -> Tensor:
-    """`parameter.to(dtype)` where nothing is recorded."""
+    """`parameter.to(dtype)` without recording."""
     return parameter if parameter.dtype is dtype else t.like(parameter, dtype)
 
 
 def copies(t: Tape, parts: tuple[Fused, ...], dtype: DType) -> list[Tensor]:
-    """Both factors of each, in the type that backward computes in."""
+    """Return both factors of each part, in the dtype that backward computes in."""
     return [low(t, factor, dtype) for part in parts for factor in (part.down, part.up)]
 
 
 def opened(t: Tape, part: Fused) -> Tensor:
-    """The base weight: itself, or dequantised, which takes its scales in fp32 for the moment."""
+    """Return the base weight: itself, or dequantised, which temporarily needs its scales in fp32."""
     if part.weight is not None:
         return part.weight
     weight = t.new(part.shape, part.compute)
@@ -88,7 +89,7 @@ def base_product(t: Tape, x: Tensor, part: Fused) -> Tensor:
 
 
 def product(t: Tape, x: Tensor, part: Fused) -> Tensor:
-    """`x @ W.T`, and the branch added to it in place; a bias too."""
+    """`x @ W.T` with the branch added in place, and a bias."""
     out = base_product(t, x, part)
     down = low(t, part.down, x.dtype)
     up = low(t, part.up, x.dtype)
@@ -120,8 +121,11 @@ def branch(t: Tape, x: Tensor, part: Fused) -> Tensor:
 
 
 def magnitude_scale(t: Tape, part: Fused, dtype: DType) -> Tensor:
-    """Magnitudes over norms. The norms come from a kernel that merges nothing, and are found again in later steps:
-    the fused optimizer leaves the factors' versions as they were, which is what the real kernel looks at."""
+    """Return magnitudes over norms.
+
+    The norms come from a kernel that merges nothing, and are reused in later steps: the fused optimizer does not change
+    the factors' versions, which the real kernel compares.
+    """
     assert part.magnitude is not None
     if part.norms is not None:
         magnitudes = low(t, part.magnitude, dtype)
@@ -142,7 +146,7 @@ def magnitude_scale(t: Tape, part: Fused, dtype: DType) -> Tensor:
 
 
 def scaled_sum(t: Tape, base: Tensor, lora: Tensor, part: Fused) -> Tensor:
-    """`scale * (base + lora)`, and the bias in an operation of its own."""
+    """`scale * (base + lora)`, with the bias as a separate op."""
     both = t.like(base)
     out = t.like(both)
     del both
@@ -150,30 +154,30 @@ def scaled_sum(t: Tape, base: Tensor, lora: Tensor, part: Fused) -> Tensor:
 
 
 def with_bias(t: Tape, x: Tensor, part: Fused) -> Tensor:
-    """`x + bias`, where there is one."""
+    """`x + bias`, if there is one."""
     return t.like(x) if part.biased else x
 
 
 def to_input(t: Tape, part: Fused, like: Tensor) -> Tensor:
-    """`grad @ W`, onto which the branch's part is added in place: the gradient of a projection's input."""
+    """`grad @ W`, with the branch's part added in place: the gradient of a projection's input."""
     weight = opened(t, part)
     out = t.like(like)
     if t.work is not None:
         into_input(t.work, part, rows_of(like), like.dtype, out)
     t.workspace()
     del weight
-    out.view = True  # it is handed on through a view
+    out.view = True  # it is passed on as a view
     return out
 
 
 def into_input(work: Work, part: Fused, rows: int, dtype: DType, out: Tensor | None = None) -> None:
-    """`grad @ W`, and the branch's part added to it; both onto what is there where nothing is made."""
+    """Count `grad @ W` and the branch's part added to it; without `out`, both add to an existing tensor."""
     work.product(out, rows, part.shape[1], part.shape[0], dtype=dtype)
     work.product(None, rows, part.shape[1], part.rank, dtype=dtype)
 
 
 def factor_grads(t: Tape, part: Fused, rows: int, dtype: DType) -> tuple[Tensor, Tensor, Tensor]:
-    """`grad @ B`, which the caller keeps for the input's gradient, and the gradients of A and B."""
+    """Return `grad @ B`, which the caller keeps for the input's gradient, and the gradients of A and B."""
     between = t.new((rows, part.rank), dtype)
     t.workspace()
     if part.wide_grads:
@@ -194,7 +198,7 @@ def factor_grads(t: Tape, part: Fused, rows: int, dtype: DType) -> tuple[Tensor,
 
 
 def magnitude_grad(t: Tape, grad: Tensor, combined: Tensor, *, autocast: bool) -> Tensor:
-    """`(grad * combined).sum(0) * scale / magnitude`: autocast sums into fp32, and the magnitude is of that type."""
+    """`(grad * combined).sum(0) * scale / magnitude`: autocast sums into fp32, the magnitude's dtype."""
     multiplied = t.like(combined)
     summed = sum_to_shape(t, multiplied, (combined.shape[-1],), dtype=FP32 if autocast else grad.dtype)
     del multiplied
@@ -208,7 +212,7 @@ def magnitude_grad(t: Tape, grad: Tensor, combined: Tensor, *, autocast: bool) -
 def fused_node(
     t: Tape, backward: Backward, inputs: tuple[Tensor, ...], parts: tuple[Fused, ...], saved: tuple[Tensor | None, ...]
 ) -> Node:
-    """The function's node: edges to its inputs and to what it trains."""
+    """Return the function's node, with edges to its inputs and trained parameters."""
     factors = [factor for part in parts for factor in part.factors]
     turned = parts[0].wide_grads
     if t.work is not None:
@@ -223,7 +227,10 @@ def fused_node(
 
 
 def _turning(t: Tape, parameter: Parameter) -> Node:
-    """Between the kernel and a parameter's own node; it runs as soon as all of the kernel's gradients are handed on."""
+    """Return a node between the kernel and a parameter's own node.
+
+    It runs as soon as all of the kernel's gradients are passed on.
+    """
     assert parameter.node is not None
     node = Node(LEAF - 1, _turned)
     node.tag = t.tag
@@ -233,7 +240,7 @@ def _turning(t: Tape, parameter: Parameter) -> Node:
 
 
 def _turned(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """A transposed gradient is copied into the parameter's memory order; later ones are added to the first."""
+    """Copy a transposed gradient into the parameter's memory order; later ones are added to the first."""
     parameter = node.extra()
     if parameter is None or parameter.grad is not None or parameter.local != parameter.numel:
         return (grad,)

@@ -1,4 +1,4 @@
-"""The projections of attention with LoRA as autograd functions: query, key and value in one, and the output's."""
+"""Attention projections with LoRA as autograd functions: query, key and value in one, and the output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 
 
 class _Context(NamedTuple):
-    """What backward must know besides the saved tensors."""
+    """What backward needs besides the saved tensors."""
 
     parts: tuple[Fused, ...]
     dropped: bool
@@ -35,7 +35,7 @@ class _Context(NamedTuple):
 
 
 def fused_projections(t: Tape, x: Tensor, dropped: Tensor | None, parts: tuple[Fused, ...]) -> list[Tensor]:
-    """Several projections of one input; `dropped`: the input of their branches, where dropout made another."""
+    """Return several projections of one input; `dropped`: the input of their branches after dropout, if any."""
     forward = _forward if parts[0].magnitude is None else _dora_forward
     outs, saved = forward(t, without_node(x), _branch_input(x, dropped), parts)
     if t.grad_enabled:
@@ -47,7 +47,7 @@ def fused_projections(t: Tape, x: Tensor, dropped: Tensor | None, parts: tuple[F
 
 
 def fused_output(t: Tape, x: Tensor, dropped: Tensor | None, part: Fused) -> Tensor:
-    """One projection of its own input."""
+    """Return the output projection."""
     forward = _output_forward if part.magnitude is None else _dora_output_forward
     out, saved = forward(t, without_node(x), _branch_input(x, dropped), part)
     if t.grad_enabled:
@@ -82,7 +82,7 @@ def _forward(t: Tape, x: Tensor, lora_input: Tensor, parts: tuple[Fused, ...]) -
 
 
 def _dora_forward(t: Tape, x: Tensor, lora_input: Tensor, parts: tuple[Fused, ...]) -> Made:
-    """Base and branch of each are kept until all are made; then they are added once more, for backward."""
+    """Keep base and branch of each projection until all are computed; then add them again for backward."""
     outs, kept, factors = [], [], []
     for part in parts:
         base = base_product(t, x, part)
@@ -118,7 +118,7 @@ def _backward(t: Tape, node: Node, grads: list[Tensor | None]) -> Grads:
 
 
 def _in_order(made: list[tuple[Tensor, Tensor, Tensor]], to_magnitudes: list[Tensor]) -> list[Tensor]:
-    """The gradients of what is trained, projection by projection."""
+    """Return the gradients of trained parameters, projection by projection."""
     found: list[Tensor] = []
     for position, (_, to_down, to_up) in enumerate(made):
         found += [to_down, to_up, *to_magnitudes[position : position + 1]]

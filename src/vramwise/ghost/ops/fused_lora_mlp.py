@@ -1,6 +1,6 @@
 """A gated feed-forward layer with LoRA as one autograd function: gate, up, activation and down projection.
 
-The activation's backward writes over the saved gate and up, and over the gradient that reaches it.
+The activation's backward overwrites the saved gate and up, and the incoming gradient.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Parts = tuple[Fused, Fused, Fused]
 
 
 class _Context(NamedTuple):
-    """What backward must know besides the saved tensors."""
+    """What backward needs besides the saved tensors."""
 
     parts: Parts
     dropped: bool
@@ -41,7 +41,7 @@ class _Context(NamedTuple):
 
 
 def fused_mlp(t: Tape, x: Tensor, dropped: Tensor | None, parts: Parts) -> Tensor:
-    """`down(act(gate(x)) * up(x))`; `dropped`: the input of the branches of gate and up, where dropout made another."""
+    """`down(act(gate(x)) * up(x))`; `dropped`: the input of gate's and up's branches after dropout, if any."""
     forward = _forward if parts[0].magnitude is None else _dora_forward
     out, saved = forward(t, without_node(x), dropped, parts)
     if t.grad_enabled:
@@ -97,7 +97,7 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if both is not None:
         to_magnitudes.append(magnitude_grad(t, grad, both[2], autocast=autocast is not None))
         grad = t.like(grad)
-    hidden = to_input(t, parts[2], gate)  # the activation's output takes its place
+    hidden = to_input(t, parts[2], gate)  # overwritten by the activation's output
     t.new((rows, parts[2].rank), dtype)
     if t.work is not None:
         t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(hidden, gate, up))
@@ -124,7 +124,7 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _input_grad(t: Tape, parts: Parts, x: Tensor) -> Tensor:
-    """Through up, then through gate, added in place."""
+    """Return the input's gradient: through up, then through gate, added in place."""
     out = to_input(t, parts[1], x)
     opened(t, parts[0])
     if t.work is not None:

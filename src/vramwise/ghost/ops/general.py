@@ -1,7 +1,7 @@
-"""An op that is known by its result, by what it saves and by what its backward makes besides the gradients.
+"""An op defined by its result, what it saves, and what its backward allocates besides the gradients.
 
-For kernels whose insides are out of sight, and for chains of small ops that are summed up as one: scans of state
-spaces, delta rules, short convolutions.
+For kernels whose internals are unknown, and for chains of small ops summarized as one: state-space scans, delta rules,
+short convolutions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def general(
     made: Sequence[Wanted] = (),
     scratch: Sequence[int] = (),
 ) -> Tensor:
-    """The op's result. `made`: tensors of its own that it saves; `scratch`: bytes that only its backward needs."""
+    """Return the op's result.
+
+    `made`: tensors that it creates and saves; `scratch`: bytes that only its backward needs.
+    """
     own = [t.new(*item) for item in made]
     out = t.new(shape, dtype)
     if t.grad_enabled and any(item.node is not None for item in inputs):

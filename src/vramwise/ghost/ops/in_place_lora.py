@@ -1,12 +1,13 @@
-"""LoRA kernels that write gradients over what they saved: the feed-forward layer, query/key/value, one projection.
+"""LoRA kernels that overwrite what they saved with gradients: the feed-forward layer, query/key/value, one projection.
 
-After Unsloth's `kernels/fast_lora.py` (2026.10.9). Forward keeps the input and the factors as they are; 4-bit weights
-are opened into one buffer that stays (`scratch`). Backward copies the factors to the input's type, opens weights into
-memory of its own (all but the down projection's), and writes the input's gradient over the saved input. Dropout has a
-mask for each projection, and opens every weight into memory of its own.
+Follows Unsloth's `kernels/fast_lora.py` (2026.10.9). Forward keeps the input and the factors as they are; 4-bit weights
+are dequantised into one persistent buffer (`scratch`). Backward copies the factors to the input's dtype, dequantises
+weights into separate memory (except the down projection's), and writes the input's gradient over the saved input.
+Dropout has a mask for each projection, and dequantises every weight into separate memory.
 
-Compiled with their layer (torch 2.11 and later, padded rows), no buffer stays, and the activation's backward writes
-three new tensors beside the three that it reads: seen in the allocations of two runs on an H200.
+Compiled with their layer (torch 2.11 and later, padded rows), there is no persistent buffer, and the activation's
+backward writes three new tensors in addition to the three that it reads: seen in the allocations of two runs on an
+H200.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from vramwise.ghost.ops.fused_lora import Fused, factor_grads, fused_node, into_
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
-# Under this name the tape keeps the buffer that weights are opened into.
+# The tape's name for the buffer of dequantised weights.
 SCRATCH = "opened weights"
 
 
 def make_scratch(t: Tape, nbytes: int) -> None:
-    """The buffer for the largest weight, made in the first forward pass and kept."""
+    """Allocate the buffer for the largest weight, in the first forward pass; it is kept."""
     if nbytes and SCRATCH not in t.once:
         before = t.mark("workspace", "opened 4-bit weights")
         t.once[SCRATCH] = Storage(t, nbytes)
@@ -30,7 +31,7 @@ def make_scratch(t: Tape, nbytes: int) -> None:
 
 
 def _opened(t: Tape, part: Fused, *, scratch: bool) -> Tensor | None:
-    """The base weight: itself, or opened, by one kernel that needs nothing besides. None: in the kept buffer."""
+    """Return the base weight: itself, or dequantised by one kernel without extra memory. None: in the kept buffer."""
     if part.weight is not None:
         return part.weight
     numel = part.shape[0] * part.shape[1]
@@ -45,7 +46,7 @@ def _opened(t: Tape, part: Fused, *, scratch: bool) -> Tensor | None:
 
 
 def _dropped(t: Tape, x: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-    """The branch's input and its mask; the input itself where nothing is dropped."""
+    """Return the branch's input and its mask; the input itself without dropout."""
     if not rate or not t.training:
         return x, None
     out = t.like(x)
@@ -53,7 +54,7 @@ def _dropped(t: Tape, x: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
 
 
 def _product(t: Tape, x: Tensor, part: Fused, *, scratch: bool) -> Tensor:
-    """`x @ W.T`, and the branch added to it in place."""
+    """`x @ W.T` with the branch added in place."""
     weight = _opened(t, part, scratch=scratch)
     out = t.new((*x.shape[:-1], part.shape[0]), x.dtype)
     t.workspace()
@@ -70,7 +71,7 @@ def _product(t: Tape, x: Tensor, part: Fused, *, scratch: bool) -> Tensor:
 
 
 def _projected(t: Tape, x: Tensor, part: Fused, rate: float) -> tuple[Tensor, Tensor | None]:
-    """A projection and its mask."""
+    """Return a projection and its mask."""
     dropped, mask = _dropped(t, x, rate)
     out = _product(t, x, part, scratch=not rate)
     del dropped
@@ -78,7 +79,7 @@ def _projected(t: Tape, x: Tensor, part: Fused, rate: float) -> tuple[Tensor, Te
 
 
 def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: float, *, traced: bool = False) -> Tensor:
-    """`down(act(gate(x)) * up(x))`; `traced`: compiled, so its backward writes over nothing."""
+    """`down(act(gate(x)) * up(x))`; `traced`: compiled, so its backward overwrites nothing."""
     kept = without_node(x)
     gate, gate_mask = _projected(t, kept, parts[0], rate)
     up, up_mask = _projected(t, kept, parts[1], rate)
@@ -99,7 +100,7 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     rows, dtype = rows_of(x), x.dtype
     copies = _copies(t, parts, dtype)
     weight = _opened(t, parts[2], scratch=not rate)
-    hidden = t.like(gate)  # the gradient, over which the activation's output is written
+    hidden = t.like(gate)  # the gradient, overwritten by the activation's output
     t.workspace()
     del weight
     _through_branch(t, parts[2], rows, dtype, masks[2], gate)
@@ -119,7 +120,7 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def in_place_projections(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: float) -> list[Tensor]:
-    """Several projections of one input."""
+    """Return several projections of one input."""
     kept = without_node(x)
     made = [_projected(t, kept, part, rate) for part in parts]
     outs, masks = [out for out, _ in made], [mask for _, mask in made]
@@ -132,7 +133,7 @@ def in_place_projections(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: flo
 
 
 def in_place_output(t: Tape, x: Tensor, part: Fused, rate: float) -> Tensor:
-    """One projection of its own input, whose gradient is a new tensor: others have saved that input too."""
+    """Return one projection of its own input; its gradient is a new tensor, as other ops saved that input, too."""
     kept = without_node(x)
     out, mask = _projected(t, kept, part, rate)
     if t.grad_enabled:
@@ -159,7 +160,7 @@ def _copies(t: Tape, parts: tuple[Fused, ...], dtype: DType) -> list[Tensor]:
 
 
 def _through_branch(t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, like: Tensor) -> None:
-    """The branch's part of a gradient, added in place; through its mask it is a tensor of its own."""
+    """Add the branch's part of a gradient in place; with a mask it is a separate tensor."""
     between = t.new((rows, part.rank), dtype)
     if mask is not None:
         product = t.like(like)
@@ -171,7 +172,7 @@ def _through_branch(t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor 
 def _replayed_grads(
     t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`grad @ B` and the gradients of both factors, whose input is dropped once more where there is a mask."""
+    """Return `grad @ B` and the gradients of both factors; with a mask, dropout is applied to the input again."""
     replayed = None if mask is None else t.like(x)
     made = factor_grads(t, part, rows, dtype)
     del replayed
@@ -181,7 +182,7 @@ def _replayed_grads(
 def _over_input(
     t: Tape, parts: tuple[Fused, ...], x: Tensor, masks: tuple[Tensor | None, ...], *, over: bool = True
 ) -> Tensor:
-    """The input's gradient, through one projection after the other: written over the input, or into a new tensor."""
+    """Return the input's gradient, through one projection after the other: over the input, or in a new tensor."""
     out: Tensor | None = None
     for part, mask in zip(parts, masks, strict=True):
         weight = _opened(t, part, scratch=False)
@@ -197,5 +198,5 @@ def _over_input(
             replayed = t.like(x)
             del product, replayed
     assert out is not None
-    out.view = True  # it is handed on through a view
+    out.view = True  # it is passed on as a view
     return out

@@ -1,7 +1,7 @@
-"""Liger's Triton kernels: norms, gated activations and rotary positions that work in place, and a loss without logits.
+"""Liger's Triton kernels: in-place norms, gated activations and rotary embeddings, and a loss without logits.
 
-Read from liger-kernel 0.8.1, 0.8.4 and 0.8.5: the fused linear cross entropy computes its gradient during forward, a
-chunk of rows at a time; the newer ones do so in one buffer of logits and add to the weight's gradient in place.
+From liger-kernel 0.8.1, 0.8.4 and 0.8.5: the fused linear cross entropy computes its gradient during forward, one chunk
+of rows at a time; newer versions do so in one buffer of logits and add to the weight's gradient in place.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.work import Work, piece_of
 from vramwise.types import ChunksInPlace
 
-# From so many rows that are no wider on, the backward kernel of RMSNorm takes several at once (`rms_norm.py`).
+# From this many rows up to this width, RMSNorm's backward kernel processes several rows at once (`rms_norm.py`).
 _MANY_ROWS, _NARROW, _AT_ONCE = 4096 * 8, 256, 16
 
 
 def _turns(rows: int, width: int) -> int:
-    """How often the backward kernel of RMSNorm goes on to the next row, or group of rows."""
+    """Return how often RMSNorm's backward kernel goes on to the next row, or group of rows."""
     return rows // _AT_ONCE if rows >= _MANY_ROWS and width <= _NARROW else rows
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     in_place, weight_dtype, heads_first = node.extra
     if heads_first and not grad.heads_first:
-        grad = t.like(grad)  # made contiguous as well
+        grad = t.like(grad)  # also made contiguous
         grad.heads_first = True
     partial = None
     if node.edges[1] is not None:
@@ -47,7 +47,7 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
-    """Saves its input and one number a row; the gradient takes the place of the incoming one."""
+    """RMSNorm: saves its input and one number per row; `in_place`: the gradient overwrites the incoming one."""
     out = t.like(x)
     rstd = t.new((x.numel // x.shape[-1],), FP32)
     if t.work is not None:
@@ -69,7 +69,7 @@ def _gated_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False) -> Tensor:
-    """`act(gate) * up` in one kernel: saves both, and writes their gradients over them.
+    """`act(gate) * up` in one kernel: saves both, and overwrites them with their gradients.
 
     `copies`: both are parts of one tensor, and are made contiguous first.
     """
@@ -86,7 +86,7 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
 
 
 def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
-    """In place as well, once the gradients lie in the order of tokens."""
+    """Rotate gradients in place, too, after those that are not in token order are copied."""
     parts = list(grads) if isinstance(grads, list) else [grads]
     parts += [None] * (2 - len(parts))
     if t.work is not None:
@@ -96,13 +96,13 @@ def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) 
 
 
 def _contiguous(t: Tape, x: Tensor) -> Tensor:
-    """Itself, or a copy where it is a part of a larger tensor or does not lie in the order of tokens."""
+    """Return x itself, or a copy if it is part of a larger tensor or not in token order."""
     partial = x.storage is not None and x.storage.nbytes > x.numel * x.dtype.size
     return t.new(x.shape, x.dtype) if partial or x.heads_first else without_node(x)
 
 
 def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotary positions written over queries and keys, both ways."""
+    """Apply rotary embeddings in place to queries and keys, and to their gradients in backward."""
     turned = _contiguous(t, q), _contiguous(t, k)
     if t.work is not None:
         t.work.function()
@@ -122,7 +122,7 @@ def _fused_loss_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     del both, same, one
     to_weight, to_hidden = node.saved
     if t.work is not None:
-        t.work.sync()  # whether the loss was scaled is asked on the host: it is, and the gradients are too
+        t.work.sync()  # the host checks whether the loss was scaled; it is, and so are the gradients
         for made in (to_hidden, to_weight):
             if made is not None:
                 t.work.rewritten((made,), "triton")
@@ -130,7 +130,7 @@ def _fused_loss_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
-    """How many rows of logits exist at a time: about as many bytes as the hidden states have."""
+    """Return how many rows of logits exist at a time: about as many bytes as the hidden states have."""
     chunk = -(-rows // -(-vocabulary // hidden))
     return int(min(1 << (chunk - 1).bit_length(), rows))
 
@@ -138,7 +138,7 @@ def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
 def fused_linear_loss(
     t: Tape, hidden: Tensor, weight: Tensor, target: Tensor, chunks_in_place: ChunksInPlace = "never"
 ) -> Tensor:
-    """Head and cross entropy in one: the gradients of hidden states and weight are ready when it returns."""
+    """Head and cross entropy in one: the gradients of hidden states and weight are ready on return."""
     alike = hidden.dtype is weight.dtype and t.autocast in (None, hidden.dtype)
     in_place = chunks_in_place == "always" or (chunks_in_place == "uncast" and alike)
     if in_place:
@@ -151,7 +151,7 @@ def fused_linear_loss(
     mask = t.new((rows,), BOOL)
     sum_all(t, mask)
     if t.work is not None:
-        t.work.sync()  # the number of labels is asked for
+        t.work.sync()  # the host reads the number of labels
         list_chunks(t.work, hidden, weight, t.autocast or hidden.dtype, trained=to_weight is not None, wants=wants)
     chunk = None
     if in_place:
@@ -171,9 +171,9 @@ def fused_linear_loss(
 
 
 def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, trained: bool, wants: bool) -> None:
-    """The kernels of each chunk: logits, the loss over them, and the products that give the gradients.
+    """Count the kernels of each chunk: logits, the loss over them, and the products for the gradients.
 
-    The loss has a block of threads for each row. The weight's gradient is added up in the weight's type.
+    The loss has one thread block per row. The weight's gradient is accumulated in the weight's dtype.
     """
     (rows, width), vocabulary = hidden.shape, weight.shape[0]
     step = piece_of(rows, chunk_rows(rows, width, vocabulary))
@@ -187,7 +187,7 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
         if wants:
             part = count * width * low.size
             work.into(count, width, vocabulary, dtype=low)
-            work.stream(part, part)  # into its place
+            work.stream(part, part)  # copied into place
         if wants and trained:
             summed = work.product(None, vocabulary, width, count, dtype=low)
             summed.read += wider
@@ -195,13 +195,13 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
 
 
 def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool, drops: bool) -> Tensor | None:
-    """Chunk after chunk of rows: logits that become their own gradient; returns the last ones, which live on a while.
+    """Allocate chunk by chunk: logits that become their own gradient; return the last ones, which live a while.
 
-    `drops`: each chunk goes before the next one (liger-kernel 0.8.4); else when that one is there.
+    `drops`: each chunk is freed before the next one is allocated (liger-kernel 0.8.4); otherwise after it.
 
     A chunk's part of the weight's gradient is a matrix of the whole weight's size, and once more in fp32, before it is
-    added; only where the weight itself is in fp32 it is added in place. Autocast copies such a weight for each product:
-    for the logits it is transposed, which autocast's cache does not take.
+    added; only if the weight itself is in fp32 it is added in place. Autocast copies such a weight for each product:
+    for the logits it is transposed, which autocast does not cache.
     """
     (rows, width), (vocabulary, _) = hidden.shape, weight.shape
     low = t.autocast or hidden.dtype
@@ -213,7 +213,7 @@ def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool, dro
         if not trained:
             earlier = logits
         copied = autocast_input(t, weight)
-        part = t.new((count, width), low)  # of the hidden states' gradient, copied into place
+        part = t.new((count, width), low)  # part of the hidden states' gradient, copied into place
         if t.work is not None:
             t.work.no_kernel(part)
         del part
@@ -257,7 +257,7 @@ def _in_place_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def in_place_loss(t: Tape, logits: Tensor) -> Tensor:
-    """Liger's cross entropy: the gradient is written over the logits during forward."""
+    """Liger's cross entropy: the gradient overwrites the logits during forward."""
     rows = logits.numel // logits.shape[-1]
     losses = t.new((rows,), FP32)
     out = t.new((), FP32)
@@ -275,7 +275,7 @@ def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_hidden = None if node.edges[0] is None else t.like(hidden)
     to_weight = None if node.edges[1] is None else t.like(weight)
     if t.work is not None:
-        # the logits once more, and a product for each gradient
+        # the logits again, and a product for each gradient
         products = 1 + (to_hidden is not None) + (to_weight is not None)
         flops = products * 2.0 * hidden.numel * weight.shape[0]
         t.work.fused((to_hidden, to_weight), "cut loss", read=0, flops=flops).dtype = hidden.dtype.name
@@ -283,7 +283,7 @@ def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
-    """Apple's cut cross entropy: a log-sum-exp a row is all that is kept besides the inputs."""
+    """Apple's cut cross entropy: besides the inputs, it keeps only a log-sum-exp per row."""
     rows = hidden.numel // hidden.shape[-1]
     sums = t.new((rows,), FP32)
     losses = t.new((rows,), FP32)

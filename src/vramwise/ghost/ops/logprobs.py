@@ -1,8 +1,8 @@
-"""From logits to the log-probabilities of given tokens: what each way of doing it copies, saves and makes in backward.
+"""From logits to the log-probabilities of given tokens: what each method copies, saves and creates in backward.
 
-`copied`: the rows are joined to one matrix first, which copies them unless there is one row alone, and the copy is
-saved. `fused`: one kernel over the logits as they lie (TRL 1.14). Both give fp32, whatever the logits are in. `whole`:
-`gather` from the log-softmax of all logits, which is saved.
+`copied`: the rows are first joined into one matrix, which copies them unless there is only one row, and the copy is
+saved. `fused`: one kernel over the logits as they are (TRL 1.14). Both return fp32, whatever the logits' dtype.
+`whole`: `gather` from the log-softmax of all logits, which is saved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _to_logits(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def copied_log_probs(t: Tape, logits: Tensor) -> Tensor:
-    """Log-probabilities (rows, tokens) of logits (rows, tokens, words) through a flat copy of them."""
+    """Log-probabilities (rows, tokens) of logits (rows, tokens, words) through a flat copy."""
     rows, tokens, words = logits.shape
     flat = logits if rows == 1 else contiguous(t, logits)
     flat = view(t, flat, (rows * tokens, words))
@@ -32,7 +32,7 @@ def copied_log_probs(t: Tape, logits: Tensor) -> Tensor:
 
 
 def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
-    """The same in one kernel, which gives the entropy too."""
+    """The same in one kernel, which also returns the entropy."""
     shape = logits.shape[:-1]
     out = t.new(shape, FP32)
     entropy = t.new(shape, FP32)
@@ -46,7 +46,7 @@ def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
 
 
 def _to_log_softmax(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """A zero tensor of all words, to which the gathered gradients are added."""
+    """Return the gradient: zeros of the full size, to which the gathered gradients are added."""
     zeros = t.new(*node.extra)
     out = t.like(zeros)
     del zeros
@@ -54,7 +54,7 @@ def _to_log_softmax(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def whole_log_probs(t: Tape, logits: Tensor) -> Tensor:
-    """`gather(logits.log_softmax(-1), …)`: a slice of the logits is laid together first, for the time of the kernel."""
+    """`gather(logits.log_softmax(-1), …)`: a slice of the logits is made contiguous while the kernel runs."""
     result = t.new(logits.shape, logits.dtype)
     if logits.shape[0] > 1:
         together = t.new(logits.shape, logits.dtype)
@@ -71,7 +71,7 @@ def _laid_into_whole(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _copy_slices(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """The whole gradient is copied, its slice cloned, divided, and put back."""
+    """Copy the whole gradient; clone its slice, divide it, and put it back."""
     result = t.like(grad)
     cloned = t.new(node.extra, grad.dtype)
     divided = t.like(cloned)
@@ -97,7 +97,7 @@ def divide_slice_in_place(t: Tape, whole: Tensor, shape: tuple[int, ...]) -> Ten
 
 
 def _to_hidden(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Slices of logits once more, and gradients in fp32, which are cast at the end."""
+    """Compute slices of logits again, and gradients in fp32, which are cast at the end."""
     hidden, weight, chunk = node.extra
     summed = t.new(hidden.shape, FP32)
     to_weight = t.new(weight.shape, FP32) if node.edges[1] is not None else None
@@ -112,7 +112,7 @@ def _to_hidden(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def chunked_log_probs(t: Tape, hidden: Tensor, weight: Tensor, *, tokens: int = 4096, words: int = 8192) -> Tensor:
-    """From hidden states (tokens, width) without logits: a tile of them at a time, made again in backward."""
+    """From hidden states (tokens, width) without logits: one tile at a time, computed again in backward."""
     count = hidden.shape[0]
     log_sums = t.new((count,), FP32)
     out = t.new((count,), FP32)
@@ -132,5 +132,5 @@ def chunked_log_probs(t: Tape, hidden: Tensor, weight: Tensor, *, tokens: int = 
 
 
 def _tile(t: Tape, hidden: Tensor, chunk: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Products in the type of the hidden states, and in fp32."""
+    """Allocate a tile in the dtype of the hidden states, and in fp32."""
     return t.new(chunk, t.autocast or hidden.dtype), t.new(chunk, FP32)

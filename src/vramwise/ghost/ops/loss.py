@@ -1,4 +1,4 @@
-"""Cross entropy and the embedding table: the ops whose size is the vocabulary's."""
+"""Cross entropy and the embedding table: ops of the vocabulary's size."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
-# up to this many tokens the embedding's gradient is added up directly; above, the token ids are sorted first
+# up to this many tokens the embedding's gradient is accumulated directly; above, the token ids are sorted first
 _UNSORTED_TOKENS = 3072
 _PART_ROWS = 10
 _SCAN_BYTES = 1279
-# A row of a softmax that is larger than this does not fit a block's shared memory, and is read again for every pass:
-# for the largest value, the sum and the result; backward for the sum and the result.
+# A softmax row larger than this does not fit into a block's shared memory and is read again for every pass: for the
+# maximum, the sum and the result; in backward for the sum and the result.
 _ROW_IN_SHARED_MEMORY = 200 * 1024
 
 
@@ -41,8 +41,10 @@ def _nll_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def nll_loss(t: Tape, x: Tensor, target: Tensor) -> Tensor:
-    """`nll_loss` with a sum or mean: two scalars; saves the log-probabilities' shape, the targets and the total
-    weight."""
+    """`nll_loss` with a sum or mean: two scalars.
+
+    Saves the log-probabilities' shape, the targets and the total weight.
+    """
     out = t.new((), x.dtype)
     total_weight = t.new((), x.dtype)
     if t.work is not None:
@@ -61,7 +63,7 @@ def _compiled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 def compiled_cross_entropy(t: Tape, x: Tensor, target: Tensor) -> Tensor:
     """`torch.compile` of a summed cross entropy in fp32: the casts are inside the kernels.
 
-    Saves its inputs, and of each row the largest value and the logarithm of the sum; the gradient comes in x's type.
+    Saves its inputs, and the maximum and the log of the sum per row; the gradient has x's dtype.
     """
     largest = t.new((x.shape[0], 1), FP32)
     logarithm = t.new((x.shape[0], 1), FP32)

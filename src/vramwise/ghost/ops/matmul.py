@@ -1,4 +1,4 @@
-"""Matrix products: linear layers and batched products, with autocast's casts in front of them."""
+"""Matrix products: linear layers and batched products, with autocast's casts before them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def autocast_input(t: Tape, x: Tensor) -> Tensor:
-    """What autocast makes of an argument of a matrix product. Copies of trainable fp32 weights are kept until it
-    ends."""
+    """Return an argument of a matrix product as autocast casts it.
+
+    Copies of trainable fp32 weights are cached until autocast ends.
+    """
     target = t.autocast
     if target is None or x.dtype is target or not x.dtype.floating:
         return x
@@ -37,7 +39,7 @@ def _linear_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if node.edges[1] is not None:
         to_weight = t.new(w_shape, grad.dtype)
         t.workspace()
-        to_weight.view = True  # it comes back through the weight's transpose
+        to_weight.view = True  # it is returned through the weight's transpose
     if node.edges[0] is not None:
         to_x = t.new(x_shape, grad.dtype)
         t.workspace()
@@ -64,7 +66,7 @@ def _biased_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _list_backward(work: Work, grad: Tensor, to_x: Tensor | None, to_weight: Tensor | None) -> None:
-    """The products of a linear layer's backward."""
+    """Count the products of a linear layer's backward."""
     outputs = grad.shape[-1]
     rows = grad.numel // outputs
     if to_weight is not None:
@@ -74,13 +76,13 @@ def _list_backward(work: Work, grad: Tensor, to_x: Tensor | None, to_weight: Ten
 
 
 def saves_transposed(backward: Backward) -> bool:
-    """Whether this is a linear layer's: it saves its weight as a transposed view."""
+    """Whether this is a linear layer's backward: it saves its weight as a transposed view."""
     return backward in (_linear_backward, _biased_backward)
 
 
 def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:
-    """`F.linear`: the input is saved where the weight is trained, the weight where the input wants a gradient."""
-    # C++ evaluates the arguments from the last to the first; the copies go before the arguments do
+    """`F.linear`: the input is saved if the weight is trained, the weight if the input needs a gradient."""
+    # C++ evaluates the arguments from last to first; the copies are freed before the arguments
     low_bias = None if bias is None else autocast_input(t, bias)
     low_weight = autocast_input(t, weight)
     low_x = autocast_input(t, x)
@@ -92,7 +94,7 @@ def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tr
     if low_bias is None:
         t.workspace()
         if t.grad_enabled and (low_x.node is not None or low_weight.node is not None):
-            # no name for what is saved: a checkpoint may not keep it, and then the copy goes before the argument
+            # what is saved has no name: a checkpoint may not keep it, and then the copy is freed before the argument
             out.node = t.node(
                 _linear_backward,
                 (low_x, low_weight),
@@ -139,7 +141,7 @@ def batched(t: Tape, left: Tensor, right: Tensor) -> Tensor:
     """`torch.matmul` of two stacks of matrices (…, n, k) and (…, k, m)."""
     low_right = autocast_input(t, right)
     low_left = autocast_input(t, left)
-    # stacks whose memory runs over tokens first cannot be folded into one batch dimension without a copy
+    # stacks with tokens first in memory cannot be folded into one batch dimension without a copy
     low_left = _foldable(t, low_left)
     low_right = _foldable(t, low_right)
     out = t.new((*low_left.shape[:-1], low_right.shape[-1]), low_left.dtype)
@@ -157,7 +159,7 @@ def batched(t: Tape, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _unfold_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """The gradient goes back to one batch dimension: a copy where its memory runs over tokens first."""
+    """Return the gradient in one batch dimension: a copy if tokens come first in memory."""
     if len(grad.shape) != 4 or grad.heads_first or grad.shape[0] == 1:
         return (grad,)
     out = t.new(grad.shape, grad.dtype)

@@ -1,5 +1,7 @@
-"""LayerNorm as one kernel: the result and two fp32 numbers a row; its backward makes gradients of input, weight and
-bias."""
+"""LayerNorm as one kernel: the result and two fp32 numbers per row.
+
+Its backward creates gradients of input, weight and bias.
+"""
 
 from __future__ import annotations
 

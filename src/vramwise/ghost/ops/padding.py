@@ -1,11 +1,11 @@
-"""Leaving padding out: rows of all tokens gathered into one row of real ones, and put back."""
+"""Removing padding: the rows of all tokens are gathered into one row of real ones, and put back."""
 
 from __future__ import annotations
 
 from vramwise.ghost.ops.shape import contiguous
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
-# small kernels that sort indices before rows are added up by them
+# small kernels that sort indices before rows are accumulated
 _SORTING = 8
 
 
@@ -18,7 +18,7 @@ def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def rows_taken(t: Tape, x: Tensor, indices: Tensor) -> Tensor:
-    """`x.reshape(-1, heads, width)[indices]` for (batch, heads, tokens, width), whose tokens may come first in memory.
+    """`x.reshape(-1, heads, width)[indices]` for (batch, heads, tokens, width), whose tokens may be first in memory.
 
     The result is one row. Its gradient is added into zeros of x's shape.
     """
@@ -36,7 +36,7 @@ def _put_back_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def rows_put_back(t: Tape, x: Tensor, indices: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Zeros of that shape, into which the rows are written; the gradient of them is gathered."""
+    """Write the rows into zeros of this shape; their gradient is gathered."""
     out = t.new(shape, x.dtype)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_put_back_backward, (x,), (indices,))

@@ -1,14 +1,11 @@
 """Products with quantised weights.
 
-4-bit: products with a 4-bit weight (bitsandbytes nf4, double quantisation): the weight is dequantised for each use,
-both ways.
+4-bit (bitsandbytes nf4, double quantisation): the weight is dequantised for each use, in forward and backward.
+bitsandbytes 0.50 has a fused kernel for small inputs; from about 512 tokens on it dequantises and multiplies, which is
+modelled here. Sizes: half a byte per element, an 8-bit scale per 64 elements, an fp32 scale per 256 of those.
 
-bitsandbytes 0.50 has a fused kernel for small inputs; from about 512 tokens on it dequantises and multiplies, which
-is what
-is modelled here. Sizes: half a byte an element, an 8-bit scale for 64 elements, an fp32 scale for 256 of those.
-
-8-bit (LLM.int8): inputs are quantised row by row, the product is int32, then fp16, then the input's type. Columns
-with outliers (values of 6 and more) take a second product, in the input's type, and their copy is kept for backward.
+8-bit (LLM.int8): inputs are quantised row by row, the product is int32, then fp16, then the input's dtype. Columns with
+outliers (values of 6 and more) need a second product, in the input's dtype, and their copy is kept for backward.
 """
 
 from __future__ import annotations
@@ -21,13 +18,14 @@ from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
 
-# LLM.int8: values from here on are outliers; transformers' initializer_range; how finely a distribution is summed
+# LLM.int8: values from here on are outliers; transformers' initializer_range; integration steps and range for a
+# distribution
 _THRESHOLD, _INITIAL_DEVIATION = 6.0, 0.02
 _SLICES, _REACH = 400, 9.0
 # An assumption, not a measurement: the LLM.int8 paper (2208.07339) multiplies more than 99.9 % of the values of trained
-# models in 8 bits, and a handful of columns is far below the rest. Gated products of today's models were not looked at.
+# models in 8 bits, and a handful of columns is far below the rest. Gated products of current models were not examined.
 TRAINED_OUTLIERS = 7
-# LLM.int8 on the host: operators of bitsandbytes that call others; launches that list and blank outlier columns
+# LLM.int8 on the host: operators of bitsandbytes that call others; launches that find and zero outlier columns
 _NESTED_OPS, _TO_FIND_COLUMNS, _TO_BLANK_COLUMNS = 5, 3, 2
 
 BLOCK = 64
@@ -35,14 +33,14 @@ SCALE_BLOCK = 256
 
 
 def scales(numel: int) -> int:
-    """How many first-level scales a weight has."""
+    """Return how many first-level scales a weight has."""
     return -(-numel // BLOCK)
 
 
 def dequantised(
     t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place: bool = True, nested: bool = True
 ) -> Tensor:
-    """The weight in the compute type, from its scales; what is left of those goes with the caller's frame."""
+    """Return the weight in the compute dtype, from its scales, which are freed on return."""
     if not nested:
         weight = t.new(shape, dtype)
         if t.work is not None:
@@ -66,15 +64,15 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
-    return (cast(t, out, outer),)  # autograd casts it where the input was wider
+    return (cast(t, out, outer),)  # autograd casts it if the input was wider
 
 
 def linear_4bit(
     t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | None, compute: DType, *, nested: bool = True
 ) -> Tensor:
-    """`Linear4bit.forward`: the input in the compute type, the result back in the input's.
+    """`Linear4bit.forward`: the input is cast to the compute dtype, the result back to the input's.
 
-    Autocast casts the dequantised weight too, where the compute type is wider than its own.
+    Autocast also casts the dequantised weight if the compute dtype is wider than its own.
     """
     if t.work is not None:
         t.work.function()
@@ -118,9 +116,9 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0, *, keeps: bool = True) -> Tensor:
-    """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes.
+    """`Linear8bitLt.forward`; its context keeps the input and a copy of its outlier columns as long as the graph.
 
-    A compiled one keeps neither: the backward pass reads the weight alone.
+    A compiled one keeps neither: the backward pass reads only the weight.
     """
     rows = x.numel // x.shape[-1]
     if t.work is not None:
@@ -160,7 +158,7 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0, *
 
 
 def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """`int8_vectorwise_quant`: the input in 8 bits, a scale a row, and the numbers of the outlier columns."""
+    """`int8_vectorwise_quant`: the input in 8 bits, a scale per row, and the indices of outlier columns."""
     half = t.like(x, FP16) if x.dtype is not FP16 else x
     row_scales = t.new((rows,), FP32)
     packed = t.like(x, INT8)
@@ -173,13 +171,13 @@ def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tenso
         t.work.reads(packed, half)
         t.work.from_library(packed)
         t.work.reads(found, flags)
-        t.work.sync()  # whether there are outliers is asked for
+        t.work.sync()  # the host checks whether there are outliers
     columns = None
     if outliers:
         columns = t.new((outliers, 1), INT64)
         if t.work is not None:
             t.work.reads(columns, flags)
-            t.work.asked(1, _TO_FIND_COLUMNS)  # how many there are
+            t.work.asked(1, _TO_FIND_COLUMNS)  # the host reads how many there are
             t.work.stream(0, rows * outliers, "strided", count=_TO_BLANK_COLUMNS)
     del found, flags
     del half
@@ -187,7 +185,7 @@ def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tenso
 
 
 def _columns_of_weight(t: Tape, shape: tuple[int, int], dtype: DType) -> Tensor:
-    """The weight's columns that meet outliers, taken out of 8 bits by way of fp32."""
+    """Return the weight's columns for the outliers, dequantised from 8 bits via fp32."""
     chosen = t.new(shape, INT8)
     scaled = t.new(shape, FP32)
     scaled = t.new(shape, FP32)
@@ -197,9 +195,9 @@ def _columns_of_weight(t: Tape, shape: tuple[int, int], dtype: DType) -> Tensor:
 
 @lru_cache(maxsize=256)
 def outlier_share(hidden: int, rows: int) -> float:
-    """The share of columns of a gated product silu(g)·u in which some row reaches 6, the threshold of LLM.int8.
+    """Return the share of columns of a gated product silu(g)·u in which some row reaches 6, LLM.int8's threshold.
 
-    g and u are taken to be as wide as weights at their initial scale make them from a normed input.
+    g and u are assumed to be distributed as for weights at their initial scale and a normed input.
     """
     deviation = _INITIAL_DEVIATION * sqrt(hidden)
     chance = 0.0

@@ -1,8 +1,7 @@
-"""Sums and means: the result, and the staging buffer that torch's reduction kernel takes when it splits one sum over
-blocks.
+"""Sums and means: the result, and the staging buffer of torch's reduction kernel if it splits one sum over blocks.
 
 The launch arithmetic is that of ATen/native/cuda/Reduce.cuh (setReduceConfig); it needs the card's number of
-multiprocessors and the threads that each holds.
+multiprocessors and the threads of each.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ def _power_below(number: int, limit: int) -> int:
 
 
 def staging_bytes(outputs: int, inputs: int, *, along_rows: bool, hardware: Hardware) -> tuple[int, int]:
-    """(buffer, semaphores) of a sum of `inputs` values for each of `outputs`; (0, 0) where no block shares an output.
+    """Return (buffer, semaphores) for `outputs` sums of `inputs` values each; (0, 0) if no blocks share an output.
 
-    `along_rows`: the summed values lie next to each other (sum over the last dimension).
+    `along_rows`: the summed values are contiguous (sum over the last dimension).
     """
     vector = 1
     if along_rows:
@@ -62,7 +61,7 @@ def _sum_into(t: Tape, outputs: int, inputs: int, *, along_rows: bool) -> None:
 
 
 def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...], *, dtype: DType | None = None) -> Tensor:
-    """The gradient of a broadcast input: the tensor summed down to the input's shape, in its type unless said."""
+    """The gradient of a broadcast input: the tensor summed down to the input's shape, by default in its own dtype."""
     out = t.new(shape, dtype or tensor.dtype)
     if t.work is not None:
         t.work.reads(out, tensor)
@@ -74,8 +73,7 @@ def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...], *, dtype: DTyp
 def bring_to_expected(
     t: Tape, expected: tuple[tuple[tuple[int, ...], DType], ...], results: list[Tensor | None]
 ) -> None:
-    """Sum results that are larger than the inputs they belong to, then cast those of another type, in the inputs'
-    order."""
+    """Sum results that are larger than their inputs, then cast those of another dtype, in the inputs' order."""
     for position, (shape, dtype) in enumerate(expected):
         result = results[position]
         if result is None:
@@ -109,7 +107,7 @@ def mean_last(t: Tape, x: Tensor) -> Tensor:
 
 
 def sum_all(t: Tape, x: Tensor) -> Tensor:
-    """`x.sum()` of integers or flags: they are widened first. Used for counting tokens; no gradient."""
+    """`x.sum()` of integers or flags, which are widened first. Used for counting tokens; no gradient."""
     out = t.new((), INT64 if not x.dtype.floating else FP32)
     widened = t.new(x.shape, INT64) if x.dtype is not INT64 and not x.dtype.floating else None
     _sum_into(t, 1, x.numel, along_rows=True)

@@ -1,9 +1,9 @@
-"""Head and cross entropy in chunks of rows that are sized by the memory that is free when a run first needs them.
+"""Head and cross entropy in chunks of rows, sized by the memory that is free when a run first needs them.
 
-After `UnslothFusedLoss` (unsloth_zoo 2025.9 to 2026.10). The budget is half of what is free; in 2026.10 at most 4 GiB,
-at 16 bytes a logit, less what the gradients take. Before that a logit counts 4 bytes, and the number of chunks is
-rounded to the nearest multiple of four: up to twice the budget is one chunk. A chunk is one compiled graph: logits, and
-their gradient beside them.
+Follows `UnslothFusedLoss` (unsloth_zoo 2025.9 to 2026.10). The budget is half of the free memory; in 2026.10 at most 4
+GiB, at 16 bytes per logit, minus what the gradients take. Before that a logit counts 4 bytes, and the number of chunks
+is rounded to the nearest multiple of four: up to twice the budget is one chunk. A chunk is one compiled graph: logits,
+and their gradient in addition.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _GIB = 1024**3
 _BYTES_A_LOGIT, _BYTES_A_LOGIT_BEFORE = 16, 4
 _MOST_BYTES = 4 * _GIB
 _LEAST_BYTES = 64 * 1024**2
-# Of a card, what neither the allocator nor anybody else gets.
+# The part of a card that is not available to the allocator.
 _CONTEXT_BYTES = _GIB // 2
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
 def free_budget(t: Tape, *, capped: bool = True) -> int:
-    """Half of what the card has left at this moment, as far as the run's own tensors tell."""
+    """Return half of the card's free memory at this moment, judging by the run's own tensors."""
     if t.hardware.memory_bytes is None:
         return _MOST_BYTES
     most = _MOST_BYTES if capped else t.hardware.memory_bytes
@@ -36,21 +36,21 @@ def free_budget(t: Tape, *, capped: bool = True) -> int:
 
 
 def chunks_for(rows: int, vocabulary: int, budget: int, fixed: int) -> int:
-    """How many chunks: one where all fits, else a multiple of four."""
+    """Return the number of chunks: one if everything fits, otherwise a multiple of four."""
     room = budget - fixed if 0 < fixed < budget else budget
     wanted = rows * vocabulary * _BYTES_A_LOGIT / room
     return 1 if wanted <= 1 else min(ceil(wanted / 4) * 4, rows)
 
 
 def nearest_chunks_for(rows: int, vocabulary: int, budget: int) -> int:
-    """The same before 2026.10."""
+    """Return the number of chunks before 2026.10."""
     return min(max(round(rows * vocabulary * _BYTES_A_LOGIT_BEFORE / budget / 4) * 4, 1), rows)
 
 
 def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: bool = False) -> Tensor:
     """The loss of hidden states (tokens, width) and the head's weight (words, width).
 
-    `nearest`: chunks as they were counted before 2026.10.
+    `nearest`: chunks are counted as before 2026.10.
     """
     (rows, width), words = hidden.shape, weight.shape[0]
     wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
@@ -84,7 +84,7 @@ def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: 
 
 
 def _work(t: Tape, rows: int, step: int, width: int, words: int, dtype: str, *, products: int) -> None:
-    """Products of each chunk, and a kernel over its logits."""
+    """Count the products of each chunk, and a kernel over its logits."""
     assert t.work is not None
     for start in range(0, rows, size := piece_of(rows, step)):
         count = min(size, rows - start)
@@ -95,7 +95,7 @@ def _work(t: Tape, rows: int, step: int, width: int, words: int, dtype: str, *, 
 
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Both gradients once more, times that of the loss."""
+    """Return both gradients in new tensors, scaled by that of the loss."""
     to_weight, to_hidden = node.saved
     scaled = None if to_hidden is None else t.like(to_hidden)
     return scaled, None if to_weight is None else t.like(to_weight)

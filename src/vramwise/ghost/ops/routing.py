@@ -1,8 +1,7 @@
 """Ops of mixtures of experts: top-k, sorting by expert, gathering rows, grouped products, masked fills.
 
 The temporaries of sorting and of the grouped kernel are small; their sizes are those of CUB's radix sort of pairs and
-of
-CUTLASS's per-group arguments, as seen on Hopper with torch 2.11.
+of CUTLASS's per-group arguments, as seen on Hopper with torch 2.11.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.loss import sort_bytes
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
-# sorting indices alone needs this much less than sorting pairs
+# sorting only indices needs this much less than sorting pairs
 _KEYS_LESS = 12288
 _GROUP_ARGUMENTS = 60
 _GROUP_WORKSPACE = 67584
@@ -34,7 +33,7 @@ def topk(t: Tape, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
-    """`torch.sort(x)` of indices: sorted values and where they came from."""
+    """`torch.sort(x)` of indices: sorted values and their original positions."""
     values = t.new(x.shape, INT64)
     order = t.new(x.shape, INT64)
     sort_buffers(t, x.numel)
@@ -45,14 +44,14 @@ def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sort_buffers(t: Tape, count: int) -> None:
-    """What sorting that many indices takes besides its results."""
+    """Allocate what sorting that many indices needs besides its results."""
     positions = t.new((count,), INT64)
     Storage(t, sort_bytes(count))
     del positions
 
 
 def accumulation_buffers(t: Tape, rows: int) -> None:
-    """What `index_put_(…, accumulate=True)` takes: it sorts the indices of the rows that it adds up."""
+    """Allocate what `index_put_(…, accumulate=True)` needs: it sorts the indices of the rows that it adds."""
     first = t.new((rows,), INT64)
     linear = t.new((rows,), INT64)
     del first
@@ -66,7 +65,7 @@ def accumulation_buffers(t: Tape, rows: int) -> None:
 
 
 def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Zeros of the source's shape, into which rows are added after sorting their indices."""
+    """Return zeros of the source's shape, into which rows are added after sorting their indices."""
     shape, rows = node.extra
     out = t.new(shape, grad.dtype)
     accumulation_buffers(t, rows)
@@ -108,7 +107,7 @@ def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
 
 
 def grouped_buffers(t: Tape, groups: int, dtype: DType) -> None:
-    """What the grouped kernel takes besides; in fp32 there is none, each group is a product of its own."""
+    """Allocate the grouped kernel's buffers; there are none in fp32, where each group is a separate product."""
     if dtype is FP32:
         return
     arguments = Storage(t, groups * _GROUP_ARGUMENTS)
@@ -136,7 +135,7 @@ def _grouped_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs: int) -> Tensor:
-    """Rows sorted by expert times each expert's matrix (`grouped_mm`)."""
+    """Multiply rows sorted by expert with each expert's matrix (`grouped_mm`)."""
     out = t.new((x.shape[0], outputs), x.dtype)
     if t.work is not None:
         experts, (rows, inner) = weight.shape[0], x.shape
@@ -154,7 +153,7 @@ def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs
 
 
 def _folded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Batched products with the other factor, each scaled afterwards."""
+    """Return batched products with the other factor, each scaled afterwards."""
     left, right = node.extra
     to_left = t.new(left, grad.dtype)
     t.workspace()
@@ -165,7 +164,7 @@ def _folded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def folded_weight(t: Tape, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`baddbmm(weight, left, right)`: the experts' weights with their adapters folded in, as large as the weights."""
+    """`baddbmm(weight, left, right)`: the experts' weights with their adapters merged, as large as the weights."""
     out = t.new(weight.shape, weight.dtype)
     t.like(left)  # the permuted factor, made contiguous for the product
     t.workspace()
@@ -176,7 +175,7 @@ def folded_weight(t: Tape, weight: Tensor, left: Tensor, right: Tensor) -> Tenso
 
 
 def _sum_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """The gradient is repeated for every copy of a token, in the type that was summed."""
+    """Repeat the gradient for every copy of a token, in the dtype that was summed."""
     shape, dtype = node.extra
     return (t.new(shape, dtype),)
 
@@ -198,7 +197,7 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def normalise_rows(t: Tape, x: Tensor) -> Tensor:
-    """`x /= x.sum(-1, keepdim=True)`: the dividend is copied before it is written over."""
+    """`x /= x.sum(-1, keepdim=True)`: the dividend is copied before it is overwritten."""
     total = t.new((*x.shape[:-1], 1), x.dtype)
     if not t.grad_enabled or x.node is None:
         del total

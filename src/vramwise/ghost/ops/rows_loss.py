@@ -1,7 +1,7 @@
-"""Head and cross entropy some rows at a time, in one buffer of fp32 logits: the gradients are ready when it returns.
+"""Head and cross entropy, some rows at a time, in one buffer of fp32 logits: the gradients are ready on return.
 
-After Unsloth's `fused_losses/fused_linear.py` (unsloth_zoo 2026.10.9). A frozen head on cards from Ampere on is taken
-in tiles of rows × words instead, from 4,096 labelled rows on (on cards of up to 24 GiB always).
+Follows Unsloth's `fused_losses/fused_linear.py` (unsloth_zoo 2026.10.9). A frozen head on cards from Ampere on is
+processed in tiles of rows × words instead, from 4,096 labelled rows on (always on cards of up to 24 GiB).
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.work import piece_of
 
 _GIB = 1024**3
-# Fewer rows would leave the product with the gradient's words too thin.
+# With fewer rows, the product for the gradient would be inefficient.
 _FEWEST_LOGITS, _FEWEST_ROWS, _MOST_ROWS = 512 * 151_936, 512, 4096
 _MOST_BYTES = 2 * _GIB
-# Statistics of rows are kept for so many words together; heads of fewer than three such parts are never tiled.
+# Row statistics are kept per this many words; heads with fewer than three such parts are never tiled.
 _WORDS, _STATISTICS = 16_384, 8
 _TILE_BYTES = 256 * 1024**2
 _SMALL_CARD_BYTES = int(24.5 * _GIB)
 
 
 def _power_of_two(number: float) -> int:
-    """The largest that is not above it, 1 at least."""
+    """Return the largest power of two that is not above the number, at least 1."""
     return 1 << max(int(number).bit_length() - 1, 0)
 
 
 def rows_at_once(rows: int, hidden: int, vocabulary: int, size: int) -> int:
-    """Rows of logits that exist at a time: as many bytes as the hidden states have, within bounds."""
+    """Return the rows of logits that exist at a time: as many bytes as the hidden states have, within limits."""
     fewest = min(max(_power_of_two(_FEWEST_LOGITS / vocabulary), _FEWEST_ROWS), _MOST_ROWS)
     wanted = min(max(_power_of_two(rows * hidden / vocabulary), fewest), _MOST_ROWS)
     return max(1, min(wanted, max(_MOST_BYTES // (vocabulary * size), 2), rows))
 
 
 def tile(rows: int, vocabulary: int, hardware: Hardware) -> tuple[int, int]:
-    """Rows and words of a tile."""
+    """Return the rows and words of a tile."""
     tall = max(min(_MOST_ROWS, rows, _TILE_BYTES // (_WORDS * FP32.size)), 1)
     wide = max(_TILE_BYTES // (tall * FP32.size), _WORDS)
     if _small(hardware):
@@ -66,7 +66,7 @@ def rows_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
     else:
         _chunks(t, labelled, hidden, weight, compute, wants=wants)
     if t.work is not None:
-        t.work.sync()  # how many rows have a label
+        t.work.sync()  # the host reads how many rows have a label
         _work(t, labelled, hidden.shape[1], weight.shape[0], compute, wants=wants, trained=trained)
     out = t.new((), FP32)
     del losses, head, chosen
@@ -77,11 +77,11 @@ def rows_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
 
 
 def _chunks(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DType, *, wants: bool) -> None:
-    """One buffer for all chunks, in fp32; the gradient is written over the logits."""
+    """Allocate one fp32 buffer for all chunks; the gradient overwrites the logits."""
     words, width = weight.shape[0], hidden.shape[1]
     rows = rows_at_once(labelled, width, words, FP32.size)
     buffer = t.new((rows, -(-words // 8) * 8), FP32)
-    # of both, those of the chunk before go when those of the next are there
+    # both of one chunk are freed after those of the next chunk are allocated
     taken: Tensor | None = None
     wide: Tensor | None = None
     for start in range(0, min(labelled, 2 * rows), rows):
@@ -96,7 +96,7 @@ def _chunks(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DTy
 
 
 def _tiles(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DType, *, wants: bool) -> None:
-    """One buffer for all tiles, and the hidden states' gradient of some rows in fp32."""
+    """Allocate one buffer for all tiles, and the hidden states' gradient of some rows in fp32."""
     words, width = weight.shape[0], hidden.shape[1]
     tall, wide = tile(labelled, words, t.hardware)
     buffer = t.new((tall, wide), FP32)
@@ -115,7 +115,7 @@ def _statistics(t: Tape, rows: int, words: int) -> None:
 
 
 def _work(t: Tape, rows: int, width: int, words: int, compute: DType, *, wants: bool, trained: bool) -> None:
-    """Products for the logits and the gradients, and a kernel over the logits, for each chunk."""
+    """Count the products for the logits and the gradients, and a kernel over the logits, for each chunk."""
     work = t.work
     assert work is not None
     step = piece_of(rows, rows_at_once(rows, width, words, FP32.size))
@@ -131,7 +131,7 @@ def _work(t: Tape, rows: int, width: int, words: int, compute: DType, *, wants: 
 
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Both gradients once more, times that of the loss."""
+    """Return both gradients in new tensors, scaled by that of the loss."""
     to_weight, to_hidden = node.saved
     scaled = None if to_hidden is None else t.like(to_hidden)
     scaled_weight = None if to_weight is None else t.like(to_weight)

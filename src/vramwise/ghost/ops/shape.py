@@ -1,4 +1,4 @@
-"""Views, copies and joins: ops that move or rename elements. A view costs nothing but may force a copy in backward."""
+"""Views, copies and joins: ops that move or rename elements. A view is free, but may cause a copy in backward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 
 def alias(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same storage under another shape, without a gradient."""
+    """Return a tensor with the same storage and another shape, without a gradient."""
     out = Tensor(x.storage, shape, x.numel, x.dtype)
     out.view = True
     out.heads_first = x.heads_first
@@ -22,7 +22,7 @@ def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`x.view(shape)`, transposed or not. A gradient in another memory order is copied on its way back."""
+    """`x.view(shape)`, transposed or not. A gradient in another memory order is copied in backward."""
     out = alias(x, shape)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_view_backward, (x,), ())
@@ -37,7 +37,7 @@ def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def swap_heads(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`x.transpose(1, 2)` between tokens and heads: a view; a gradient in another memory order passes as it is."""
+    """`x.transpose(1, 2)` between tokens and heads: a view; a gradient in another memory order passes unchanged."""
     out = alias(x, shape)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_swap_backward, (x,), ())
@@ -50,7 +50,7 @@ def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def transpose_last(t: Tape, x: Tensor) -> Tensor:
-    """`x.transpose(-2, -1)` for a matrix product, which takes either order: a view both ways."""
+    """`x.transpose(-2, -1)` for a matrix product, which accepts either order: a view in both directions."""
     out = alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_turn_backward, (x,), ())
@@ -67,12 +67,12 @@ def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A slice of x: a view. Its backward makes a zero tensor of x's whole shape and copies into it."""
+    """A slice of x: a view. Its backward creates zeros of x's whole shape and copies into them."""
     return x if shape == x.shape else sliced(t, x, shape)
 
 
 def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same even where the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
+    """The same even if the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
     numel = 1
     for side in shape:
         numel *= side
@@ -144,7 +144,7 @@ def _copy_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def contiguous(t: Tape, x: Tensor) -> Tensor:
-    """`x.contiguous()` of a tensor whose memory order is not its shape's: a copy; the gradient passes as it is."""
+    """`x.contiguous()` of a tensor whose memory order is not its shape's: a copy; the gradient passes unchanged."""
     out = t.new(x.shape, x.dtype)
     if t.work is not None:
         t.work.named(out, "strided")
@@ -162,7 +162,7 @@ def cloned(t: Tape, x: Tensor) -> Tensor:
 
 
 def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
-    """The gradients of the parts are joined; a part that got none counts as zeros."""
+    """Join the gradients of the parts; a part without one counts as zeros."""
     shape, count = node.extra
     parts: list[Tensor | None] = list(grads) if isinstance(grads, list) else [grads]
     parts += [None] * (count - len(parts))
@@ -177,7 +177,7 @@ def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) ->
 
 
 def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
-    """`x.chunk(count, dim=-1)`: views of it."""
+    """`x.chunk(count, dim=-1)`: views."""
     shape = (*x.shape[:-1], x.shape[-1] // count)
     node = None
     if t.grad_enabled and x.node is not None:
@@ -194,14 +194,14 @@ def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
 
 
 def _split_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
-    """The gradients of the parts, joined."""
+    """Join the gradients of the parts."""
     present = grads[0] if isinstance(grads, list) else grads
     assert present is not None
     return (t.new(node.extra, present.dtype),)
 
 
 def split_rows(t: Tape, x: Tensor, count: int) -> list[Tensor]:
-    """`x.chunk(count, dim=1)`: views; of few tokens there are fewer parts."""
+    """`x.chunk(count, dim=1)`: views; with few tokens there are fewer parts."""
     batch, tokens = x.shape[:2]
     each = -(-tokens // count)
     node = None

@@ -28,7 +28,7 @@ def softmax(t: Tape, x: Tensor, dtype: DType = FP32) -> Tensor:
 
 
 def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """The row's maximum gets the negated sum of its row, scattered into zeros, and both are added."""
+    """Scatter the negated sum of each row into zeros at its maximum, and add the gradient."""
     negated = t.like(grad)
     summed = t.new((*grad.shape[:-1], 1), grad.dtype)
     del negated

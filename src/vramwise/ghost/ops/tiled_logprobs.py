@@ -1,7 +1,7 @@
-"""Log-probabilities from hidden states, the head's product in tiles of tokens × words: no logits, forward or backward.
+"""Log-probabilities from hidden states with the head's product in tiles of tokens × words: never any whole logits.
 
-After TRL 1.16's `ChunkedLogProbFunction`: one buffer for a tile in the compute type, which is autocast's; a slice of a
-weight in another type is cast for each tile. Backward makes the tiles once more and sums gradients in fp32.
+Follows TRL 1.16's `ChunkedLogProbFunction`: one buffer for a tile in the compute dtype, which is autocast's; a slice of
+a weight in another dtype is cast for each tile. Backward computes the tiles again and sums gradients in fp32.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATISTICS = 7
 
 
 def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
-    """One a token, of hidden states (tokens, width) and the head's weight (words, width)."""
+    """Return one per token, from hidden states (tokens, width) and the head's weight (words, width)."""
     count = hidden.shape[0]
     compute = t.autocast or hidden.dtype
     if t.work is not None:
@@ -35,7 +35,7 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
     first = t.new((count,), BOOL)
     del statistics, first, names
     if t.grad_enabled and (hidden.node is not None or weight.node is not None):
-        # the function keeps its inputs, and what it says of them
+        # the function saves its inputs and some of its results
         saved = (without_node(hidden), weight, log_sums, entropy)
         out.node = t.node(_backward, (hidden, weight), saved)
         out.node.extra = (hidden.shape, hidden.dtype, weight, compute)
@@ -43,7 +43,7 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def summed(t: Tape, log_probs: Tensor) -> Tensor:
-    """A number of them all; laid back into the shape of the batch they weigh nothing beside the rest."""
+    """Return a scalar from all of them; reshaping them to the batch is negligible."""
     out = t.new((), FP32)
     if t.grad_enabled and log_probs.node is not None:
         out.node = t.node(_to_each, (log_probs,), ())
@@ -56,15 +56,15 @@ def _to_each(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> list[Tensor]:
-    """Every tile in one buffer. `named`: a slice of the weight has a name, so it lives until the next one is there.
+    """Allocate every tile in one buffer. `named`: the weight's slice has a name, so it lives until the next one exists.
 
-    Returns what has a name: it lives as long as the function that makes the tiles, and so beside what that makes last.
-    Two chunks of tokens stand for all, and the rows of one live until those of the next are there.
+    Returns what has a name: it lives as long as the calling function, and so alongside what that creates last. Two
+    chunks of tokens represent all, and the rows of one live until those of the next exist.
     """
     (count, width), words = hidden.shape, weight.shape[0]
     buffer = t.new((min(count, TOKENS), WORDS), compute)
     if t.work is not None:
-        t.work.no_kernel(buffer)  # empty, to be filled tile by tile
+        t.work.no_kernel(buffer)  # uninitialized, filled tile by tile
     rows: Tensor | None = None
     part: Tensor | None = None
     for start in range(0, min(count, 2 * TOKENS), TOKENS):
@@ -76,11 +76,11 @@ def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bo
             t.workspace()
             if not named:
                 part = None
-    return [tensor for tensor in (buffer, part, rows) if tensor is not None]  # a list lets its last go first
+    return [tensor for tensor in (buffer, part, rows) if tensor is not None]  # a list frees its last element first
 
 
 def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Sequence[bool]) -> None:
-    """A product and a kernel over its tile, for each; in backward the products for the gradients that are wanted."""
+    """Count a product and a kernel over its tile, for each; in backward also the products for the needed gradients."""
     work = t.work
     assert work is not None
     count, width = shape
@@ -107,5 +107,5 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     names = _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)
     narrow = None if to_hidden is None else cast(t, to_hidden, dtype)
     narrow_weight = None if to_weight is None else cast(t, to_weight, weight.dtype)
-    del to_hidden, to_weight, names  # in the order in which the function's names go
+    del to_hidden, to_weight, names  # in the order in which the function's variables are freed
     return narrow, narrow_weight

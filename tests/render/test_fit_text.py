@@ -119,7 +119,7 @@ def test_a_tight_answer_names_one_with_more_room():
     assert lines[0].startswith("! ")
     assert any(
         line.startswith(
-            "  With more room: micro 1 × accumulation 16 (14.3 GiB to spare, 0.78 × the speed); --margin 2GiB"
+            "  With more room: micro 1 × accumulation 16 (14.3 GiB to spare, 0.78 × the speed); use --margin 2GiB"
         )
         for line in lines
     )

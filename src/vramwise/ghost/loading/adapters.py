@@ -10,6 +10,7 @@ from vramwise.families import layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
 from vramwise.ghost.model.oft import rotation_shape
+from vramwise.ghost.ops.quantised import scales
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.types import RunSpec
@@ -28,7 +29,7 @@ def add_adapters(t: Tape, weights: Weights) -> None:
             name = f"{target.name}.lora_{letter}"
             t.mark("weights", name)
             if letter == "magnitude":
-                _weight_norm(t, target, base)
+                _weight_norm(t, target, base, weights.run.loading.quantization)
             if base is kept:  # nothing is left to cast
                 first.append(new_parameter(t, weights, name, shape, kept, trainable=True))
             else:
@@ -131,12 +132,15 @@ def _keep(weights: Weights, target: LoraTarget, group: list[Parameter]) -> None:
         weights.magnitudes[target.name] = group[2]
 
 
-def _weight_norm(t: Tape, target: LoraTarget, base: DType) -> None:
-    """The first magnitudes: norms of the merged weight."""
-    nbytes = target.in_features * target.out_features * base.size
+def _weight_norm(t: Tape, target: LoraTarget, base: DType, quantization: str | None) -> None:
+    """The first magnitudes: norms of the merged weight. What is quantised is dequantised; of 4 bits a copy of it."""
+    numel = target.in_features * target.out_features
+    nbytes = numel * base.size
+    copied = [Storage(t, -(-numel // 2)), Storage(t, scales(numel))] if quantization == "4bit" else []
+    copied += [Storage(t, nbytes)] if quantization is not None else []
     merged = Storage(t, nbytes)
     t.workspace()
     scaled = Storage(t, nbytes)
     summed = Storage(t, nbytes)
     del scaled
-    del merged, summed
+    del merged, summed, copied

@@ -81,4 +81,5 @@ def test_least_squares_finds_the_constants_that_made_the_times(cases):
     made = [replace(case, seconds=case.predicted(wanted)) for case in few]
     start = replace(wanted, host_forward=1.5 * wanted.host_forward)
     found = speed_fit.least_squares(start, ("host_forward",), speed_fit.off_by_step(made, wanted))
-    assert found.host_forward == pytest.approx(wanted.host_forward, rel=0.05)
+    # what is usual has a say, too
+    assert found.host_forward == pytest.approx(wanted.host_forward, rel=0.1)

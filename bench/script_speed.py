@@ -18,6 +18,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
+from host_alone import alone  # noqa: E402
 from speed import Case, report  # noqa: E402
 from vramwise.facts.rates import efficiency, rates_of  # noqa: E402
 from vramwise.ghost.loops.batches import BatchShape  # noqa: E402
@@ -53,7 +54,8 @@ def case_of(name: str, case: dict[str, Any]) -> Case:
     kernels = tuple((label, count, us) for label, count, us in case.get("kernels", ()))
     foretold = case.get("foretold", {}).get("step_seconds")
     workload = case["workload"]
-    return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold)
+    seen = alone(run, model, case.get("host", ()))
+    return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold, seen)
 
 
 def measured(files: list[Path]) -> list[Case]:

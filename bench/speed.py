@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from math import exp
@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import lengths_of, subject_of  # noqa: E402
+from host_alone import Alone, alone  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402
 from vramwise.variants.batches import train_shapes  # noqa: E402
@@ -42,8 +43,6 @@ CALIBRATION = "calibration"
 HOST_COSTS = tuple(
     field.name for field in fields(Efficiency) if field.name.startswith("host_") and field.name != "host_update"
 )
-# Runs that trained one at a time while others loaded beside them, which slowed their host.
-SHARED_HOST = ("speed-calibration.jsonl", "speed-contact.jsonl", "speed-scripts.jsonl")
 # Attention goes by the sample of an average token, not by the average sample: lengths of the made-up data are
 # log-normal with a deviation of 0.9.
 _LONGER = exp(0.9**2)
@@ -61,7 +60,9 @@ class Case:
     seconds: float
     kernels: tuple[tuple[str, int, float], ...]  # of one step: name, launches, microseconds
     foretold: float | None = None  # seconds that were said before anything of the kind had been measured
-    host: float = 1.0  # so many times what a host takes that has nothing else to do
+    alone: tuple[Alone, ...] = ()  # forward and backward of a tiny batch, which show the host alone
+    session: str = ""
+    host: float = 1.0  # so many times what the host takes where nothing runs beside it
 
     def predicted(self, costs: Efficiency) -> float:
         """Seconds of a step."""
@@ -103,12 +104,14 @@ def case_of(row: dict[str, Any], sample: int | None) -> Case:
     name = f"{row['name']}"
     workload = row.get("workload", "")
     foretold = row.get("foretold", {}).get("step_seconds")
-    return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold)
+    seen = alone(run, model, row.get("host", ()))
+    return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold, seen)
 
 
-def slowed_host() -> float:
-    """How many times longer the host took in those runs."""
-    return float(json.loads(EFFICIENCY.read_text())["slowed_host"])
+def paces() -> dict[str, float]:
+    """How many times longer the host took in a session than where nothing runs beside it."""
+    found: dict[str, float] = json.loads(EFFICIENCY.read_text())["paces"]
+    return found
 
 
 def _case(row: dict[str, Any], sample: int | None) -> Case:
@@ -136,14 +139,19 @@ def cases(files: Sequence[Path], only: str = "") -> list[Case]:
     for file in files or sorted(RUNS.glob("speed-*.jsonl")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         sample = tokens_a_sample(rows)
-        host = slowed_host() if file.name in SHARED_HOST else 1.0
+        host = paces().get(file.stem, 1.0)
         for row in rows:
             if row.get("step_seconds") and only in row["name"]:
                 try:
-                    found.append(replace(_case(row, sample), host=host))
+                    found.append(replace(_case(row, sample), session=file.stem, host=host))
                 except VramwiseError as error:
                     print(f"{row['name']}: not predicted: {error}")
     return found
+
+
+def slowed(case: Case, by: Mapping[str, float]) -> Case:
+    """The run with its session's pace."""
+    return replace(case, host=by.get(case.session, case.host))
 
 
 def kendall(pairs: Sequence[tuple[float, float]]) -> float:
@@ -202,7 +210,8 @@ def left_out(found: Sequence[Case], costs: Efficiency) -> None:
     costs = replace(costs, **ALONE)  # nothing of what the runs left out have taught
     for workload in sorted({case.workload for case in found} - {CALIBRATION}):
         others = [case for case in found if case.workload != workload]
-        report([case for case in found if case.workload == workload], fit(others, costs, (slowed_host(),))[0])
+        fitted, own = fit(others, costs)
+        report([slowed(case, own) for case in found if case.workload == workload], fitted)
 
 
 def record(found: Sequence[Case]) -> None:
@@ -234,9 +243,9 @@ def main() -> None:
     if arguments.fit:
         from speed_fit import fit, write
 
-        costs, host = fit(found, costs)
-        write(costs, len(found), host)
-        found = [replace(case, host=host if case.host != 1.0 else 1.0) for case in found]
+        costs, own = fit(found, costs)
+        write(costs, len(found), own)
+        found = [slowed(case, own) for case in found]
     report(found, costs)
     if arguments.record:
         record(found)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import exp, log, sqrt
 from pathlib import Path
+from statistics import median
 
-from speed import Case
+from speed import Case, slowed
 from vramwise.facts.rates import Efficiency, Rates
 from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed import queues
@@ -22,6 +23,12 @@ from vramwise.variants.speed.prices import on_card
 # Measured by themselves, back to back (bench/card/kernel_rates.py), nine large products reached 0.715 of the tensor
 # rate; in a profiled step, in which the card rests between kernels, such products reach what "product" says.
 BACK_TO_BACK = 0.715
+
+# Sessions in which nothing ran beside a timed run: their host is what is calibrated. What another's pace may be.
+QUIET = ("speed-drawn", "speed-drawn-second")
+_PACES = tuple(1 + step / 20 for step in range(17))
+_TURNS = 3
+_HALF = 0.5  # what a run's forward and backward count for beside its step
 
 Residuals = Callable[[Efficiency], list[float]]
 # Rounds of least squares, the slopes' step, when to give up, and from which share of the card's time on a family counts
@@ -53,6 +60,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "host_call": (1e-6, 80e-6),
     "host_hook": (1e-6, 20e-6),
     "host_function": (5e-6, 300e-6),
+    "host_checkpoint": (50e-6, 800e-6),
     "host_line": (20e-6, 800e-6),
     "host_sync": (5e-6, 500e-6),
     "host_micro_step": (0.2e-3, 10e-3),
@@ -61,30 +69,32 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 # What was measured of the same things by themselves, or is usual: constants stay near it unless the runs say otherwise.
 ALONE: Mapping[str, float] = {
-    "host_forward": 9e-6,
-    "host_backward": 14e-6,
+    "host_forward": 18e-6,
+    "host_backward": 15e-6,
     "host_library": 30e-6,
     "host_triton": 60e-6,
-    "host_copy": 60e-6,
+    "host_copy": 100e-6,
     "host_product": 5e-6,
-    "host_op": 3e-6,
-    "host_call": 30e-6,
-    "host_hook": 6e-6,
-    "host_function": 60e-6,
+    "host_op": 2e-6,
+    "host_call": 5e-6,
+    "host_hook": 4e-6,
+    "host_function": 80e-6,
+    "host_checkpoint": 250e-6,
     "host_line": 120e-6,
     "host_sync": 30e-6,
-    "host_micro_step": 1e-3,
+    "host_micro_step": 1.5e-3,
     "host_step": 5e-3,
     "host_tensor": 10e-6,
 }
-_NEAR = 0.1  # how much a constant that is e times another counts, beside runs that are e times off
+_NEAR = 0.4  # how much a constant that is e times another counts, beside runs that are e times off
 ON_CARD = (
     *("product", "attention_forward", "attention_backward", "stream", "strided", "triton", "dequantise"),
     *("optimizer", "cached", "kernel", "pcie", "cudnn", "cut_loss"),
 )
 # Read off the marks of timed scripts, between the end of backward and the next forward, and not calibrated: 3 to 4 ms
 # where a model has 290 tensors, 15 ms where it has 730 with its adapters.
-FROM_MARKS = {"host_micro_step": 0.5e-3, "host_tensor": 13e-6}
+# Before the first kernel of a checkpointed block the card rests 200 us longer than before another's.
+FROM_MARKS = {"host_micro_step": 1e-3, "host_tensor": 13e-6, "host_checkpoint": 200e-6}
 # Read off single kernels and not calibrated: `added` (0.55 of the memory's rate) and `turn` (0.6 us). The kernels are
 # in tests/variants/test_speed_kernels.py.
 ON_HOST = tuple(name for name in ALONE if name not in FROM_MARKS)
@@ -189,7 +199,12 @@ def off_by_family(cases: Sequence[Case]) -> Residuals:
 
 
 def off_by_step(cases: Sequence[Case], costs: Efficiency) -> Residuals:
-    """Logarithms of errors of the step times; what kernels take on the card stays as these costs have it."""
+    """Logarithms of errors of the step times, and of the host alone where it was timed; what kernels take on the card
+    stays as these costs have it.
+
+    The host alone was timed after a profiled step, which leaves launches slower: only ratios of its times count.
+    """
+    seen = [one for case in cases for one in case.alone]
     held: dict[int, float] = {}
 
     def remembered(kernel: Kernel, rates: Rates, _: Efficiency) -> float:
@@ -201,7 +216,10 @@ def off_by_step(cases: Sequence[Case], costs: Efficiency) -> Residuals:
         own, queues.on_card = queues.on_card, remembered
         try:
             near = [_NEAR * log(getattr(tried, name) / usual) for name, usual in ALONE.items()]
-            return [log(case.predicted(tried) / case.seconds) for case in cases] + near
+            host = [log(one.predicted(tried) / one.seconds) for one in seen]
+            level = median(host) if host else 0.0
+            steps = [log(case.predicted(tried) / case.seconds) for case in cases]
+            return [*steps, *[_HALF * (one - level) for one in host], *near]
         finally:
             queues.on_card = own
 
@@ -265,28 +283,32 @@ def _solved(slopes: Sequence[Sequence[float]], residuals: Sequence[float], dampi
     return found
 
 
-def fit(
-    cases: Sequence[Case], costs: Efficiency, hosts: Sequence[float] = (1.2, 1.4, 1.6, 1.8)
-) -> tuple[Efficiency, float]:
-    """Both parts, and how much slower the host was in runs that shared it: of these the one that agrees best."""
+def fit(cases: Sequence[Case], costs: Efficiency) -> tuple[Efficiency, dict[str, float]]:
+    """Both parts, and by session how much slower the host was than in quiet ones."""
     with_kernels = [case for case in cases if case.kernels]
     if with_kernels:
         costs = least_squares(costs, ON_CARD, off_by_family(with_kernels))
         costs = replace(costs, sustained=BACK_TO_BACK / costs.product)
     costs = replace(costs, **FROM_MARKS)
-    found: list[tuple[float, float, Efficiency]] = []
-    for host in hosts:
-        slowed = [replace(case, host=host) if case.host != 1.0 else case for case in cases]
-        residuals = off_by_step(slowed, costs)
-        tried = least_squares(costs, ON_HOST, residuals)
-        found.append((_sum(residuals(tried)), host, tried))
-    _, host, best = min(found, key=lambda one: one[0])
-    return best, host
+    paces = {case.session: case.host for case in cases}
+    for _ in range(_TURNS):
+        cases = [slowed(case, paces) for case in cases]
+        costs = least_squares(costs, ON_HOST, off_by_step(cases, costs))
+        paces = {session: _pace([case for case in cases if case.session == session], costs) for session in paces}
+    return costs, paces
 
 
-def write(costs: Efficiency, runs: int, slowed_host: float) -> None:
+def _pace(cases: Sequence[Case], costs: Efficiency) -> float:
+    """How much slower the host was in these runs of a session: the pace at which their step times agree best."""
+    if cases[0].session in QUIET:
+        return 1.0
+    tried = {pace: [replace(case, host=pace) for case in cases] for pace in _PACES}
+    return min(_PACES, key=lambda pace: sum(abs(log(one.predicted(costs) / one.seconds)) for one in tried[pace]))
+
+
+def write(costs: Efficiency, runs: int, paces: Mapping[str, float]) -> None:
     """Into the package."""
     basis = f"efficiencies and host costs measured on an H200 ({runs} runs)"
     values = {name: float(f"{value:.4g}") for name, value in asdict(costs).items()}
-    stored = json.loads(TARGET.read_text()) | {"basis": basis, "slowed_host": slowed_host, "values": values}
+    stored = json.loads(TARGET.read_text()) | {"basis": basis, "paces": dict(paces), "values": values}
     TARGET.write_text(json.dumps(stored, indent=1) + "\n")

@@ -65,6 +65,24 @@ def test_a_norm_of_liger_is_a_function_each_way():
     assert functions == 2 * (2 * LAYERS + 1)
 
 
+@pytest.mark.parametrize(("way", "begun"), [("true", 2 * LAYERS), ("false", 0)])
+def test_a_checkpointed_block_begins_in_forward_and_again_in_backward(way, begun):
+    assert counted(f"bf16: true\ngradient_checkpointing: {way}\n", lambda kernel: kernel.checkpoints) == begun
+
+
+@pytest.mark.parametrize(("library", "functions"), [("flash_attention_2", 2 * LAYERS), ("sdpa", 0)])
+def test_flash_attention_is_a_function_written_in_python(library, functions):
+    found = counted(f"bf16: true\nattn_implementation: {library}\n", lambda kernel: kernel.functions)
+    assert found == functions
+
+
+def test_the_begin_of_a_checkpointed_block_costs_the_host():
+    kernel, costs = Kernel("stream", 0, 0, "forward", 0), efficiency()
+    before = on_host(kernel, costs)
+    kernel.checkpoints = 3
+    assert on_host(kernel, costs) - before == pytest.approx(3 * costs.host_checkpoint)
+
+
 def test_a_line_costs_what_a_line_costs():
     kernel, costs = Kernel("stream", 0, 0, "forward", 0), efficiency()
     before = on_host(kernel, costs)

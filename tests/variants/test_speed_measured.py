@@ -4,10 +4,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TRUTH = ROOT / "tests" / "data" / "truth"
 sys.path.insert(0, str(ROOT / "bench"))
 
 import speed as bench  # noqa: E402
@@ -45,13 +47,73 @@ def test_what_was_far_off_at_first_is_near_now(contact, name):
 def test_the_order_of_each_workload_is_kept(contact):
     for workload in ("workload a", "workload b"):
         pairs = [(case.predicted(efficiency()), case.seconds) for case in contact if case.workload == workload]
-        assert bench.kendall(pairs) > 0.75
+        assert bench.kendall(pairs) >= 0.85
         assert bench.regret(pairs) == 0
 
 
-def test_the_error_shown_is_that_of_runs_predicted_before_they_were_measured(contact, tmp_path, monkeypatch):
+# The least τ, and errors in per cent: the median of a workload and the worst run. Steps of one such run differ by 8 to
+# 40 %, since the host's cores were shared with machines of others.
+DRAWN = {
+    "full": (0.85, 6, 26),
+    "lora": (0.85, 9, 26),
+    "qlora": (0.85, 17, 26),
+    "script-full": (0.75, 6, 20),
+    "script-lora": (0.6, 13, 20),
+    "script-packed": (0.85, 12, 29),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return bench.cases([TRUTH / "speed-drawn.jsonl"])
+
+
+@pytest.fixture(scope="module")
+def second():
+    return bench.cases([TRUTH / "speed-drawn-second.jsonl"])
+
+
+@pytest.mark.parametrize("workload", DRAWN)
+def test_a_training_that_was_drawn_by_chance(drawn, workload):
+    order, usual, worst = DRAWN[workload]
+    pairs = [(case.predicted(efficiency()), case.seconds) for case in drawn if case.workload == f"drawn {workload}"]
+    off = [100 * abs(error) for error in bench.errors_of(pairs)]
+    assert len(pairs) >= 4
+    assert bench.kendall(pairs) >= order
+    assert bench.regret(pairs) < 0.05
+    assert median(off) < usual
+    assert max(off) < worst
+
+
+def test_runs_that_were_drawn_after_the_corrections_are_in_order_and_nearer(drawn, second):
+    found = {}
+    for name, cases in (("first", drawn), ("second", second)):
+        found[name] = median(abs(error) for error in bench.errors_of((case.foretold, case.seconds) for case in cases))
+    assert found["second"] < 0.11 < found["first"]
+    assert bench.kendall([(case.foretold, case.seconds) for case in second]) == 1
+
+
+@pytest.mark.parametrize("session", ["drawn", "drawn-second"])
+def test_what_was_predicted_in_advance_is_what_was_sealed(session):
+    sealed = json.loads((ROOT / "bench" / "card" / f"speed_{session.replace('-', '_')}.json").read_text())
+    rows = [json.loads(line) for line in (TRUTH / f"speed-{session}.jsonl").read_text().splitlines()]
+    assert rows
+    assert all(row["foretold"] == sealed[row["name"]]["foretold"] for row in rows)
+
+
+def test_the_host_alone_is_timed_where_nothing_is_offloaded(drawn):
+    by_name = {case.name: case for case in drawn}
+    forward, backward = by_name["script-full3"].alone
+    assert forward.seconds < backward.seconds
+    assert forward.predicted(efficiency()) < backward.predicted(efficiency())
+    assert by_name["full1"].alone == ()  # gradient_checkpointing: offload
+
+
+def test_the_error_shown_is_that_of_runs_predicted_before_they_were_measured(
+    contact, drawn, second, tmp_path, monkeypatch
+):
     monkeypatch.setattr(bench, "RECORD", tmp_path / "accuracy.json")
-    bench.record([*contact, *bench.cases([ROOT / "tests/data/truth/speed-scripts.jsonl"])])
+    bench.record([*contact, *drawn, *second, *bench.cases([TRUTH / "speed-scripts.jsonl"])])
     assert json.loads((tmp_path / "accuracy.json").read_text()) == measured_error()
 
 
@@ -81,4 +143,5 @@ def test_least_squares_finds_the_constants_that_made_the_times(cases):
     made = [replace(case, seconds=case.predicted(wanted)) for case in few]
     start = replace(wanted, host_forward=1.5 * wanted.host_forward)
     found = speed_fit.least_squares(start, ("host_forward",), speed_fit.off_by_step(made, wanted))
-    assert found.host_forward == pytest.approx(wanted.host_forward, rel=0.05)
+    # what is usual has a say, too
+    assert found.host_forward == pytest.approx(wanted.host_forward, rel=0.1)

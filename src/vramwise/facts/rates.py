@@ -54,9 +54,9 @@ class Efficiency:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_hook`: a hook of a
     saved tensor, or one of many parameters; `host_function`: an autograd function written in Python;
     `host_checkpoint`: the begin of a checkpointed block, forward and again; `host_line`: a line of a log, written and
-    flushed; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`,
-    `host_step`: for each of those; `host_tensor`: for each parameter in every micro-step, after which the Trainer goes
-    through all of them to count operations.
+    flushed; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`, `host_step`: for each of
+    those; `host_tensor`: for each parameter whenever the Trainer goes through all of them: after every micro-step to
+    count operations, and once a step to clip and clear gradients.
     """
 
     product: float

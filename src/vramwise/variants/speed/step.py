@@ -101,7 +101,7 @@ def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) ->
         queues.run(stretches, turns)
         queues.drain()
         queues.later((queues.now - before) * (turns - 1))
-    queues.host_works(costs.host_step)
+    queues.host_works(costs.host_step + work.tensors * costs.host_tensor)
     queues.run(work.update)
     queues.drain()
     parts = dict(queues.parts)

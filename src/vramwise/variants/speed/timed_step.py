@@ -80,7 +80,6 @@ def list_step(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: 
 @lru_cache(maxsize=1024)
 def _listed(asked: Asked) -> StepWork:
     run, model, (shape, sample) = asked.run, asked.model, cast("tuple[BatchShape, int | None]", asked.more)
-    few = shallow(run, model)
     # cards that hold the whole model exchange gradients in the last micro-step alone, which is like the others else
     sums, wanted = (
         run.sharding.kind in ("none", "ddp") and run.batch.data_parallel > 1,
@@ -88,6 +87,19 @@ def _listed(asked: Asked) -> StepWork:
     )
     if sums:
         run = run.changed(gradient_accumulation_steps=min(wanted, _MICRO_STEPS))
+    t, few = record_step(run, model, shape, sample, sums_gradients=sums)
+    found = _in_stretches(t, few, len(parameters(model)) + _added(run, t, few))
+    if sums and wanted > _MICRO_STEPS:
+        first, last = found.micro_steps
+        found = replace(found, micro_steps=(first, tuple([_unsummed(stretch) for stretch in last]), last))
+    return found
+
+
+def record_step(
+    run: RunSpec, model: ModelSpec, shape: BatchShape, sample: int | None, *, sums_gradients: bool = False
+) -> tuple[WorkTape, Shallow]:
+    """The tape of a step with few layers, and what those stand for."""
+    few = shallow(run, model)
     plan = make_plan(run, [shape], None, 1, few.model.num_hidden_layers)
     collecting = gc.isenabled()
     gc.disable()
@@ -95,7 +107,7 @@ def _listed(asked: Asked) -> StepWork:
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch))
         t.work.sample = sample
         t.work.ranks = max(run.batch.data_parallel, 1)
-        if sums:
+        if sums_gradients:
             t.work.sums_gradients = run.batch.gradient_accumulation_steps
         t.work.told_samples = sample is None or run.kernels.samples_told
         under_way = begin(t, run, few.model)
@@ -103,11 +115,7 @@ def _listed(asked: Asked) -> StepWork:
     finally:
         if collecting:
             gc.enable()
-    found = _in_stretches(t, few, len(parameters(model)) + _added(run, t, few))
-    if sums and wanted > _MICRO_STEPS:
-        first, last = found.micro_steps
-        found = replace(found, micro_steps=(first, tuple([_unsummed(stretch) for stretch in last]), last))
-    return found
+    return t, few
 
 
 def _unsummed(stretch: Stretch) -> Stretch:
@@ -120,7 +128,7 @@ def _added(run: RunSpec, t: WorkTape, few: Shallow) -> int:
     if run.adapter.kind is None:
         return 0
     update = next(position for position, name, _ in t.work.phases if name == "clip")
-    trained = _stretches(t, few, update, len(t.work.kernels))
+    trained = stretches_of(t, few, update, len(t.work.kernels))
     own = {parameter.name for parameter in parameters(few.model)}
     found = {kernel.about: stretch.times for stretch in trained for kernel in stretch.kernels if kernel.about}
     return sum([times for name, times in found.items() if name not in own])
@@ -131,11 +139,11 @@ def _in_stretches(t: WorkTape, few: Shallow, tensors: int) -> StepWork:
     starts = [position for position, name, _ in phases if name == "forward"][1:]
     update = next(position for position, name, _ in phases if name == "clip")
     ends = [*starts[1:], update]
-    micro = tuple([_stretches(t, few, start, end) for start, end in zip(starts, ends, strict=True)])
-    return StepWork(micro_steps=micro, update=_stretches(t, few, update, len(t.work.kernels)), tensors=tensors)
+    micro = tuple([stretches_of(t, few, start, end) for start, end in zip(starts, ends, strict=True)])
+    return StepWork(micro_steps=micro, update=stretches_of(t, few, update, len(t.work.kernels)), tensors=tensors)
 
 
-def _stretches(t: WorkTape, few: Shallow, start: int, end: int) -> tuple[Stretch, ...]:
+def stretches_of(t: WorkTape, few: Shallow, start: int, end: int) -> tuple[Stretch, ...]:
     """Neighbouring kernels of one layer together."""
     layers: list[int | None] = [t.layer_of(tag) for tag in range(len(t.tags))]
     layout = layout_of(few.model)

@@ -8,7 +8,6 @@ from vramwise.families.gemma4 import layer_input, layer_tables, shares_keys
 from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norm, norms, query_size
 from vramwise.types import ModelSpec
 
-
 _SPARSE = 10  # layers, where the model has more and its config does not say
 
 

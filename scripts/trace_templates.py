@@ -340,7 +340,8 @@ def kind_rule(
 ) -> dict[str, Any]:
     """How a config says which kind each layer is of: the fields, the kind of each word, and words that can be left out.
 
-    Where no field tells kinds apart, the last or the first layer may be another. Words that were not traced are not covered.
+    Where no field tells kinds apart, the last or the first layer may be another. Words that were not traced are not
+    covered.
     """
     count = base[layers_field(base)]
     plain_by = layer_fields(base, count)
@@ -445,7 +446,8 @@ def write(folder: Path) -> None:
     if len(sources) != 1:
         sys.exit(f"traces of more than one release: {sorted(sources)}")
     body = json.dumps(
-        {"source": sources.pop(), "types": dict(sorted(packed.items())), "without": dict(sorted(without.items()))}, indent=0
+        {"source": sources.pop(), "types": dict(sorted(packed.items())), "without": dict(sorted(without.items()))},
+        indent=0,
     )
     (ROOT / "src" / "vramwise" / FILE).write_text(body + "\n")
 

@@ -24,6 +24,13 @@ FIELDS: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
+    "qwen4_exp_text": {
+        "indexer_budget": 2048,
+        "indexer_compress_ratio": 16,
+        "indexer_head_dim": 256,
+        "indexer_kv_heads": 1,
+        "indexer_n_heads": 16,
+    },
     "reformer": {"is_decoder": True},
     "xmod": {"default_language": "en_XX"},
 }

@@ -10,6 +10,7 @@ from installed import needs
 from truth import _case
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
+from vramwise.errors import VramwiseError
 from vramwise.facts.parameters import linear_modules, parameters
 from vramwise.facts.traces import model_from_trace
 
@@ -110,3 +111,39 @@ def test_parameters_and_modules_are_those_of_the_family(name):
     hand = case_of(name, "full").model
     assert [item[:2] for item in parameters(traced(name))] == [item[:2] for item in parameters(hand)]
     assert linear_modules(traced(name)) == linear_modules(hand)
+
+
+@pytest.mark.parametrize("way", ["full", "full, checkpointed", "lora, checkpointed", "lora, checkpointed without reentry"])
+def test_layers_are_given_what_the_model_makes_for_them(way):
+    """Gemma 4 cuts an input for every layer out of one tensor, to which all gradients are added."""
+    case = case_of("gemma4 with inputs", way)
+    assert peaks(replace(case, model=traced("gemma4 with inputs", way))) == pytest.approx(peaks(case), rel=0.02)
+
+
+def test_attention_of_types_without_sdpa_is_traced_as_it_is_written():
+    document = trace_of("granite_swa")
+    steps = [step["k"] for step in document["modes"]["bf16, autocast"]["all"]["layers"][0]["steps"]]
+    assert document["attention"] == "eager"
+    assert "window" in steps
+    assert "attention" not in steps
+    case = replace(case_of("llama", "full"), model=model_from_trace(document, name="m", source="m"))
+    flash = case.run.changed(attn_implementation="flash_attention_2")
+    assert peaks(case)[0] > 0
+    with pytest.raises(VramwiseError, match="not flash attention"):
+        predict(replace(case, run=flash))
+
+
+def test_functions_with_a_backward_of_their_own_are_followed():
+    """Bloom's activation saves its input, which the last of its ops is not given."""
+    program = trace_of("bloom")["modes"]["bf16, autocast"]["all"]["layers"][0]
+    nodes = [step["n"] for step in program["steps"] if step.get("n")]
+    assert not any("?" in node["e"] for node in nodes)
+
+
+@pytest.mark.nightly
+def test_masks_that_the_code_works_on_are_made_in_any_case():
+    """DeepSeek V3.2 leaves keys out of its mask, layer by layer."""
+    document = trace_of("deepseek_v32")
+    assert document["attention"] == "masked"
+    case = replace(case_of("llama", "full"), model=model_from_trace(document, name="m", source="m"))
+    assert peaks(case)[0] > 0

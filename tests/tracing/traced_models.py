@@ -35,13 +35,39 @@ CONFIGS = {
         "moe_intermediate_size": 256,
         **SIZES,
     },
+    "gemma4 with inputs": {
+        "model_type": "gemma4_text",
+        "head_dim": 64,
+        "global_head_dim": 128,
+        "hidden_size_per_layer_input": 64,
+        "vocab_size_per_layer_input": 8000,
+        **SIZES,
+    },
+    "granite_swa": {"model_type": "granite_swa", **SIZES},
+    "bloom": {"model_type": "bloom", "hidden_size": 512, "n_layer": 2, "n_head": 8, "vocab_size": 8000},
+    "deepseek_v32": {
+        "model_type": "deepseek_v32",
+        "q_lora_rank": 96,
+        "kv_lora_rank": 64,
+        "qk_rope_head_dim": 32,
+        "qk_nope_head_dim": 32,
+        "v_head_dim": 64,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 256,
+        "index_topk": 64,
+        "n_group": 1,
+        "topk_group": 1,
+        **SIZES,
+        "num_key_value_heads": 8,
+    },
     "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", **SIZES},
 }
 
 
 PLAIN = "bf16, autocast"
 # Asked for by the tests that `make test` runs: importing transformers takes longer than all of them.
-_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",), ("falcon",))
+_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",), ("falcon",), ("gemma4 with inputs",), ("granite_swa",), ("bloom",))
 _TRACE = """
 import json, sys
 from vramwise.tracing.document import document

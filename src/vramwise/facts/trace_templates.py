@@ -176,8 +176,8 @@ def layer_words(
     """Return what a config says about each layer, by the fields that decide its kind.
 
     Each field has a way: "each" lists a word a layer, "in" lists layers, "first" counts layers from the first, "until"
-    is the number of the last one (negative: from the end), "last" and "lead" need no field. `default` has the words of fields
-    that a config may leave out.
+    is the number of the last one (negative: from the end), "last" and "lead" need no field. `default` has the words of
+    fields that a config may leave out.
     """
     columns = []
     for field, way in by:

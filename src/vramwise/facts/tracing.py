@@ -33,6 +33,7 @@ from vramwise.units import mib
 
 SWITCH = "VRAMWISE_TRACE"  # 0 turns tracing off
 _SECONDS = 300.0
+_LIMITS_REACHED = (-9, -24)  # by the kernel: killed, CPU time used up
 _START = "import sys; sys.path.append(sys.argv[1]); from vramwise.tracing.worker import main; main()"
 
 
@@ -198,6 +199,8 @@ def _run_child(asked: str) -> Mapping[str, Any]:
     except (ValueError, VramwiseError):
         found = None
     if not isinstance(found, dict):
+        if child.returncode in _LIMITS_REACHED:
+            return {"failed": "it took too long or too much memory, as code does that loops over the tokens"}
         return {"failed": f"the process that traces it ended with {child.returncode}"}
     return found
 

@@ -8,10 +8,13 @@ from vramwise.families.gemma4 import layer_input, layer_tables, shares_keys
 from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norm, norms, query_size
 from vramwise.types import ModelSpec
 
+_SPARSE = 10  # layers, where the model has more and its config does not say
+
 
 def settles(fields: Fields, found: Found) -> Found:
     """What follows from several fields."""
     sizes = {
+        "sparse_layers": _sparse_layers(fields.get("activation_sparsity_pattern"), found["num_hidden_layers"]),
         "streams": fields.integer("altup_num_inputs"),
         "laurel_rank": fields.integer("laurel_rank"),
         "kv_shared_layers": fields.count("num_kv_shared_layers"),
@@ -20,6 +23,13 @@ def settles(fields: Fields, found: Found) -> Found:
         "layer_vocabulary": fields.integer("vocab_size_per_layer_input"),
     }
     return {"sizes": tuple(sizes.items())}
+
+
+def _sparse_layers(pattern: object, layers: int) -> int:
+    """How many layers keep only the largest activations; they come first."""
+    if not isinstance(pattern, list):
+        return _SPARSE if layers > _SPARSE else 0
+    return sum(isinstance(rate, float) and rate > 0 for rate in pattern)
 
 
 def _attention(model: ModelSpec, block: Block, layer: int) -> Parts:

@@ -25,7 +25,8 @@ from vramwise.ghost.model.block import (
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.layer_inputs import Gemma4Block, LayerInput, LayerInputs
 from vramwise.ghost.model.linear import Linear, Projection
-from vramwise.ghost.model.streams import Altup, Laurel, Streams, StreamsBlock
+from vramwise.ghost.model.mlp import GatedMlp
+from vramwise.ghost.model.streams import Altup, Laurel, SparseGate, Streams, StreamsBlock
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
@@ -186,7 +187,7 @@ class Builder:
         if facts.order == "sandwich":
             return SandwichBlock(**parts)
         if facts.order == "streams":
-            return self._streams_block(start, parts)
+            return self._streams_block(start, layer, parts)
         if facts.order == "gemma4":
             return Gemma4Block(**parts, input=self._layer_input(start))
         if facts.order == "post":
@@ -205,10 +206,12 @@ class Builder:
             norm=self.norms.norm(f"{start}post_per_layer_input_norm"),
         )
 
-    def _streams_block(self, start: str, parts: dict[str, Any]) -> Block:
+    def _streams_block(self, start: str, layer: int, parts: dict[str, Any]) -> Block:
         linear, weights = partial(projection, self.weights), self.weights
-        own = self._layer_input(start)
+        own, mlp = self._layer_input(start), parts["mlp"]
         assert own is not None
+        if layer < self.model.size("sparse_layers") and isinstance(mlp, GatedMlp):
+            parts["mlp"] = GatedMlp(SparseGate(mlp.gate), mlp.up, mlp.down)
         altup = Altup(
             norm=self.norms.norm(f"{start}altup.router_norm"),
             router=linear(f"{start}altup.modality_router"),

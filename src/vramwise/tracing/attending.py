@@ -58,7 +58,16 @@ def _attend(
         attention_mask = create_position_bias_mask(position_bias, attention_mask, attention_mask is None, query, key)
     del position_bias
     out = attention(
-        _under_way[-1].recorder, query, key, value, attention_mask, sliding_window, softcap, s_aux, dropout, grouped=grouped
+        _under_way[-1].recorder,
+        query,
+        key,
+        value,
+        attention_mask,
+        sliding_window,
+        softcap,
+        s_aux,
+        dropout,
+        grouped=grouped,
     )
     return out, None
 
@@ -86,6 +95,7 @@ def attention_noted(recorder: Recorder, rows: int, tokens: int) -> Iterator[_Pas
         if eager or always:
             this.always = "eager" if eager else "masked"
             return True, this.mask(inputs_embeds.dtype if eager else torch.bool), None, None, None, None, None
+        assert plain is not None
         return plain(config, inputs_embeds, *args, **kwargs)
 
     def noted(self: Any, implementation: str, default: Any) -> Any:

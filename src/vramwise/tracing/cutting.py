@@ -94,9 +94,7 @@ class Layers:
         self._others = [weakref.ref(one) if isinstance(one, torch.Tensor) else None for one in others]
         returned = [(f"out.{place}", name) for place, name in named(recorder, others, {})]
         end = len(recorder.instructions)
-        self.cuts.append(
-            Cut(number, start, begin, end, given, self._handed, name, recorder.name(first), returned)
-        )
+        self.cuts.append(Cut(number, start, begin, end, given, self._handed, name, recorder.name(first), returned))
         return out
 
 

@@ -12,9 +12,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vramwise.tracing.attending import ATTENTION, attention_noted, register_attention
 from vramwise.tracing.autocast import follow_cuda
-from vramwise.tracing.opaque import Calls
 from vramwise.tracing.cutting import Cut, Layers, Lost
+from vramwise.tracing.opaque import Calls
 from vramwise.tracing.recorder import Raw, Recorder
+
 
 class Traced(NamedTuple):
     """All instructions of a pass, the layers' cuts, and the names of what the head was given and gave."""

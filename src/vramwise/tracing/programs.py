@@ -81,7 +81,7 @@ class Exchange:
             found["between"] = _program(kept, given, cut.hidden, "")
         lost = {*found["given"][1:]}.difference(self._known, made, taken)
         if any(name[0] == "t" for name in lost):
-            raise Lost("a layer is given what another layer made")
+            raise Lost("its layers are given what several earlier layers made")
         takes = [[key, name] for name, key in taken.items() if name not in handed]
         mine = {name for name, maker in self._makers.items() if maker == cut.layer}
         leaves = [[key, name] for name, key in self._left.items() if name in mine]

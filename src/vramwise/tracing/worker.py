@@ -39,5 +39,16 @@ def trace(config: dict[str, Any], code: Path | None) -> dict[str, Any]:
             lock()
         return document(config, MODES, code)
     except Exception as error:  # whatever foreign code raises: the reason is reported
-        words = str(error).strip().splitlines()
-        return {"failed": f"{type(error).__name__}: {words[0][:200] if words else ''}"}
+        return {"failed": reason(error)}
+
+
+def reason(error: Exception) -> str:
+    """Why a model could not be traced."""
+    name, words = type(error).__name__, str(error).strip().splitlines()
+    if name == "Differs":
+        return "its operations depend on the length, as those of scans and chunks that are written as loops do"
+    if name in ("DynamicOutputShapeException", "DataDependentOutputException"):
+        return "sizes in its code depend on values, as on how many tokens an expert gets"
+    if name == "Lost":
+        return words[0]
+    return f"{name}: {words[0][:200] if words else ''}"

@@ -128,31 +128,36 @@ def _kernel(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 def _written_out(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...], *, by_channel: bool) -> Tensor:
-    """transformers' torch code in fp32, products under autocast in its type: what its ops save, one by one.
+    """transformers' torch code in fp32: what its ops save, one by one.
 
-    Chunks are worked on one after the other: the products of each save copies of its rows, and the state twice.
-    Gradients of what chunks are cut from are as large as the whole for every chunk, and added up.
+    Chunks are worked on one after the other. Gradients of what chunks are cut from are as large as the whole for every
+    chunk, and added up.
     """
     batch, tokens = inputs[2].shape[:2]
     chunks = -(-tokens // CHUNK)
     rows = batch * heads.values * chunks * CHUNK
     keys, values, triangle = rows * heads.key_width, rows * heads.value_width, rows * CHUNK
-    low = t.autocast or FP32
     state = batch * heads.values * heads.key_width * heads.value_width
-    made: list[Wanted] = [((state,), FP32)] * (chunks - 1) + [((state,), low)] * (2 * chunks)
-    made += [((keys // chunks,), low)] * (3 * chunks - 3) + [((values // chunks,), low)] * (2 * chunks - 1)
-    made += [((triangle // chunks,), low)] * chunks
-    scratch = (4 * keys, 4 * keys, 4 * keys, 4 * values, 4 * values, 4 * triangle, 4 * triangle)
+    # queries and keys before their norm and after it, values, and what the triangle is solved for
+    made: list[Wanted] = [((keys,), FP32)] * 5 + [((values,), FP32)] + [((state,), FP32)] * (chunks - 1)
+    scratch = [4 * keys] * 3 + [4 * values] * 2 + [4 * triangle] * 2
+    low = t.autocast
+    if low is None:  # products save what they are given: the rows of chunks are views
+        made += [((keys,), FP32)] * 2 + [((values,), FP32), ((state,), FP32)] + [((triangle,), FP32)] * 2
+    else:  # under autocast they save copies in its type, those of the state and the new values twice
+        made += [((state,), low)] * (2 * chunks) + [((triangle // chunks,), low)] * chunks
+        made += [((keys // chunks,), low)] * (3 * chunks - 3) + [((values // chunks,), low)] * (2 * chunks - 1)
     if by_channel:
-        # keys and queries before and after their norm, decays, and what the rows of each chunk are multiplied by
-        made += [((keys,), FP32)] * 9 + [((values,), FP32)] + [((keys // chunks,), FP32)] * (2 * chunks - 1)
-        made += [((keys,), low), ((values,), low)] + [((triangle,), low)] * 2 + _substitution(triangle)
-        made += [((triangle * heads.key_width,), FP32)] * 2
-        made += [((triangle * heads.key_width // chunks,), FP32)] * chunks
-        scratch = (4 * triangle * heads.key_width,) * 2 + scratch
+        wide = triangle * heads.key_width
+        # decays of every channel: their exponents, those of the gate, and what rows are multiplied by
+        made += [((keys,), FP32)] * 4 + [((keys // chunks,), FP32)] * (2 * chunks - 1) + _substitution(triangle)
+        made += [((wide,), FP32)] * 2 + [((wide // chunks,), FP32)] * chunks
+        made += [((keys,), low or FP32), ((values,), low or FP32)] + [((triangle,), low or FP32)] * 2
+        scratch = [4 * wide] * 2 + scratch
     else:
-        made += [((keys,), FP32)] * 6 + [((values,), FP32)] * 2 + [((triangle,), FP32)] * 2
-        made += [((keys,), low)] * 4 + [((triangle,), low)] * 2
+        made += [((keys,), FP32), ((values,), FP32)] + [((triangle,), FP32)] * 2
+        made += [] if low is None else [((keys,), low)] * 4
+        made += [((triangle,), low or FP32)] * (1 if low is None else 2)
     passing = [t.new((values,), FP32), t.new((keys,), FP32)]  # beta · v and the decayed beta · k
     out = (batch, tokens, heads.values, heads.value_width)
     result = general(t, inputs, out, inputs[0].dtype, made=made, scratch=scratch)

@@ -73,9 +73,7 @@ class GatedAttention:
         del query, key, value, gate
         return output, weights
 
-    def _in_turn(
-        self, t: Tape, hidden: Tensor, query: Tensor, tables: Tables | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _in_turn(self, t: Tape, hidden: Tensor, query: Tensor, tables: Tables | None) -> tuple[Tensor, Tensor, Tensor]:
         """Normed and turned queries, then keys, then normed values."""
         query = self._split(t, query, self.heads, self.q_norm)
         if tables is not None:

@@ -120,7 +120,12 @@ def _torch_tokens(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tu
     token.
     """
     wide, inner = batch * tokens * scan.width, batch * tokens * scan.width * scan.state
-    return [((size,), FP32) for size in (wide, wide, inner, inner, inner, inner // 2)], (4 * inner, 4 * inner, 4 * inner, 4 * wide)
+    return [((size,), FP32) for size in (wide, wide, inner, inner, inner, inner // 2)], (
+        4 * inner,
+        4 * inner,
+        4 * inner,
+        4 * wide,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,9 +70,7 @@ class Gemma4Block:
     norm4: Norm
     input: LayerInput | None
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, *, tables: WithInputs | Tables | None, mask: Tensor | None
-    ) -> Tensor:
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: WithInputs | Tables | None, mask: Tensor | None) -> Tensor:
         """Run it."""
         residual = hidden
         t.mark("activations", f"{self.label}: attention")

@@ -156,6 +156,18 @@ def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return whole, piece if (part, grad.dtype) == (shape, dtype) else t.new(shape, dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class SparseGate:
+    """A projection of which only the largest results stay: what lies below a cut by mean and deviation becomes 0."""
+
+    inner: Projection
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        made = self.inner(t, x)
+        return general(t, (made,), made.shape, made.dtype, saved=(made,), scratch=(made.numel * made.dtype.size,))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laurel:
     """A low-rank residual."""

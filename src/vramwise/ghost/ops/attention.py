@@ -76,7 +76,9 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
         return flash_attention(t, q, k, v)
     if kernel == "efficient":
         return efficient_attention(t, q, k, v, bias)
-    return math_attention(t, q, k, v, causal=mask is None, grouped=q.shape[1] != k.shape[1], bias=bias if learned else None)
+    return math_attention(
+        t, q, k, v, causal=mask is None, grouped=q.shape[1] != k.shape[1], bias=bias if learned else None
+    )
 
 
 def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool, learned: bool = False) -> str:

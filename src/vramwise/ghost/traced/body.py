@@ -93,7 +93,9 @@ class TracedPart:
         if tables is None:  # the last norm
             result = self.registers(t, (x,), *self.batch).pop()
         else:
-            registers = self.registers(t, self._given(x, tables), tables.rows, tables.tokens, mask=mask, halfway=halfway)
+            registers = self.registers(
+                t, self._given(x, tables), tables.rows, tables.tokens, mask=mask, halfway=halfway
+            )
             result = registers.pop()
             for name, register in self.exchange.leaves:
                 tables.shared[name] = registers[register]
@@ -129,7 +131,7 @@ class Between:
         if self.part is not None:
             given = (hidden, *tables.shown[self.part.kind])
             registers = self.part.registers(t, given, tables.rows, tables.tokens)
-        sources = {"made": registers, "left": tables.shared, "shown": tables.shown[self.kind]}
+        sources: dict[str, Any] = {"made": registers, "left": tables.shared, "shown": tables.shown[self.kind]}
         found = [sources[how][place] for how, place in self.results]
         return found[0], tuple(found[1:])
 
@@ -214,6 +216,7 @@ class TracedBody(Body):
         if self.tables_by_product:  # in the run's release of transformers, whichever was traced
             t.workspace()
         given = [[None if place is None else registers[place] for place in places] for places in self.shown]
-        every = Given(*ids.shape, tuple([tuple(tensors) for tensors in given]), {})
+        rows, tokens = ids.shape
+        every = Given(rows, tokens, tuple([tuple(tensors) for tensors in given]), {})
         del given
         return [hidden], every, [registers[place] for place in reversed(self.held)]

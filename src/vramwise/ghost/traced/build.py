@@ -66,10 +66,8 @@ class _Parts:
         self.wide = any(f"{name}.weight" in weights.shapes for name in weights.magnitudes)
         self.half = FP16 if "fp16" in (builder.run.precision.compute, builder.run.precision.weights_dtype) else BF16
 
-    def part(
-        self, part: str, kind: int, start: str, label: str, number: int | None = None, **more: Any
-    ) -> TracedPart:
-        """One part, with the weights whose names start so. `number`: of what it is shown, where not that of its kind."""
+    def part(self, part: str, kind: int, start: str, label: str, number: int | None = None, **more: Any) -> TracedPart:
+        """One part, with the weights whose names start so. `number`: of what it is shown, if not `kind`."""
         trained, frozen, experts, wide = [
             _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
             for way in ("all", "frozen", "experts", "wide")
@@ -114,7 +112,8 @@ class _Parts:
         rows = self.layers[kind]
         if not rows.get("handed") and "between" not in rows:
             return None
-        part, known = None, {rows["given"][0]: 0}
+        part = None
+        known: Mapping[str, int] = {rows["given"][0]: 0}
         if "between" in rows:
             part = self.part("between", kind, "", "", number=len(self.layers) + kind)
             known = _registers(rows["between"], part.trained)
@@ -184,6 +183,10 @@ def _registers(rows: Mapping[str, Any], recorded: Recorded) -> Mapping[str, int]
 
 def traced_body(builder: Builder, trace: Trace) -> TracedBody:
     """The model without its head."""
+    if trace.eager and "flash" in builder.run.kernels.attn_implementation:
+        raise VramwiseError(
+            f"the trace of {builder.model.model_type} has attention as its code writes it out, not flash attention"
+        )
     parts = _Parts(builder, trace)
     run, gathering = builder.run, builder.gathering
     batch: list[int] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers.latent import attended
 from vramwise.ghost.model.kernels import Kernel, tokens_first, undeclared_groups
@@ -198,6 +199,8 @@ def _besides(t: Tape, flags: tuple[Any, ...], numel: int, dtype: DType) -> None:
 
 def _backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     back: Back = node.extra
+    if len(back.gradients) < len(node.edges):
+        raise VramwiseError("the trace does not follow a gradient of this model: it cannot be predicted by its trace")
     got = list(grads) if isinstance(grads, list) else [grads]
     del grads
     if back.is_view and got[0] is not None and got[0].heads_first != back.received[0]:

@@ -1,7 +1,7 @@
 """What the host takes for a few things by themselves, in microseconds: which host a run's times are of.
 
-Python alone, a launch, a view, a module's call, an operation that autograd records, a node of its backward pass. A lent
-machine's processors can be shared with machines of others: some are then twice as slow as the rest for a while.
+Python alone, a launch, a view, a module's call, an operation that autograd records, a node of its backward pass.
+On a lent machine some cores can be twice as slow as the rest for a while, though nothing else runs on it.
 `keep_to_fast_cores` looks for those that are not.
 """
 

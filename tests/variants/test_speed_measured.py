@@ -51,8 +51,8 @@ def test_the_order_of_each_workload_is_kept(contact):
         assert bench.regret(pairs) == 0
 
 
-# The least τ, and errors in per cent: the median of a workload and the worst run. Steps of one such run differ by 8 to
-# 40 %, since the host's cores were shared with machines of others.
+# The least τ, and errors in per cent: the median of a workload and the worst run. Steps of one such run differ by 4 to
+# 51 %: the host's pace changed from second to second.
 DRAWN = {
     "full": (0.85, 6, 26),
     "lora": (0.85, 9, 26),

@@ -128,8 +128,8 @@ why others have none.
 ## Operations that depend on the length
 These types have scans or chunks that transformers writes as Python loops over the tokens, or add tokens of their own. A
 trace holds one list of operations for all lengths, so they cannot be traced. If no family describes such a type,
-vramwise gives no prediction for it. If kernels for the scan are installed (mamba-ssm, causal-conv1d, flash-linear-attention),
-training runs those instead.
+vramwise gives no prediction for it. If kernels for the scan are installed (mamba-ssm, causal-conv1d,
+flash-linear-attention), training runs those instead.
 """
 
 

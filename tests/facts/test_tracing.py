@@ -178,3 +178,21 @@ def test_torch_and_transformers_are_asked_for_their_versions_only(monkeypatch):
     tracing.installed.cache_clear()
     found["transformers"] = "4.57.6"
     assert tracing.installed() is None
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        {"handed": ["t999"]},
+        {"takes": [["key", "t999"]]},
+        {"leaves": [["key", "t999"]]},
+        {"between": {"steps": [], "given": ["t999"], "parameters": [], "result": "t999"}},
+    ],
+)
+def test_tensors_that_layers_exchange_must_be_there(exchange):
+    document = json.loads(TRACE.read_text())
+    for mode in document["modes"].values():
+        for way in mode.values():
+            way["layers"][0] |= exchange
+    with pytest.raises(VramwiseError, match="is not a whole trace"):
+        model_from_trace(document, name="m", source="m.json")

@@ -146,7 +146,9 @@ def test_every_word_of_a_block_has_a_layer():
         assert block.rotation is None or block.rotation in ROTATIONS
         assert block.fused_attention is None or block.fused_attention in FUSED_ATTENTION
         assert len(block.attention) == (4 if block.fused_attention is None else 2)
-        assert len(block.norms) == {"sandwich": 4, "one part": 1}.get(block.order, 2)
+        assert len(block.norms) == {"sandwich": 4, "sandwich, scaled": 4, "streams": 4, "one part": 1}.get(
+            block.order, 2
+        )
 
 
 def test_a_types_own_block_wins():

@@ -113,7 +113,9 @@ def test_parameters_and_modules_are_those_of_the_family(name):
     assert linear_modules(traced(name)) == linear_modules(hand)
 
 
-@pytest.mark.parametrize("way", ["full", "full, checkpointed", "lora, checkpointed", "lora, checkpointed without reentry"])
+@pytest.mark.parametrize(
+    "way", ["full", "full, checkpointed", "lora, checkpointed", "lora, checkpointed without reentry"]
+)
 def test_layers_are_given_what_the_model_makes_for_them(way):
     """Gemma 4 cuts an input for every layer out of one tensor, to which all gradients are added."""
     case = case_of("gemma4 with inputs", way)

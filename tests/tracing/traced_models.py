@@ -67,7 +67,16 @@ CONFIGS = {
 
 PLAIN = "bf16, autocast"
 # Asked for by the tests that `make test` runs: importing transformers takes longer than all of them.
-_TOGETHER = (("llama",), ("llama", "fp32, autocast"), ("qwen3",), ("olmoe",), ("falcon",), ("gemma4 with inputs",), ("granite_swa",), ("bloom",))
+_TOGETHER = (
+    ("llama",),
+    ("llama", "fp32, autocast"),
+    ("qwen3",),
+    ("olmoe",),
+    ("falcon",),
+    ("gemma4 with inputs",),
+    ("granite_swa",),
+    ("bloom",),
+)
 _TRACE = """
 import json, sys
 from vramwise.tracing.document import document

@@ -106,6 +106,8 @@ def _check(document: Mapping[str, Any]) -> None:
         _wanted(all(isinstance(word, str) for word in way["tail"]), "tail")
         for program in (way["before"], way["after"], *way["layers"]):
             _check_program(program)
+        for layer in way["layers"]:
+            _check_exchange(layer)
         made = {item[0] for step in way["before"]["steps"] for item in step.get("o", ())}
         _wanted(set(way["before"]["held"]) <= made, "held tensors")
 
@@ -125,6 +127,20 @@ def _check_program(program: Mapping[str, Any]) -> None:
             _form(dtype, shape)
         if step.get("n") is not None:
             _check_node(step["n"], len(step["i"]), len(step["o"]))
+
+
+def _check_exchange(layer: Mapping[str, Any]) -> None:
+    """What a layer is handed, takes from earlier layers and leaves for later ones."""
+    given, made = set(layer["given"]), {item[0] for step in layer["steps"] for item in step.get("o", ())}
+    handed, takes, leaves = layer.get("handed", []), layer.get("takes", []), layer.get("leaves", [])
+    _names(handed, *takes, *leaves, *layer.get("sources", []))
+    _wanted(given.issuperset([*handed, *[name for _, name in takes]]), "handed tensors")
+    _wanted({*given, *made}.issuperset(name for _, name in leaves), "tensors for later layers")
+    if "between" in layer:
+        between = layer["between"]
+        _check_program(between)
+        made = {item[0] for step in between["steps"] for item in step.get("o", ())}
+        _wanted({*between["given"], *made}.issuperset([layer["given"][0]]), "tensors between layers")
 
 
 def _check_node(node: Mapping[str, Any], inputs: int, results: int) -> None:

@@ -31,6 +31,7 @@ from vramwise.files import put_whole
 from vramwise.types import ModelSpec
 from vramwise.units import mib
 
+_TRACER = "2"  # counts changes of what is recorded: traces and failures from before are made again
 SWITCH = "VRAMWISE_TRACE"  # 0 turns tracing off
 _SECONDS = 300.0
 _LIMITS_REACHED = (-9, -24)  # by the kernel: killed, CPU time used up
@@ -124,7 +125,7 @@ def trace_document(config: Mapping[str, Any], *, folder: Path, trust_remote_code
 
 def _path(text: str, versions: tuple[str, str], code: Path | None) -> Path:
     """Return the cache path of a trace: by config, versions, and the model's own code."""
-    parts = [str(FORMAT), *versions, text]
+    parts = [str(FORMAT), _TRACER, *versions, text]
     if code is not None:
         for path in sorted(code.glob("*.py")):
             parts += [path.name, read_file(path, limits.MODEL_BYTES, "a module").decode("utf-8", "replace")]

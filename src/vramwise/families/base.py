@@ -60,7 +60,7 @@ class Block:
 
     # where norms stand around attention and MLP; "pre, kept": as "pre", with each result kept until the block ends
     # "one part": a norm, attention or an MLP, a residual
-    order: Literal["pre", "post", "sandwich", "gemma4", "streams", "pre, kept", "one part"] = "pre"
+    order: Literal["pre", "post", "sandwich", "sandwich, scaled", "streams", "pre, kept", "one part"] = "pre"
     # in which order a parallel residual is summed, for models that have one; None: the family has no such block
     parallel: ParallelOrder | None = None
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # in the order in which they run

@@ -23,7 +23,7 @@ from vramwise.ghost.model.block import (
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
-from vramwise.ghost.model.layer_inputs import Gemma4Block, LayerInput, LayerInputs
+from vramwise.ghost.model.layer_inputs import LayerInput, LayerInputs, ScaledSandwichBlock
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.streams import Altup, Laurel, SparseGate, Streams, StreamsBlock
@@ -188,8 +188,8 @@ class Builder:
             return SandwichBlock(**parts)
         if facts.order == "streams":
             return self._streams_block(start, layer, parts)
-        if facts.order == "gemma4":
-            return Gemma4Block(**parts, input=self._layer_input(start))
+        if facts.order == "sandwich, scaled":
+            return ScaledSandwichBlock(**parts, input=self._layer_input(start))
         if facts.order == "post":
             return PostNormBlock(**parts)
         dropout = 0.0 if facts.drops_inside else model.hidden_dropout

@@ -12,7 +12,6 @@ ops for them, with adapters and quantised weights.
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramwise.tracing.described import besides, heads_first, storage_of, tensors_in, type_of, writes_in_place
+from vramwise.tracing.naming import Naming
 
 Raw = dict[str, Any]
 
@@ -27,26 +27,20 @@ Raw = dict[str, Any]
 _SILENT = ("prim.device", "aten.sym_", "aten.is_", "aten.lift_fresh", "aten.detach")
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
+class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no types here
     """The instructions of one pass, as plain data."""
 
     def __init__(self, experts: frozenset[str] = frozenset()) -> None:
         """`experts`: names of weights that an adapter may replace by a copy, which autograd then keeps."""
-        super().__init__()
+        TorchDispatchMode.__init__(self)
+        Naming.__init__(self)
         self._experts = experts
         self.amp = False  # whether the pass runs under autocast
         self.wide: frozenset[str] = frozenset()  # names of weights whose linear layers give fp32
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0
-        self._names: dict[int, str] = {}
-        self._storages: dict[int, str] = {}
-        self._users: Counter[int] = Counter()  # tensors that lie in each storage
         self._roots: dict[str, str] = {}  # the tensor whose memory a tensor lies in
-        self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
-        self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
-        self._kept_names: set[str] = set()
-        self.count = 0
         self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
         self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
         self._nodes: dict[int, tuple[Any, Raw]] = {}
@@ -58,47 +52,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types he
         self._current: Any = None  # the node whose backward is under way
         self._made: dict[int, int] = {}  # by storage: the place among what it made
         self._asked: list[int] = []  # numbers of saved tensors that were asked for
-
-    # names of tensors
-
-    def keep(self, tensor: torch.Tensor, name: str) -> None:
-        """A tensor that is there before the pass and after it."""
-        self._kept.append(tensor)
-        self._kept_names.add(name)
-        self._users[storage_of(tensor)] += 1
-        self._names[id(tensor)] = name
-        self._storages[storage_of(tensor)] = name
-
-    def keeps(self, name: str) -> bool:
-        """Whether a parameter or buffer has this name."""
-        return name in self._kept_names
-
-    def name(self, tensor: torch.Tensor) -> str:
-        """The name of a tensor; one that nobody made here gets the name of its storage's owner, or a new one."""
-        found = self._names.get(id(tensor))
-        if found is not None:
-            return found
-        return self._new(tensor)
-
-    def _new(self, tensor: torch.Tensor) -> str:
-        name = f"t{self.count}"
-        self.count += 1
-        key, storage = id(tensor), storage_of(tensor)
-        self._names[key] = name
-        self._users[storage] += 1
-
-        def gone(_: object) -> None:
-            if self._names.get(key) == name:
-                del self._names[key]
-            self._users[storage] -= 1
-            if not self._users[storage]:  # another storage may get its number
-                del self._users[storage]
-                self._storages.pop(storage, None)
-            self._watched.pop(name, None)
-            self._freed(name)
-
-        self._watched[name] = weakref.ref(tensor, gone)
-        return name
 
     def _freed(self, name: str) -> None:
         if self.in_backward:

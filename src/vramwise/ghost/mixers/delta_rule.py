@@ -139,7 +139,8 @@ def _written_out(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...], *, by_c
     keys, values, triangle = rows * heads.key_width, rows * heads.value_width, rows * CHUNK
     state = batch * heads.values * heads.key_width * heads.value_width
     # queries and keys before their norm and after it, values, and what the triangle is solved for
-    made: list[Wanted] = [((keys,), FP32)] * 5 + [((values,), FP32)] + [((state,), FP32)] * (chunks - 1)
+    made: list[Wanted] = [((keys,), FP32)] * 5
+    made += [((values,), FP32)] + [((state,), FP32)] * (chunks - 1)
     scratch = [4 * keys] * 3 + [4 * values] * 2 + [4 * triangle] * 2
     low = t.autocast
     if low is None:  # products save what they are given: the rows of chunks are views

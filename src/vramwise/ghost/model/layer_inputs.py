@@ -58,7 +58,7 @@ class LayerInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gemma4Block:
+class ScaledSandwichBlock:
     """Norms before and after both parts, the layer's own input where it has one; the result is scaled in place."""
 
     label: str

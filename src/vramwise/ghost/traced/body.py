@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.checkpointing import Checkpoint
 from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.model.causal_lm import Body, wanting_grad
@@ -30,6 +31,12 @@ class Given:
     shown: tuple[tuple[Tensor | None, ...], ...]
     shared: dict[str, Tensor | None]
     handed: tuple[Tensor, ...] = ()
+
+    def left(self, name: str) -> Tensor | None:
+        """What an earlier block has left by this name."""
+        if name not in self.shared:
+            raise VramwiseError("a layer of the trace takes what no earlier layer has left: trace the model again")
+        return self.shared[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class TracedPart:
         for place, tensor in zip(self.exchange.handed, tables.handed, strict=True):
             found[place] = tensor
         for name, place in self.exchange.takes:
-            found[place] = tables.shared[name]
+            found[place] = tables.left(name)
         return found
 
 
@@ -131,8 +138,8 @@ class Between:
         if self.part is not None:
             given = (hidden, *tables.shown[self.part.kind])
             registers = self.part.registers(t, given, tables.rows, tables.tokens)
-        sources: dict[str, Any] = {"made": registers, "left": tables.shared, "shown": tables.shown[self.kind]}
-        found = [sources[how][place] for how, place in self.results]
+        sources: dict[str, Any] = {"made": registers, "shown": tables.shown[self.kind]}
+        found: list[Any] = [tables.left(place) if how == "left" else sources[how][place] for how, place in self.results]
         return found[0], tuple(found[1:])
 
 

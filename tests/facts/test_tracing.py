@@ -45,7 +45,8 @@ def write(tmp_path, config):
 
 @pytest.fixture
 def not_installed(monkeypatch):
-    monkeypatch.setenv(tracing.SWITCH, "0")
+    monkeypatch.delenv(tracing.SWITCH, raising=False)
+    monkeypatch.setattr(tracing, "installed", lambda: None)
 
 
 @pytest.fixture
@@ -64,6 +65,12 @@ def traced(monkeypatch):
 
 def test_without_the_extra_a_refusal_names_it(tmp_path, not_installed):
     with pytest.raises(VramwiseError, match=r"latent attention.*vramwise\[trace\]"):
+        read_model(write(tmp_path, LATENT))
+
+
+def test_a_refusal_says_that_tracing_is_off(tmp_path, monkeypatch):
+    monkeypatch.setenv(tracing.SWITCH, "0")
+    with pytest.raises(VramwiseError, match=r"latent attention.*tracing is off \(VRAMWISE_TRACE=0\)"):
         read_model(write(tmp_path, LATENT))
 
 

@@ -50,13 +50,24 @@ def installed() -> tuple[str, str] | None:
 
     None if one is missing, transformers is older than 5, or tracing is turned off.
     """
-    if os.environ.get(SWITCH, "").strip() == "0":
+    if _is_off():
         return None
     try:
         found = version("transformers"), version("torch")
     except PackageNotFoundError:
         return None
     return found if int(found[0].partition(".")[0]) >= 5 else None
+
+
+def _is_off() -> bool:
+    return os.environ.get(SWITCH, "").strip() == "0"
+
+
+def _needed() -> str:
+    """Return what tracing lacks here, as a clause with the remedy."""
+    if _is_off():
+        return f"tracing is off ({SWITCH}=0): unset it to predict such models from transformers' own code"
+    return "`pip install 'vramwise[trace]'` predicts such models from transformers' own code"
 
 
 def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec | Untraced:
@@ -71,12 +82,11 @@ def traced_model(config: Mapping[str, Any], *, name: str, source: str) -> ModelS
 
 def _shipped(config: Mapping[str, Any], name: str, source: str) -> ModelSpec | Untraced:
     """Return the model from the trace of its type that ships with vramwise, or why there is none."""
-    extra = "`pip install 'vramwise[trace]'` predicts such models from transformers' own code"
     try:
         document = document_of(config)
     except NotCovered as error:
-        return Untraced(f"{error}; {extra}")
-    return Untraced(extra) if document is None else model_from_trace(document, name=name, source=source)
+        return Untraced(f"{error}; {_needed()}")
+    return Untraced(_needed()) if document is None else model_from_trace(document, name=name, source=source)
 
 
 @cache
@@ -108,7 +118,8 @@ def trace_document(config: Mapping[str, Any], *, folder: Path, trust_remote_code
     """
     versions = installed()
     if versions is None:
-        raise VramwiseError("tracing needs torch and transformers: pip install 'vramwise[trace]'")
+        lacking = f"it is off ({SWITCH}=0)" if _is_off() else "pip install 'vramwise[trace]'"
+        raise VramwiseError(f"tracing needs torch and transformers 5 or newer: {lacking}")
     code = folder if "auto_map" in config else None
     if code is not None and not trust_remote_code:
         raise VramwiseError(

@@ -30,7 +30,8 @@ HELIUM = {
 
 @pytest.fixture
 def not_installed(monkeypatch):
-    monkeypatch.setenv(tracing.SWITCH, "0")
+    monkeypatch.delenv(tracing.SWITCH, raising=False)
+    monkeypatch.setattr(tracing, "installed", lambda: None)
     tracing.installed.cache_clear()
     yield
     tracing.installed.cache_clear()

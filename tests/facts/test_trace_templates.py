@@ -32,9 +32,6 @@ HELIUM = {
 def not_installed(monkeypatch):
     monkeypatch.delenv(tracing.SWITCH, raising=False)
     monkeypatch.setattr(tracing, "installed", lambda: None)
-    tracing.installed.cache_clear()
-    yield
-    tracing.installed.cache_clear()
 
 
 def a_config_of(template, name):

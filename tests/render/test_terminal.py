@@ -95,9 +95,9 @@ def shown(run, name: str) -> str:
             continue
         if line.startswith("  speed: "):
             continue
-        # A calibration changes speeds, and no layout.
+        # A calibration changes speeds, and how wide they are printed.
         timed = line.startswith(("  About ", "  If it fitted")) or " tokens a second" in line
-        kept.append(re.sub(r"[\d.,]*\d" if timed else r"\d+\.\d+ ×", "N" if timed else "N ×", line))
+        kept.append(re.sub(r"[\d.,]*\d", "N", line) if timed else re.sub(r" +\d+\.\d+ ×", "  N ×", line))
     return (
         f"$ vramwise predict config.yml {' '.join(words)}".rstrip()
         + f" [exit {done.exit_code}]\n"

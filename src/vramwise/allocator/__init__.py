@@ -1,5 +1,5 @@
-"""PyTorch's CUDA caching allocator, simulated: from the requests of a run to the bytes it reserves.
+"""Simulates PyTorch's CUDA caching allocator: from the requests of a run to the bytes that it reserves.
 
-`settings` reads a PYTORCH_*_ALLOC_CONF string, `caching` is the simulator, `run` drives it with a timeline, `snapshot`,
-`recording` and `replay` deal with what torch recorded. Nothing here knows models, configs or cards.
+`settings` reads a PYTORCH_*_ALLOC_CONF string, `caching` is the simulator, and `run` plays a timeline into it. Nothing
+here depends on models, configs or GPUs.
 """

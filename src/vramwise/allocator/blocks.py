@@ -1,7 +1,7 @@
-"""Blocks, segments and the shelves of free blocks: the allocator's state, and how one block goes in or out of it.
+"""The allocator's state: blocks, segments, and the shelves of free blocks.
 
-Knows nothing of settings, versions or the driver. Written for speed: a shelf keeps a sorted list of integer keys beside
-the list of its blocks, so that finding the best fit is one `bisect` over plain integers.
+Independent of settings, versions and the driver. For speed, a shelf keeps a sorted list of integer keys beside the
+list of its blocks, so that finding the best fit is one `bisect` over plain integers.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-# States of a block. EDGE marks the segment itself, which closes the ring of its blocks: every block has two neighbours,
-# and no neighbour needs a test for None.
+# States of a block. EDGE marks the segment itself, which closes the ring of its blocks. Every block therefore has two
+# neighbours, and no neighbour is None.
 FREE: Final = 0
 USED: Final = 1
 WAITING: Final = 2  # freed by the program, still in use on another stream
 UNMAPPED: Final = 3  # address space of an expandable segment without memory behind it
 EDGE: Final = 4
 
-# Free blocks are ordered by size, then address: one integer, size above address. CUDA addresses have 47 bits; what no
-# card can hold is simulated too, to say how much it would be, and lies above those.
+# Free blocks are ordered by size, then address, combined in one integer with the size in the high bits. CUDA addresses
+# have 47 bits. Runs too large for any GPU are simulated too, to report their size; they use addresses above those.
 ADDRESS_BITS: Final = 64
 
 
 class AllocationError(Exception):
-    """A request that cannot be served, after everything that could be given back was."""
+    """A request cannot be served, even after all free memory was returned to the driver."""
 
 
 class Block:
-    """A stretch of a segment. `born`: the pool's count of searches when it became free, kept for garbage collection."""
+    """A part of a segment. `born`: the pool's search count when it became free, used for garbage collection."""
 
     __slots__ = ("address", "born", "next", "prev", "segment", "size", "state")
 
@@ -43,7 +43,7 @@ class Block:
 
 
 class Segment(Block):
-    """Memory (if expandable: address space) taken from the driver in one piece; also the edge of its ring of blocks."""
+    """Memory (if expandable, address space) taken from the driver in one piece. It closes the ring of its blocks."""
 
     __slots__ = ("granule", "shelf")
 
@@ -54,7 +54,7 @@ class Segment(Block):
         self.prev = self.next = self
 
     def blocks(self) -> list[Block]:
-        """Its blocks by address."""
+        """Return its blocks in order of address."""
         found = []
         block = self.next
         while block is not self:
@@ -91,7 +91,7 @@ class Shelf:
         del self.blocks[at]
 
     def put_unmapped(self, block: Block) -> None:
-        """Add an unmapped range, merging nothing."""
+        """Add an unmapped range without merging it."""
         block.state = UNMAPPED
         self.unmapped.insert(bisect_left(self.unmapped, block.address, key=_address), block)
 
@@ -100,12 +100,12 @@ class Shelf:
         del self.unmapped[bisect_left(self.unmapped, block.address, key=_address)]
 
     def first_of(self, size: int) -> int:
-        """The position of the smallest free block of at least this size."""
+        """Return the position of the smallest free block of at least this size."""
         return bisect_left(self.keys, size << ADDRESS_BITS)
 
 
 class Pool:
-    """The small or the large pool: a shelf for each stream. `searches` is the clock of garbage collection."""
+    """The small or the large pool, with a shelf for each stream. `searches` is the clock of garbage collection."""
 
     __slots__ = ("searches", "shelves", "small")
 
@@ -115,7 +115,7 @@ class Pool:
         self.searches = 0
 
     def shelf(self, stream: int) -> Shelf:
-        """The stream's shelf, made on first use."""
+        """Return the stream's shelf. It is created on first use."""
         shelf = self.shelves.get(stream)
         if shelf is None:
             shelf = self.shelves[stream] = Shelf(self, stream)
@@ -133,7 +133,7 @@ def link(block: Block, before: Block, after: Block) -> None:
 
 
 def swallow_previous(block: Block) -> None:
-    """Extend a block downwards over its previous neighbour, which is gone then."""
+    """Merge the previous neighbour into a block."""
     gone = block.prev
     block.address = gone.address
     block.size += gone.size
@@ -142,7 +142,7 @@ def swallow_previous(block: Block) -> None:
 
 
 def swallow_next(block: Block) -> None:
-    """Extend a block upwards over its next neighbour, which is gone then."""
+    """Merge the next neighbour into a block."""
     gone = block.next
     block.size += gone.size
     block.next = gone.next

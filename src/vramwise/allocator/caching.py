@@ -1,8 +1,8 @@
-"""PyTorch's CUDA caching allocator: every step between a request for bytes and the bytes reserved from the driver.
+"""Simulates PyTorch's CUDA caching allocator, from a request for bytes to the bytes reserved from the driver.
 
-Follows CUDACachingAllocator.cpp of torch 2.2 to 2.13 (the default pools; no graph captures, no MemPool). It knows
-sizes, streams and settings, not tensors: who asks keeps the block. `malloc` and `free` are the hot path, written out
-for speed; growing and giving back are rare and live in `expandable` and `release`.
+Follows CUDACachingAllocator.cpp of torch 2.2 to 2.13 (the default pools; no graph captures, no MemPool). It handles
+sizes, streams and settings, not tensors: the caller keeps the block. `malloc` and `free` are the hot path and are
+inlined for speed. Growing and releasing are rare; see `expandable` and `release`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from vramwise.errors import VramwiseError
 NEWEST: TorchVersion = (2, 13)
 UNLIMITED = 1 << 60
 
-# Told of every segment taken, mapped, given back or unmapped: (torch's name for it, address, size, stream).
+# Called for every segment that is allocated, mapped, freed or unmapped: (torch's name for it, address, size, stream).
 SegmentWatcher = Callable[[str, int, int, int], None]
 
 
 class CachingAllocator:
     """One device's allocator.
 
-    `total_bytes` is the card's memory, of which `outside_bytes` are taken by others; `limit_bytes` is what the
-    allocator may reserve (torch's per-process memory fraction, which the settings may carry too). `places` says where
-    plain segments go; by default as the driver does it, which up to torch 2.12 decides between equally good blocks.
+    `total_bytes` is the GPU's memory, of which others use `outside_bytes`. `limit_bytes` is how much the allocator may
+    reserve (torch's per-process memory fraction, which the settings can also contain). `places` assigns the addresses
+    of plain segments. The default depends on the torch version: up to 2.12 it follows the driver, because addresses
+    decide between blocks of the same size.
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class CachingAllocator:
         self.change_settings(settings)
 
     def change_settings(self, settings: AllocatorSettings) -> None:
-        """Go on under other settings, as torch.cuda.memory._set_allocator_settings does."""
+        """Change the settings, as torch.cuda.memory._set_allocator_settings does.
+
+        Raises VramwiseError for a backend other than torch's native allocator.
+        """
         if settings.backend != "native":
             raise VramwiseError(
                 f"backend:{settings.backend} leaves memory to the driver's own pool; "
@@ -96,12 +100,12 @@ class CachingAllocator:
 
     @property
     def takes_the_first_that_fits(self) -> bool:
-        """Whether the free blocks alone say which of them serves a request, now and later."""
+        """Whether the free blocks alone determine which of them serves a request, now and later."""
         others = self._rounds_by_divisions or self._first_fit_may_not_do or self.collects or self.watch is not None
         return not others and not self._waiting
 
     def malloc(self, request_bytes: int, stream: int = 0) -> Block | None:
-        """Serve a request; None for a request of nothing. Raises AllocationError."""
+        """Return a block for a request, or None for 0 bytes. Raises AllocationError if memory runs out."""
         if request_bytes <= 0:
             return None
         if self._rounds_by_divisions:
@@ -126,7 +130,7 @@ class CachingAllocator:
 
         rest = block.size - size
         if rest >= MIN_BLOCK and (self._expandable or pool.small or (rest > SMALL and size < self._max_split)):
-            # The request gets the low addresses, in a block of its own; what is left stays on the shelf, further down.
+            # The request gets the low addresses, in a new block. The rest stays on the shelf, at its new position.
             address = block.address
             left, block = block, Block(address, size, USED, block.segment)
             block.prev = before = left.prev
@@ -153,7 +157,7 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Give a block back: it is merged with its free neighbours and put on its shelf."""
+        """Free a block: merge it with its free neighbours and put it on its shelf."""
         size = block.size
         self.allocated_bytes -= size
         shelf = block.segment.shelf
@@ -181,37 +185,40 @@ class CachingAllocator:
         blocks.insert(at, block)
 
     def empty_cache(self) -> None:
-        """Give back to the driver whatever is wholly free."""
+        """Return all completely free memory to the driver."""
         release.release_all(self)
 
     def reset_peaks(self) -> None:
-        """Start counting the peaks anew, from what is there now."""
+        """Reset the peaks to the current values."""
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
     def hold(self, block: Block) -> None:
-        """Free a block that is said to be in use elsewhere; `complete` tells when it no longer is."""
+        """Free a block that another stream still uses. It becomes available with `complete`."""
         self.allocated_bytes -= block.size
         block.state = WAITING
         self._waiting[block] = None
 
     def complete(self, block: Block) -> None:
-        """A held block is free now (nothing happens if giving memory back has completed it before)."""
+        """Make a held block available. Does nothing if it already is, because memory was released in between."""
         if block in self._waiting:
             del self._waiting[block]
-            self.allocated_bytes += block.size  # it counts as freed already
+            self.allocated_bytes += block.size  # `hold` has subtracted it, and `free` does so again
             self.free(block)
 
     def complete_all(self) -> None:
-        """Wait for all streams."""
+        """Make all held blocks available, as after waiting for all streams."""
         for block in [*self._waiting]:
             self.complete(block)
 
     def _best_fit(self, shelf: Shelf, at: int, size: int) -> int:
-        """The position of the free block to use, from the first that is large enough on; -1 if none may be used."""
+        """Return the position of the free block to use, or -1 if none may be used.
+
+        `at` is the position of the first block that is large enough.
+        """
         blocks = shelf.blocks
         if self._expandable:
-            # The tail of an expandable segment counts with the room it can grow into, so that it is used last.
+            # The size of an expandable segment's tail includes the room to grow, so that it is used last.
             while at + 1 < len(blocks) and blocks[at].segment.granule:
                 if expandable.room(blocks[at + 1]) >= expandable.room(blocks[at]):
                     break
@@ -226,14 +233,14 @@ class CachingAllocator:
         return at if blocks[at].size < bound else -1
 
     def finds(self, request_bytes: int, stream: int = 0) -> bool:
-        """Whether a request could be served without new memory."""
+        """Return whether a request can be served without new memory."""
         size = round_request(request_bytes, self.settings, self.torch)
         shelf = (self.small if size <= SMALL else self.large).shelf(stream)
         at = shelf.first_of(size)
         return at < len(shelf.blocks) and self._best_fit(shelf, at, size) >= 0
 
     def malloc_new(self, request_bytes: int, stream: int = 0) -> Block:
-        """Serve a request from new memory, as after a search that found nothing."""
+        """Serve a request from new memory, without searching the free blocks. Raises AllocationError."""
         size = round_request(request_bytes, self.settings, self.torch)
         pool = self.small if size <= SMALL else self.large
         return self._malloc_new(request_bytes, size, pool.shelf(stream))
@@ -266,7 +273,7 @@ class CachingAllocator:
         return block
 
     def _grow(self, size: int, shelf: Shelf) -> Block | None:
-        """A block of at least this size of new memory, on no shelf; None if limit or card do not allow it."""
+        """Return a block of new memory of at least this size, on no shelf, or None if the limit or GPU is exceeded."""
         new_bytes = segment_size(size, self.settings)
         if self.reserved_bytes + new_bytes > self.limit_bytes:
             return None
@@ -282,7 +289,7 @@ class CachingAllocator:
         return block
 
     def reserve(self, action: str, address: int, size: int, stream: int) -> None:
-        """Count memory taken from the driver (size > 0) or given back (size < 0), and tell who watches."""
+        """Count memory taken from the driver (size > 0) or given back (size < 0), and call the watcher."""
         self.reserved_bytes += size
         if self.reserved_bytes > self.peak_reserved_bytes:
             self.peak_reserved_bytes = self.reserved_bytes

@@ -1,10 +1,10 @@
-"""Where the CUDA driver puts plain segments. Up to torch 2.12 that decides between free blocks of the same size.
+"""Where the CUDA driver places plain segments. Up to torch 2.12, this decides between free blocks of the same size.
 
-The driver's choice is not documented. `TopDownPlaces` is what it was seen to do (Linux, driver 580, H200): address
-space is taken in regions of a multiple of 32 MiB, each new region just below the last; a segment goes to the lowest gap
-of a region that has room, and opens a new region only when there is none. With it, four recorded runs in plain mode
-are met in every one of 183,000 allocations without being told an address; with ascending addresses they are not. Gaps
-that other users of the address space leave (the context, loaded kernels) are not known here.
+The driver's choice is not documented. `TopDownPlaces` follows what was observed (Linux, driver 580, H200). Address
+space is taken in regions of a multiple of 32 MiB, each just below the last. A segment goes to the lowest gap with
+enough room, and opens a new region only if there is none. This rule reproduces all 183,000 allocations of four recorded
+runs in plain mode without knowing any address; ascending addresses do not. Gaps left by other users of the address
+space (the context, loaded kernels) are not modelled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from vramwise.units import MIB
 
 REGION = 32 * MIB
 _LAST = 1 << ADDRESS_BITS
-# Any address does, as long as everything fits below it: the order alone matters.
+# Any address works if everything fits below it: only the order matters.
 TOP = 1 << 46
-# What does not fit below it goes here, far above: more than any machine has, but it can be counted.
+# Segments that do not fit below TOP go here, far above. No machine has so much memory, but it can be counted.
 _FAR_TOP = 1 << 62
 
 
@@ -27,21 +27,21 @@ class Places(Protocol):
     """Hands out addresses for plain segments."""
 
     def take(self, size: int) -> int:
-        """The address of a new segment."""
+        """Return the address of a new segment."""
 
     def give_back(self, address: int, size: int) -> None:
-        """The segment at this address was freed."""
+        """Called when the segment at this address is freed."""
 
 
 class TopDownPlaces:
-    """The driver's habit on Linux: lowest gap first, new regions downwards."""
+    """The driver's behaviour on Linux: the lowest gap first, new regions downwards."""
 
     def __init__(self) -> None:
         self._bottom = TOP
         self._gaps: list[tuple[int, int]] = []  # (start, end), by address
 
     def take(self, size: int) -> int:
-        """The lowest gap with room, or the start of a new region."""
+        """Return the lowest gap with enough room, or the start of a new region."""
         for at, (start, end) in enumerate(self._gaps):
             if end - start >= size:
                 self._gaps[at : at + 1] = [(start + size, end)] if end - start > size else []
@@ -55,7 +55,7 @@ class TopDownPlaces:
         return self._bottom
 
     def give_back(self, address: int, size: int) -> None:
-        """Make it a gap again, joined with the gaps beside it."""
+        """Turn the segment into a gap, merged with adjacent gaps."""
         start, end = address, address + size
         kept = []
         for gap in self._gaps:
@@ -69,52 +69,56 @@ class TopDownPlaces:
 
 
 class AscendingPlaces:
-    """Each segment above all earlier ones: by address means by age, which is torch 2.13's rule between equal blocks."""
+    """Places each segment above all earlier ones.
+
+    The order by address is then the order by age, which decides between equal blocks in torch 2.13.
+    """
 
     def __init__(self) -> None:
         self._next = TOP
 
     def take(self, size: int) -> int:
-        """The next address never used before."""
+        """Return the next unused address. Raises AllocationError if none is left."""
         if self._next + size > _LAST:
             raise AllocationError(f"out of addresses: {size} bytes requested")
         address, self._next = self._next, self._next + size
         return address
 
     def give_back(self, address: int, size: int) -> None:
-        """Addresses are not used twice."""
+        """Do nothing: addresses are not reused."""
 
 
 class RecordedPlaces:
-    """The addresses a recording shows; where the simulation grows and the recording did not, a place of our own.
+    """Uses the addresses of a recording. If the simulation grows and the recording did not, it picks its own address.
 
-    `by_age`: torch 2.13 goes by age, not address, so segments get ascending places and `here` keeps what is what.
+    `by_age`: for torch 2.13, which orders by age, not address. Segments then get ascending addresses, and `here` maps
+    recorded addresses to them.
     """
 
     def __init__(self, by_age: bool) -> None:
-        self.here: dict[int, int] = {}  # recorded address: ours
+        self.here: dict[int, int] = {}  # recorded address → address in the simulation
         self._by_age = by_age
         self._announced: deque[tuple[int, int]] = deque()
         self._own = AscendingPlaces()
 
     def announce(self, address: int, size: int) -> None:
-        """The recording's next segment is this one."""
+        """Announce the next segment of the recording."""
         self._announced.append((address, size))
 
     def forget(self) -> None:
-        """Drop what was announced and not used: the simulation did not grow where the recording did."""
+        """Drop announced segments that were not used, because the simulation did not grow where the recording did."""
         self._announced.clear()
 
     def adopt(self, address: int, size: int) -> int:
-        """The place of a segment of the recording."""
+        """Return the address in the simulation of a recorded segment, and remember it in `here`."""
         self.here[address] = place = self._own.take(size) if self._by_age else address
         return place
 
     def take(self, size: int) -> int:
-        """The announced place if the size agrees."""
+        """Return the announced address if the size matches, otherwise a new one."""
         if self._announced and self._announced[0][1] == size:
             return self.adopt(*self._announced.popleft())
         return self._own.take(size)
 
     def give_back(self, address: int, size: int) -> None:
-        """The recording says what comes next."""
+        """Do nothing: the recording determines the next address."""

@@ -1,7 +1,7 @@
 """Expandable segments: one address range per pool and stream, in which memory is mapped and unmapped in granules.
 
-Knows how a run of free and unmapped blocks becomes one block, and which granules of a free block can be unmapped; when
-to do so is the allocator's business.
+Turns a run of free and unmapped blocks into one block, and unmaps the granules of a free block. The allocator decides
+when to do so.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from vramwise.allocator.rounding import SMALL_SEGMENT
 if TYPE_CHECKING:
     from vramwise.allocator.caching import CachingAllocator
 
-# Address space of a segment when the card's size is not known.
+# Address space of a segment if the GPU's memory size is not known.
 UNKNOWN_TOTAL = 1 << 39
-# Any place does, as long as no plain segment comes there.
+# Any address works if no plain segment is placed there.
 _FIRST_ADDRESS = 1 << 42
 _SPAN = 1 << 45
-# Further ranges, and those for requests that no card could serve; places are used again once this is full.
+# For further ranges, and for requests that no GPU could serve. Addresses are reused once this span is full.
 _FAR_ADDRESS = 1 << 62
 _FAR_SPAN = 1 << 62
 
 
 class Ranges(Protocol):
-    """Who hands out address ranges: how many so far, and the bytes of those far above the others."""
+    """Counts the address ranges handed out so far, and the bytes of those placed far above the others."""
 
     total_bytes: int | None
     ranges: int
@@ -43,13 +43,16 @@ class Ranges(Protocol):
 
 
 def room(block: Block) -> int:
-    """The size a free block has or can grow to."""
+    """Return the size of a free block, including the unmapped range after it."""
     following = block.next
     return block.size + following.size if following.state == UNMAPPED else block.size
 
 
 def grow(allocator: CachingAllocator, shelf: Shelf, size: int) -> Block | None:
-    """Map what is missing for a block of this size, taken off the shelf; None if the card has no more memory."""
+    """Map the memory missing for a block of this size and return the block, removed from the shelf.
+
+    Returns None if the GPU has no more memory.
+    """
     block = _run_with_room(shelf, size)
     if block is None:
         block = new_segment(allocator, shelf, size).next
@@ -65,7 +68,7 @@ def grow(allocator: CachingAllocator, shelf: Shelf, size: int) -> Block | None:
 
 
 def _run_with_room(shelf: Shelf, size: int) -> Block | None:
-    """The first block of the lowest run of free and unmapped blocks that reaches the size."""
+    """Return the first block of the lowest run of free and unmapped blocks that is large enough, or None."""
     for unmapped in shelf.unmapped:
         start = unmapped.prev if unmapped.prev.state == FREE else unmapped
         block, found = start, 0
@@ -78,9 +81,9 @@ def _run_with_room(shelf: Shelf, size: int) -> Block | None:
 
 
 def new_segment(allocator: CachingAllocator, shelf: Shelf, size: int = 0) -> Segment:
-    """A new address range, an eighth larger than the card's memory, all of it unmapped.
+    """Create a segment with a new address range, an eighth larger than the GPU's memory and entirely unmapped.
 
-    Where the card is not known, a range has room for the request that wants it, however large.
+    The range is larger if the request of `size` bytes needs it.
     """
     granule = SMALL_SEGMENT if shelf.pool.small else allocator.settings.large_segment_bytes
     address, length = take_range(allocator, granule, size)
@@ -93,7 +96,7 @@ def new_segment(allocator: CachingAllocator, shelf: Shelf, size: int = 0) -> Seg
 
 
 def take_range(allocator: Ranges, granule: int, size: int) -> tuple[int, int]:
-    """Where the next address range begins, and how long it is."""
+    """Return the start and the length of the next address range."""
     length = range_length(allocator, granule)
     near = allocator.ranges * length
     address = _FIRST_ADDRESS + near
@@ -106,13 +109,16 @@ def take_range(allocator: Ranges, granule: int, size: int) -> tuple[int, int]:
 
 
 def range_length(allocator: Ranges, granule: int) -> int:
-    """The address space a segment gets, in whole granules."""
+    """Return the usual size of a segment's address space, in bytes, rounded up to whole granules."""
     total = allocator.total_bytes or UNKNOWN_TOTAL
     return -(-(total + total // 8) // granule) * granule
 
 
 def map_block(allocator: CachingAllocator, block: Block, size: int) -> bool:
-    """Put memory behind the start of an unmapped block, merge it with its free neighbours and shelve the result."""
+    """Map the start of an unmapped block, merge it with its free neighbours and shelve the result.
+
+    Returns False, and changes nothing, if the GPU has no more memory.
+    """
     segment = block.segment
     shelf, granule = segment.shelf, segment.granule
     mapped = -(-size // granule) * granule
@@ -135,7 +141,7 @@ def map_block(allocator: CachingAllocator, block: Block, size: int) -> bool:
 
 
 def unmap_block(allocator: CachingAllocator, block: Block) -> None:
-    """Give back the granules that lie wholly inside a free block; what sticks out on either side stays free."""
+    """Unmap the granules that lie completely inside a free block. What is left on either side stays free."""
     segment = block.segment
     shelf, granule = segment.shelf, segment.granule
     base, end = segment.address, block.address + block.size

@@ -1,7 +1,7 @@
-"""Which moments of a run to keep for drawing: the highs and lows of many short stretches.
+"""Chooses the moments of a run to draw: the highs and lows of many short stretches.
 
-A stretch ends where a phase does, and is the shorter the more visible things happen in it: an allocation that moves the
-curve by less than a pixel counts for little. Knows only the two curves.
+A stretch ends where a phase ends. The more visible changes it has, the shorter it is; an allocation that moves the
+curve by less than a pixel counts for little.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 
-# A change below this part of the peak moves no pixel of a tall chart.
+# A change smaller than the peak divided by this is invisible, even in a tall chart.
 PIXELS = 2000
-# So many invisible events weigh as much as one visible event.
+# This many invisible events weigh as much as one visible event.
 INVISIBLE_PER_VISIBLE = 50
 
 
 def choose_moments(
     allocated: array[int], reserved: array[int], phase_starts: Sequence[int], stretches: int
 ) -> list[int]:
-    """Positions, ascending: in each stretch the most and the least allocated and the most reserved; first and last."""
+    """Return the chosen positions in ascending order, the first and the last included.
+
+    In each stretch, these are where the most and the least are allocated and where the most is reserved.
+    """
     if not allocated:
         return []
     chosen = {0, len(allocated) - 1}
-    # with more phases than stretches, a phase is too narrow to be seen
+    # with more phases than stretches, phases are too narrow to be visible
     bounds = phase_starts if len(phase_starts) <= stretches else ()
     for start, end in _stretches(allocated, reserved, bounds, stretches):
         part = allocated[start:end]
@@ -39,7 +42,7 @@ def choose_moments(
 def _stretches(
     allocated: array[int], reserved: array[int], bounds: Sequence[int], count: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut the run into about that many stretches of equal weight, and at the bounds."""
+    """Cut the run into about `count` stretches of equal weight, and at the bounds."""
     weights = _weights(allocated, reserved)
     enough = max(1, -(-sum(weights) // count))
     starts = frozenset(bounds)

@@ -1,4 +1,4 @@
-"""A timeline being played into an allocator, event by event, and the marks it reaches phase by phase."""
+"""Plays a timeline into an allocator, event by event, and records the peaks of each phase."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vramwise.allocator.caching import CachingAllocator
 from vramwise.allocator.repeats import Counting, Live, State, play_repeat, state_of
 from vramwise.timeline import Action, OutOfMemory, Phase, PhasePeak, Repeat, Timeline
 
-# Where a timeline allocates before its first phase mark.
+# The phase of allocations before a timeline's first phase mark.
 BEFORE_ANY_PHASE = Phase("start", 0)
 
-# What it takes to play one event by itself, against one step of a stretch that is played as a whole.
+# The cost of playing one event by itself, relative to one step of a stretch that is played as a whole.
 EVENT_BY_EVENT = 2
-# Events of repetitions that are played though the allocator never comes back to an earlier state: seconds.
+# How many events of repeats are played if the allocator's state never recurs. This takes seconds.
 _PATIENCE = 2_000_000
 
 # The loop compares plain integers: an IntEnum comparison would cost as much as a free.
@@ -34,19 +34,19 @@ class _Marks(NamedTuple):
 
 
 class Whole(Protocol):
-    """A stretch as far as it can be told without its events."""
+    """The facts about a stretch that do not need its events."""
 
     @property
     def length(self) -> int:
-        """Its events."""
+        """The number of its events."""
 
     @property
     def kept(self) -> Sequence[tuple[int, int]]:
-        """What it makes and leaves: numbers, counted from its first, and positions."""
+        """The tensors that it makes and leaves: their numbers, counted from its first, and their positions."""
 
 
 class PlayedWhole(NamedTuple):
-    """A stretch that was played as such: where it begins, its first tensor, and what it freed from before."""
+    """A stretch that was played as a whole: its start, its first tensor, and the earlier tensors that it freed."""
 
     start: int
     stretch: Whole
@@ -55,7 +55,7 @@ class PlayedWhole(NamedTuple):
 
 
 class Counters(Counting, Protocol):
-    """An allocator, as far as the marks of phases go."""
+    """The part of an allocator's interface that a player uses."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -63,32 +63,32 @@ class Counters(Counting, Protocol):
     peak_reserved_bytes: int
 
     def reset_peaks(self) -> None:
-        """Start counting the peaks anew."""
+        """Reset the peaks to the current values."""
 
     def empty_cache(self) -> None:
-        """Give back what is free."""
+        """Return all completely free memory to the driver."""
 
 
 @dataclass(slots=True)
 class Play:
-    """What came of playing a timeline: `peak_index` is the event at whose end reserved stood highest."""
+    """The result of playing a timeline. `peak_index` is the event after which the most memory was reserved."""
 
     live: Live = field(default_factory=dict)
     odd_sizes: dict[int, int] = field(default_factory=dict)  # of blocks larger than their request, by event
-    wholes: list[PlayedWhole] = field(default_factory=list)  # in the order of their starts
+    wholes: list[PlayedWhole] = field(default_factory=list)  # by start
     peak_index: int = -1
     peak_phase: Phase = BEFORE_ANY_PHASE
     phases: list[PhasePeak] = field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
-    left_out: list[str] = field(default_factory=list)  # turns that were not played, in sentences
-    forgotten_bytes: int = 0  # the most that was reserved before a reset of the peaks
+    left_out: list[str] = field(default_factory=list)  # messages about turns that were not played
+    forgotten_bytes: int = 0  # the most memory reserved before a reset of the peaks
 
 
 AnyAllocator = TypeVar("AnyAllocator", bound=Counters)
 
 
 class Player(ABC, Generic[AnyAllocator]):
-    """A timeline being played, with its repeats, into one allocator."""
+    """Plays a timeline, with its repeats, into one allocator."""
 
     def __init__(self, timeline: Timeline, allocator: AnyAllocator, apart: frozenset[str]) -> None:
         self.timeline = timeline
@@ -99,10 +99,10 @@ class Player(ABC, Generic[AnyAllocator]):
         self._most_reserved = self._most_allocated = -1
         self._shift = 0  # steps since the first turn of a repeat whose turns are steps
         self._patience = _PATIENCE
-        self.worked = 0  # about how many microseconds it took, on a slow machine
+        self.worked = 0  # amount of work: roughly microseconds on a slow machine
 
     def run(self, until: int | None = None) -> Play:
-        """Play all of it, or its first events; in that case nothing is repeated."""
+        """Play the timeline, or its first `until` events without repeats, and return the result."""
         if until is None:
             self.stretch(0, len(self.timeline.events), self.timeline.repeats)
         else:
@@ -111,7 +111,7 @@ class Player(ABC, Generic[AnyAllocator]):
         return self.result
 
     def stretch(self, start: int, stop: int, repeats: Sequence[Repeat], first: bool = True) -> bool:
-        """Play these events and what repeats among them; False if one could not be served."""
+        """Play these events, including the repeats among them. Returns False if a request fails."""
         for repeat in repeats:
             turns = _Turns(self, first)
             if not self.play(start, repeat.start, first):
@@ -122,7 +122,7 @@ class Player(ABC, Generic[AnyAllocator]):
         return self.play(start, stop, first)
 
     def turn(self, repeat: Repeat, number: int, first: bool) -> bool:
-        """Play one turn of a repeat: the step's number goes on from turn to turn."""
+        """Play one turn of a repeat, with step numbers that continue from turn to turn. Returns False on failure."""
         shift, self._shift = self._shift, self._shift + number * repeat.steps
         self._patience -= repeat.end - repeat.start if number else 0
         served = self.stretch(repeat.start, repeat.end, repeat.inner, first and not number)
@@ -131,14 +131,14 @@ class Player(ABC, Generic[AnyAllocator]):
 
     @abstractmethod
     def play(self, start: int, stop: int, first: bool = True) -> bool:
-        """Play these events; False if one could not be served. `first`: they have not been played before."""
+        """Play these events. Returns False if a request fails. `first`: they have not been played before."""
 
     @abstractmethod
     def state(self, carried: Sequence[Any]) -> State:
-        """What decides how events will be served: the allocator's state, and where the tensors are that they free."""
+        """Return everything that determines how events are served: the allocator's state and the carried tensors."""
 
     def skip(self, repeat: Repeat, number: int, turns: int, period: int) -> None:
-        """Turns that do as an earlier one did reach the same marks."""
+        """Copy the peaks of earlier steps to the skipped turns, which are the same."""
         if not repeat.steps:
             return
         events = self.timeline.events
@@ -149,11 +149,11 @@ class Player(ABC, Generic[AnyAllocator]):
             self.marks.copy(step + (number - period + (turn - number) % period) * repeat.steps, step + turn)
 
     def rename(self, old: int, new: int) -> None:
-        """The tensor of one name has another from now on."""
+        """Rename a live tensor."""
         self.result.live[new] = self.result.live.pop(old)
 
     def patient(self, repeat: Repeat, number: int) -> bool:
-        """Whether turns that lead nowhere new may still be played; if not, that is noted."""
+        """Return whether one more turn may be played although no state recurs. If not, add a message to `left_out`."""
         if number < 2 or self._patience > 0:
             return True
         what = "steps" if repeat.steps else "micro-steps"
@@ -163,7 +163,7 @@ class Player(ABC, Generic[AnyAllocator]):
         return False
 
     def mark(self, action: int, tag: int) -> None:
-        """An event that neither asks for memory nor frees any."""
+        """Handle an event that is neither a request nor a free."""
         if action == _PHASE:
             if self.marks.phase.name in self.apart:
                 self._most_reserved = self._most_allocated = -1
@@ -176,14 +176,14 @@ class Player(ABC, Generic[AnyAllocator]):
 
 
 class PlainPlayer(Player[CachingAllocator]):
-    """Plays every event as it comes."""
+    """Plays every event by itself."""
 
     def state(self, carried: Sequence[Any]) -> State:
-        """What decides how events will be served."""
+        """Return everything that determines how events are served."""
         return state_of(self.allocator, carried)
 
     def play(self, start: int, stop: int, first: bool = True) -> bool:
-        """Play these events one by one; False if one could not be served. `first`: they have not been played before."""
+        """Play these events one by one. Returns False if a request fails. `first`: they have not been played before."""
         timeline, allocator, marks, play = self.timeline, self.allocator, self.marks, self.result
         live, odd_sizes = play.live, play.odd_sizes
         malloc, free = allocator.malloc, allocator.free
@@ -220,7 +220,7 @@ class PlainPlayer(Player[CachingAllocator]):
 
 
 class _Turns:
-    """The turns of one repeat, as `play_repeat` asks for them. `first`: the repeat itself is met for the first time."""
+    """The `TurnPlayer` of one repeat. `first`: whether the repeat itself is played for the first time."""
 
     def __init__(self, player: Player[Any], first: bool) -> None:
         self._first = first
@@ -236,7 +236,7 @@ class _Turns:
 
 
 class _PhaseMarks:
-    """The highest marks phase by phase: the allocator's own peaks, reset at the start of each phase."""
+    """The peaks of each phase: the allocator's own peaks, reset at the start of each phase."""
 
     def __init__(self, allocator: Counters) -> None:
         self.phase = BEFORE_ANY_PHASE
@@ -250,13 +250,13 @@ class _PhaseMarks:
         self._allocator.reset_peaks()
 
     def forget(self) -> int:
-        """The phase's marks begin anew; returns the highest reserved so far."""
+        """Reset the peaks of the current phase. Returns its peak of reserved bytes so far."""
         highest = max(self._allocator.peak_reserved_bytes, self._peaks.pop(self.phase, _Marks(0, 0)).reserved_bytes)
         self._allocator.reset_peaks()
         return highest
 
     def copy(self, step: int, other: int) -> None:
-        """The phases of another step reach the same marks."""
+        """Copy the peaks of the phases of `step` to the step `other`."""
         if step not in self._of_step:
             self._of_step = {}
             for phase, peak in self._peaks.items():
@@ -280,13 +280,13 @@ class _PhaseMarks:
         allocated, reserved = self._allocator.peak_allocated_bytes, self._allocator.peak_reserved_bytes
         if self.phase is BEFORE_ANY_PHASE and not reserved:
             return
-        # A phase may come several times in a step (micro-batches): its marks are the highest of them.
+        # A phase may occur several times in a step (micro-batches). Its peaks are the highest of them.
         before = self._peaks.get(self.phase, _Marks(0, 0))
         self._peaks[self.phase] = _Marks(max(before.allocated_bytes, allocated), max(before.reserved_bytes, reserved))
 
 
 def failure(allocator: Counters, phase: Phase, label: str, requested_bytes: int) -> OutOfMemory:
-    """The request that could not be served, and how things stood."""
+    """Return the failed request with the allocator's state at that moment."""
     return OutOfMemory(
         step=phase.step,
         phase=phase.name,

@@ -1,8 +1,7 @@
-"""A run as a picture needs it: a few thousand moments of a timeline, chosen so that no peak is lost.
+"""Samples a run for charts: a few thousand moments of a timeline, chosen so that no peak is lost.
 
-Plays a timeline into the allocator and keeps, of a hundred thousand events, the highs and lows that a chart can show:
-what was allocated by category, what was reserved, what had just been asked for; and the segments at the moment that
-matters. Knows neither where the timeline came from nor how it is drawn.
+Plays a timeline into the allocator and keeps the highs and lows that a chart can show. A moment has the allocated
+memory by category, the reserved memory and the latest requests. The segments are kept for one moment, the focus.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from vramwise.allocator.segment_map import SegmentBar, segment_bars
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 
-# Each stretch gives up to three moments; far more stretches than a screen has columns, so that zooming in pays.
+# Each stretch gives up to three moments. There are more stretches than columns on a screen, so that zooming in works.
 STRETCHES = 3000
-# How many of the allocations before a moment are named.
+# How many of the allocations since the previous moment are listed.
 NAMED_ALLOCATIONS = 3
 
 _ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
@@ -32,7 +31,7 @@ _ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
 
 
 class Allocation(NamedTuple):
-    """What was asked for under one label: bytes handed out (rounded as the allocator does) and how often."""
+    """Allocations under one label: their total size (of blocks, as rounded by the allocator) and their number."""
 
     tag: Tag
     size_bytes: int
@@ -45,12 +44,12 @@ class Moment(NamedTuple):
     event: int
     reserved_bytes: int
     category_bytes: tuple[int, ...]
-    # the largest since the moment before, largest first
+    # the largest since the previous moment, largest first
     allocations: tuple[Allocation, ...]
 
     @property
     def allocated_bytes(self) -> int:
-        """What tensors hold."""
+        """The bytes allocated in all categories."""
         return sum(self.category_bytes)
 
 
@@ -63,13 +62,13 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What to draw. `peak` and `focus` are positions in `moments`.
+    """The data for a chart. `peak` and `focus` are positions in `moments`.
 
-    The peak is where reserved stands highest (of several such moments, the one with the most allocated). The focus is
-    the moment whose segments and holdings are kept: the peak, or, where the run ends out of memory, its end.
+    The peak is the moment with the most reserved memory; of several, the one with the most allocated. The focus is the
+    moment whose segments and holdings are kept: the peak, or the end if the run ran out of memory.
     """
 
-    event_count: int  # events played: to the end, or to the request that failed, which is counted
+    event_count: int  # events played: all of them, or up to and including the request that failed
     categories: tuple[str, ...]
     marks: Sequence[Mark]
     moments: Sequence[Moment]
@@ -79,11 +78,11 @@ class Profile:
     holdings: Sequence[Allocation]
     segments: Sequence[SegmentBar]
     failed: Allocation | None  # the request that could not be served, as requested
-    # what the allocator may reserve: the card less what lies outside, or a lower limit; None: no bound
+    # how much the allocator may reserve: the GPU's memory less that of other users, or a lower limit; None: no bound
     bound_bytes: int | None
 
     def phase_at(self, event: int) -> Phase:
-        """The phase in which an event lies."""
+        """Return the phase of an event."""
         found = BEFORE_ANY_PHASE
         for mark in self.marks:
             if mark.event > event:
@@ -102,7 +101,7 @@ def profile_timeline(
     outside_bytes: int = 0,
     stretches: int = STRETCHES,
 ) -> Profile:
-    """The sampled run and its segments, under the same conditions as `run.simulate`."""
+    """Return the sampled run and its segments, under the same conditions as `run.simulate`."""
 
     def new_allocator() -> CachingAllocator:
         return CachingAllocator(
@@ -170,14 +169,14 @@ def _play(timeline: Timeline, allocator: CachingAllocator) -> _Curve:
         note_allocated(allocator.allocated_bytes)
         note_reserved(allocator.reserved_bytes)
         if curve.failed is not None:
-            break  # the last event is the one that failed: it got nothing, but what was cached has been given back
+            break  # the last event is the failed request: it got no memory, but the cache was given back
     return curve
 
 
 def _moments(
     timeline: Timeline, played: Sequence[Event], curve: _Curve, chosen: Sequence[int]
 ) -> tuple[tuple[str, ...], list[Moment]]:
-    """Walk the events once more, this time with what each block is for, and stop at the chosen ones."""
+    """Return the categories and the chosen moments, with the memory of each category."""
     tags = timeline.tags
     numbers: dict[str, int] = {}
     of_tag = [numbers.setdefault(tag.category, len(numbers)) for tag in tags]
@@ -213,7 +212,7 @@ def _moments(
 def _state_after(
     timeline: Timeline, allocator: CachingAllocator, until: int
 ) -> tuple[list[Allocation], list[SegmentBar]]:
-    """What is alive after the first events, by label, and the segments it lies in."""
+    """Return what is alive after the first `until` events, by label, and the segments."""
     play = play_timeline(timeline, allocator, until)
     tag_of_tensor = {event[1]: event[4] for event in timeline.events[:until] if event[0] == _ALLOC}
     tag_of_block: dict[Block, Tag] = {}
@@ -230,6 +229,6 @@ def _state_after(
 
 
 def _bound(allocator: CachingAllocator) -> int | None:
-    """The lower of card and limit, as the allocator sees them."""
+    """Return the lower of the allocator's capacity and limit, or None if neither is set."""
     lowest = min(allocator.limit_bytes, allocator.capacity_bytes)
     return lowest if lowest < UNLIMITED else None

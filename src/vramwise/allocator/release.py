@@ -1,4 +1,4 @@
-"""Giving memory back to the driver: all of the cache, oversize blocks, or what garbage collection finds old."""
+"""Returns memory to the driver: the whole cache, oversize blocks, or blocks that garbage collection finds old."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def release_all(allocator: CachingAllocator) -> None:
-    """Wait for all streams, then give back every wholly free segment and every wholly free granule."""
+    """Wait for all streams, then return every completely free segment and granule to the driver."""
     allocator.complete_all()
     for pool in (allocator.large, allocator.small):
         for shelf in _by_stream(pool):
@@ -25,7 +25,7 @@ def release_all(allocator: CachingAllocator) -> None:
 
 
 def release_segment(allocator: CachingAllocator, block: Block) -> None:
-    """Give back a plain segment that is one free block."""
+    """Return a plain segment that consists of one free block to the driver."""
     segment = block.segment
     segment.shelf.take(block)
     del allocator.segments[segment]
@@ -34,7 +34,10 @@ def release_segment(allocator: CachingAllocator, block: Block) -> None:
 
 
 def release_oversize(allocator: CachingAllocator, shelf: Shelf, size: int) -> bool:
-    """With a split limit: give back the smallest block that is enough, else the largest ones until they are."""
+    """With a split limit, release the smallest oversize block that is large enough, else the largest ones in turn.
+
+    Returns whether enough was released. Raises AllocationError where torch before 2.5 stops with an internal error.
+    """
     max_split = allocator.settings.max_split_bytes
     if max_split >= NO_SPLIT_LIMIT:
         return False
@@ -58,7 +61,7 @@ def release_oversize(allocator: CachingAllocator, shelf: Shelf, size: int) -> bo
 
 
 def collect_garbage(allocator: CachingAllocator) -> None:
-    """Above threshold × limit: give back whole large segments that have been free for longer than the average."""
+    """If more than threshold × limit is reserved, release large segments free for the average time or longer."""
     pool = allocator.large
     threshold = int(allocator.settings.garbage_collection_threshold * allocator.limit_bytes)
     excess = allocator.reserved_bytes - threshold

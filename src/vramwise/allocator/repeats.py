@@ -1,8 +1,8 @@
-"""Stretches of a timeline that happen several times in a row, played until the allocator repeats itself.
+"""Plays the repeated stretches of a timeline until the allocator's state repeats.
 
-The allocator is deterministic: a stretch that finds it as an earlier turn of the same stretch found it leaves it as
-that turn did. The turns in between have been played, so what is left of the repetitions, whole cycles of them, cannot
-change any peak. Where no state comes back, turns are played as long as the player has patience, and it says so.
+The allocator is deterministic: if a turn starts in the same state as an earlier turn, it ends in the same state too.
+The turns in between have been played, so the remaining whole cycles cannot change any peak and are skipped. If no
+state recurs, the player stops after a limited number of events and reports it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ Live = dict[int, Any]
 
 
 class Counting(Protocol):
-    """An allocator, as far as repetitions look at it."""
+    """The part of an allocator's interface that repetitions use."""
 
     retries: int
 
     @property
     def collects(self) -> bool:
-        """Whether it goes by the age of blocks."""
+        """Whether it collects garbage by the age of blocks."""
 
 
 class TurnPlayer(Protocol):
-    """Who plays the turns of a stretch."""
+    """Plays the turns of a stretch."""
 
     allocator: Counting
 
     def state(self, carried: Sequence[Any]) -> State:
-        """What decides how the next turn will be served."""
+        """Return everything that determines how the next turn is served."""
 
     def turn(self, repeat: Repeat, number: int) -> bool:
-        """Play this turn, counted from 0; False if memory ran out."""
+        """Play turn `number`, counted from 0. Returns False if memory ran out."""
 
     def skip(self, repeat: Repeat, number: int, turns: int, period: int) -> None:
-        """So many turns from this one on are left out: each does what the one `period` turns before it did."""
+        """Skip this many turns from turn `number` on. Each is the same as the turn `period` turns before it."""
 
     def rename(self, old: int, new: int) -> None:
-        """The tensor of one name has another from now on."""
+        """Rename a live tensor."""
 
     def patient(self, repeat: Repeat, number: int) -> bool:
-        """Whether to play one more turn though none has come back to where an earlier one began."""
+        """Return whether to play one more turn although no state has recurred."""
 
 
 def state_of(allocator: CachingAllocator, carried: Sequence[Block | None]) -> State:
-    """What decides how the stretch will be served: free blocks, unmapped ranges, segments, and what it will free."""
+    """Return everything that determines how a stretch is served.
+
+    This is the free blocks, unmapped ranges, segments, and the blocks in `carried`, which the stretch will free.
+    """
     shelves = [shelf for pool in (allocator.small, allocator.large) for shelf in pool.shelves.values()]
     return (
         allocator.reserved_bytes,
@@ -63,9 +66,9 @@ def state_of(allocator: CachingAllocator, carried: Sequence[Block | None]) -> St
 
 
 def play_repeat(player: TurnPlayer, live: Live, repeat: Repeat) -> bool:
-    """Play all turns of a stretch; False if one of them ran out of memory.
+    """Play all turns of a stretch. Returns False if one of them ran out of memory.
 
-    What a turn carries over takes the name under which the next one looks for it.
+    Tensors that a turn carries over are renamed to the names that the next turn uses.
     """
     allocator = player.allocator
     seen: dict[State, tuple[int, int]] = {}
@@ -74,7 +77,7 @@ def play_repeat(player: TurnPlayer, live: Live, repeat: Repeat) -> bool:
         if number:
             for old, new in repeat.carry:
                 player.rename(new, old)
-        if not allocator.collects:  # garbage collection goes by age: no state of it ever comes back
+        if not allocator.collects:  # garbage collection depends on age, so its state never recurs
             state = player.state([live.get(old) for old, _ in repeat.carry])
             if state in seen:
                 before, retries = seen[state]

@@ -1,4 +1,4 @@
-"""How large a block a request gets, and how large a segment a block needs. Pure arithmetic, by settings and version."""
+"""Computes the block size for a request and the segment size for a block, by settings and torch version."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vramwise.units import MIB
 MIN_BLOCK: Final = 512
 SMALL: Final = MIB  # requests up to here come from the small pool
 SMALL_SEGMENT: Final = 2 * MIB
-MIN_LARGE_SEGMENT_REQUEST: Final = 10 * MIB  # from here on a request gets a segment of its own size
+MIN_LARGE_SEGMENT_REQUEST: Final = 10 * MIB  # from this size on, a request gets a segment of its own size
 SEGMENT_STEP: Final = 2 * MIB
 
 
 def round_request(request: int, settings: AllocatorSettings, torch: TorchVersion) -> int:
-    """The block size for a request: a multiple of 512, or of a power of two's divisions where those are set."""
+    """Return the block size for a request: a multiple of 512, or of a division of a power of two if those are set."""
     if request < MIN_BLOCK:
         return MIN_BLOCK
     top = request.bit_length() - 1
     divisions = settings.roundup_divisions[min(max(top - 20, 0), 15)]
-    # Up to 2.3 a single division was taken too, and left the size as it was.
+    # Up to 2.3, a single division also applied and left the size unchanged.
     if divisions == 1 and torch < (2, 4) and request > MIN_BLOCK:
         return request
     if divisions > 1 and request > MIN_BLOCK * divisions:
@@ -30,7 +30,7 @@ def round_request(request: int, settings: AllocatorSettings, torch: TorchVersion
 
 
 def segment_size(block_bytes: int, settings: AllocatorSettings) -> int:
-    """The size of a new plain segment for a block of this size."""
+    """Return the size of a new plain segment for a block of this size."""
     if block_bytes <= SMALL:
         return SMALL_SEGMENT
     if block_bytes < MIN_LARGE_SEGMENT_REQUEST:

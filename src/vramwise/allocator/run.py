@@ -1,7 +1,4 @@
-"""Drive the allocator with a timeline: peaks, where they are, what they are made of, and the first request that fails.
-
-Knows neither where the timeline came from nor how the figures are shown.
-"""
+"""Plays a timeline into the allocator and reports its peaks, their breakdown, and the first request that fails."""
 
 from __future__ import annotations
 
@@ -34,12 +31,15 @@ def simulate(
     stretches: Stretches | None = None,
     count: Callable[[int], None] | None = None,
 ) -> MemoryReport:
-    """What the allocator makes of a timeline. Stops at the first request that cannot be served.
+    """Play a timeline and return the memory report. Stops at the first request that cannot be served.
 
-    The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
-    Phases named in `apart` have their own peaks in `phases`, but do not count for the run's (loading, for instance).
-    `plainly`: event by event, whatever repeats itself; for tests, slow. `stretches`: of this timeline, found before.
-    `count`: called with the amount of work it took.
+    The breakdown is taken when reserved memory is at its peak. Of several such moments, the one with the most
+    allocated memory counts.
+
+    - `apart`: names of phases, such as loading, that have their own peaks in `phases` but do not count for the run's.
+    - `plainly`: use the plain simulator, event by event. It is slow and meant for tests.
+    - `stretches`: the stretches of this timeline, if they were found before.
+    - `count`: called with the amount of work done.
     """
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
@@ -54,7 +54,7 @@ def simulate(
         breakdown = _breakdown(timeline, play)
     if count is not None:
         count(player.worked)
-    # Where the run ends in a phase that is apart, that phase is all there is.
+    # If only phases in `apart` were reached, those count.
     counted = [peak for peak in play.phases if peak.phase not in apart] or play.phases
     return MemoryReport(
         peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in counted), default=0),
@@ -79,17 +79,17 @@ def play_timeline(
     *,
     apart: frozenset[str] = frozenset(),
 ) -> Play:
-    """Play a timeline, or its first events, into an allocator. A peak within phases that are `apart` gives way.
+    """Play a timeline, or its first `until` events, into an allocator. Peaks of phases in `apart` are discarded.
 
-    Stretches that repeat are played again until nothing new can come of it; not so where only the first events count.
+    Repeats are played until the allocator's state recurs. With `until`, they are not repeated.
     """
     return PlainPlayer(timeline, allocator, apart).run(until)
 
 
 def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
-    """Bytes by category of the blocks alive at the peak, the largest first. They add up to allocated at that moment."""
+    """Return the bytes of each category at the peak, largest first. They add up to the allocated memory there."""
     events = timeline.events
-    alive: dict[int, Event | int] = {}  # by tensor its request, or the position of that
+    alive: dict[int, Event | int] = {}  # by tensor: its request, or the position of its request
     start, end = 0, play.peak_index + 1
     for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
         if start < min(begin, end):

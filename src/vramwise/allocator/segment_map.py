@@ -1,7 +1,6 @@
-"""The allocator's memory laid out: each segment a bar of runs, used ones by what they hold, free ones as holes.
+"""Lays out the allocator's memory: each segment is a bar of runs, which are either in use or holes.
 
-Neighbouring blocks of one category become one run, so that a bar has as many parts as an eye can tell apart. Knows the
-allocator's state, not how it came about.
+Neighbouring blocks of the same category are merged into one run, so that a bar stays readable.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from vramwise.allocator.blocks import UNMAPPED, USED, WAITING, Block, Segment
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.timeline import Tag
 
-# What a run is, where it is no category of tensors.
+# Categories of runs that hold no tensors in use.
 HOLE = ""
 HELD_BACK = "waiting for another stream"
 
 
 class Run(NamedTuple):
-    """Blocks side by side for the same purpose. A hole has the category `HOLE`, no label and one block."""
+    """Adjacent blocks of the same category. A hole has the category `HOLE`, no label and one block."""
 
     category: str
     size_bytes: int
@@ -30,7 +29,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentBar:
-    """Memory that lies in one piece: a plain segment, or a mapped range of an expandable one."""
+    """A contiguous piece of memory: a plain segment, or a mapped range of an expandable one."""
 
     small_pool: bool
     expandable: bool
@@ -40,7 +39,7 @@ class SegmentBar:
 
     @property
     def free_bytes(self) -> int:
-        """The holes together."""
+        """The total size of the holes."""
         return sum(run.size_bytes for run in self.runs if run.category == HOLE)
 
     @property
@@ -50,7 +49,7 @@ class SegmentBar:
 
 
 def segment_bars(allocator: CachingAllocator, tags: Mapping[Block, Tag]) -> list[SegmentBar]:
-    """All segments, in the order in which they were taken."""
+    """Return the bars of all segments, in the order in which the segments were created."""
     return [bar for segment in allocator.segments for bar in _bars(segment, tags)]
 
 

@@ -1,10 +1,9 @@
-"""PYTORCH_*_ALLOC_CONF: which variable torch reads, and what its text means, by torch version.
+"""Parses PYTORCH_*_ALLOC_CONF: which variable torch reads, and what its value means, by torch version.
 
-Behaviour read from PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/core/AllocatorConfig.h from 2.10) and
-checked against torch 2.13's own parser. When each option came is read from the libraries of torch 2.2 to 2.15. Knows
-nothing of the trainer that may set the variables. Versions before 2.2 are read as 2.2. Options for pinned host memory,
-locking and virtual addresses (`expandable_segments_reserve` and its variant by class of stream) are ignored: they move
-no byte of device memory.
+The behaviour follows PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/core/AllocatorConfig.h from 2.10) and
+was checked against torch 2.13's own parser. The version that introduced each option was read from the libraries of
+torch 2.2 to 2.15. Versions before 2.2 are treated as 2.2. Options for pinned host memory, locking and virtual addresses
+(`expandable_segments_reserve` and its variant by class of stream) are ignored: they do not change device memory.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ GENERIC_VARIABLE = "PYTORCH_ALLOC_CONF"
 
 # roundup_power2_divisions has one slot for each power of two from 1 MiB to 32 GiB.
 DIVISION_SLOTS = 16
-# Longer words are no numbers that torch could read, and are not shown in full.
+# Longer words cannot be numbers that torch can read. They are shortened in messages.
 _LONGEST_WORD = 40
 NO_SPLIT_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorSettings:
-    """What the CUDA allocator was told. The defaults are torch's own."""
+    """The settings of the CUDA allocator. The defaults are torch's own."""
 
     text: str = ""
     backend: str = "native"
@@ -47,9 +46,9 @@ class AllocatorSettings:
 
 
 def effective_settings(torch: TorchVersion, env: Mapping[str, str]) -> tuple[str, str | None]:
-    """The settings string the CUDA allocator gets, and the variable it came from (None: unset, torch's defaults).
+    """Return the settings string of the CUDA allocator and the variable that it comes from (None if none is set).
 
-    A variable that is set but empty counts as found. torch 2.9 parses PYTORCH_ALLOC_CONF, yet its CUDA allocator does
+    A variable that is set but empty counts as set. torch 2.9 parses PYTORCH_ALLOC_CONF, but its CUDA allocator does
     not use the result.
     """
     names = (CUDA_VARIABLE,) if torch < (2, 10) else (CUDA_VARIABLE, HIP_VARIABLE, GENERIC_VARIABLE)
@@ -60,10 +59,10 @@ def effective_settings(torch: TorchVersion, env: Mapping[str, str]) -> tuple[str
 
 
 def parse_settings(text: str, torch: TorchVersion) -> AllocatorSettings:
-    """Read a settings string as this torch version does; what torch refuses raises VramwiseError."""
+    """Parse a settings string as this torch version does. Raises VramwiseError if torch would reject it."""
     fields: dict[str, Any] = {}
     options = _split_options(text)
-    # From 2.11 on torch reads the large segment size before the options whose lower bound it is.
+    # From 2.11 on, torch reads the large segment size first, because it is the lower bound of other options.
     options.sort(key=lambda option: option[0] != "large_segment_size_mb")
     for name, value in options:
         reader = _READERS.get(name)
@@ -81,7 +80,7 @@ def parse_settings(text: str, torch: TorchVersion) -> AllocatorSettings:
 
 
 def first_version_with(text: str) -> TorchVersion:
-    """The first torch version that knows every option of a settings string."""
+    """Return the first torch version that supports every option of a settings string."""
     return max((_SINCE.get(name, OLDEST) for name, _ in _split_options(text)), default=OLDEST)
 
 
@@ -91,7 +90,7 @@ _Reader = Callable[[str, _Value, TorchVersion, dict[str, Any]], None]
 
 
 def _split_options(text: str) -> list[tuple[str, _Value]]:
-    """`a:1,b:[c:2]` as [("a", "1"), ("b", [("c", "2")])]. White space means nothing, and a last comma may stay."""
+    """Split `a:1,b:[c:2]` into [("a", "1"), ("b", [("c", "2")])]. Ignores whitespace and a trailing comma."""
     rest = re.sub(r"\s+", "", text)
     options: list[tuple[str, _Value]] = []
     while rest:
@@ -115,7 +114,7 @@ def _split_pairs(text: str, pairs: str) -> list[tuple[str, str]]:
 
 
 def _whole_number(name: str, value: _Value) -> int:
-    """A number as C's strtoull reads it: digits up to the first other character; negative ones wrap around."""
+    """Parse a number as C's strtoull does: digits up to the first other character; negative numbers wrap around."""
     match = re.match(r"[+-]?\d+", value) if isinstance(value, str) else None
     number = int(match[0]) if match and len(match[0]) <= _LONGEST_WORD else 1 << 64
     if match is None or abs(number) >= 1 << 64:
@@ -204,7 +203,7 @@ def _read_roundup(name: str, value: _Value, torch: TorchVersion, fields: dict[st
         if divisions and not _is_power_of_two(divisions):
             raise VramwiseError(f"{name}: the divisions for '{key}' must be a power of two or 0, not {divisions}")
         if key == ">":
-            # Up to 2.9 ">" overwrote the last named slot too. With nothing named before it, that slot is the first one.
+            # Up to 2.9, ">" also overwrote the last named slot, or the first slot if none was named before.
             start = last if torch < (2, 10) else last + 1
             slots[start:] = [divisions] * (DIVISION_SLOTS - start)
             continue
@@ -247,7 +246,7 @@ _IGNORED = frozenset(
         "throw_on_cudamalloc_oom",
     )
 )
-# Options that are not listed came with 2.2 or before.
+# Options that are not listed exist since 2.2 or earlier.
 _SINCE: dict[str, TorchVersion] = {
     "max_non_split_rounding_mb": (2, 6),
     "pinned_use_background_threads": (2, 6),

@@ -1,4 +1,4 @@
-"""A timeline with its repetitions written out: for what wants to see every event, such as a picture."""
+"""Expands the repetitions of a timeline, for consumers that need every event, such as a chart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from vramwise.timeline import Action, Event, Phase, Repeat, Timeline
 
 _ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
-# A picture or a snapshot of more events takes gigabytes, and nobody would look through them.
+# A chart or a snapshot of more events would take gigabytes and be of no use.
 MOST_EVENTS = 1_000_000
 
 
 def unroll(timeline: Timeline, most: int | None = None) -> Timeline:
-    """The same timeline with its turns written out, under names of their own; none that would go beyond `most`."""
+    """Return the timeline with all turns of its repeats expanded. Tensors of later turns get new names.
+
+    Turns that would bring the timeline above `most` events are left out.
+    """
     if not timeline.repeats:
         return timeline
     unroller = _Unroller(timeline, most)
@@ -22,7 +25,7 @@ def unroll(timeline: Timeline, most: int | None = None) -> Timeline:
 
 
 def unrolled_length(events: int, repeats: Sequence[Repeat]) -> int:
-    """How many events there are when all turns are written out."""
+    """Return the number of events after all turns are expanded."""
     for repeat in repeats:
         events += unrolled_length(repeat.end - repeat.start, repeat.inner) * (repeat.times + 1)
         events -= repeat.end - repeat.start
@@ -35,13 +38,13 @@ class _Unroller:
         self.events: list[Event] = []
         self.phases: list[Phase] = list(timeline.phases)
         self._most = most
-        self._again = False  # within a turn that is not the first: its tensors need names of their own
+        self._again = False  # within a turn after the first, whose tensors need new names
         self._shift = 0  # steps since the first turn
         self._fresh = 1 + max((event[1] for event in timeline.events), default=0)
-        self._names: dict[int, int] = {}  # names of the short timeline → what they are called by now
+        self._names: dict[int, int] = {}  # names in the original timeline → current names
 
     def write(self, start: int, end: int, repeats: Sequence[Repeat]) -> None:
-        """These events and what repeats among them."""
+        """Write these events, with the repeats among them expanded."""
         for repeat in repeats:
             self._copy(start, repeat.start)
             self.write(repeat.start, repeat.end, repeat.inner)

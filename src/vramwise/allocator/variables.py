@@ -1,6 +1,6 @@
-"""The environment variables of torch's CUDA allocator: which settings are in force, and the line that sets them.
+"""The environment variables of torch's CUDA allocator: which settings apply, and the shell line that sets them.
 
-What a trainer adds to the environment is handed in. torch's own reading order is in `settings`.
+The caller passes the variables that a trainer adds. `settings` defines the order in which torch reads them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ EXPANDABLE = "expandable_segments:True"
 
 
 def allocator_variable(torch: TorchVersion) -> str:
-    """The variable to set: the newest that the CUDA allocator of this torch reads."""
+    """Return the variable to set: the newest one that this torch's CUDA allocator reads."""
     return CUDA_VARIABLE if torch < (2, 10) else GENERIC_VARIABLE
 
 
 def settings_in_force(target: Target, added: Mapping[str, str], whose: str) -> tuple[str, Origin]:
-    """The settings string that the allocator gets, and why: the option, the user's variables, else what is `added`."""
+    """Return the allocator's settings string and its origin.
+
+    `--alloc-conf` comes first, then the user's variables, then those in `added`. `whose` names who adds them.
+    """
     if target.alloc_conf is not None:
         return target.alloc_conf, Origin(kind="option", why="--alloc-conf")
     settings, variable = effective_settings(target.torch, {**added, **target.alloc_env})
@@ -39,9 +42,12 @@ def settings_in_force(target: Target, added: Mapping[str, str], whose: str) -> t
 
 
 def prepared_variables(target: Target) -> dict[str, str]:
-    """What to set before torch is imported: --alloc-conf, else expandable segments, never over the user's own."""
+    """Return the variables to set before torch is imported: `--alloc-conf`, otherwise expandable segments.
+
+    Empty if the user's own variables apply.
+    """
     if target.alloc_conf is not None:
-        # the first variable that every version looks at, so that an inherited one cannot win
+        # every version reads this variable first, so that an inherited one cannot override it
         return {CUDA_VARIABLE: target.alloc_conf}
     if effective_settings(target.torch, target.alloc_env)[1] is not None:
         return {}
@@ -49,5 +55,5 @@ def prepared_variables(target: Target) -> dict[str, str]:
 
 
 def export_line(torch: TorchVersion) -> str:
-    """The exact shell line that makes this torch use expandable segments."""
+    """Return the shell line that makes this torch use expandable segments."""
     return f"export {allocator_variable(torch)}={EXPANDABLE}"

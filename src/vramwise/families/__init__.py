@@ -1,7 +1,7 @@
-"""Model families: their model_types with transformers' defaults, their parameter layout, their block.
+"""Model families: their model_types with transformers' defaults, their parameter layout, and their block.
 
-A family is an entry of `families.json`. Code that it needs is named there as `module.function` of this package, and
-imported only when a model of the family is asked for.
+A family is an entry of `families.json`. The entry names the code that it needs as `module.function` of this package.
+The code is imported only when a model of the family is used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vramwise.types.model import Trace
 
 __all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
-_LAYOUT_CODE = ("block", "by_layer", "after")  # what an entry names as `module.function`
-# For a model_type that no family lists: read as llama, with nothing assumed about sizes.
+_LAYOUT_CODE = ("block", "by_layer", "after")  # keys of an entry whose values are `module.function`
+# For a model_type that no family lists: it is read as llama, without default sizes.
 _UNKNOWN_DEFAULTS = {"hidden_act": "silu", "tie_word_embeddings": False}
 
 
@@ -64,7 +64,7 @@ def _type(block: Block, rows: Mapping[str, Mapping[str, Any]], name: str) -> Mod
 
 
 def _whole(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """A row, with what the row that it is `like` has besides."""
+    """Return a row, completed with the values of the row that its `like` names."""
     row = {key: value for key, value in rows[name].items() if key not in ("like", "note")}
     return {**_whole(rows, rows[name]["like"]), **row} if "like" in rows[name] else row
 
@@ -86,31 +86,31 @@ def _function(name: str) -> Any:
 
 
 def all_families() -> Iterator[Family]:
-    """Every family, by name."""
+    """Return an iterator over all families."""
     return map(_family, _entries())
 
 
 def all_model_types() -> dict[str, tuple[Family, ModelType]]:
-    """Every model_type that is known, and the family it is of."""
+    """Return the family and facts of every known model_type."""
     return {name: (family, kind) for family in all_families() for name, kind in family.types.items()}
 
 
 def find_type(model_type: str) -> tuple[Family, ModelType] | None:
-    """The family and facts of a model_type; None where no family lists it."""
+    """Return the family and facts of a model_type, or None if no family lists it."""
     name = _families_by_type().get(model_type)
     return None if name is None else (_family(name), _family(name).types[model_type])
 
 
 def assumed_type() -> tuple[Family, ModelType]:
-    """What a model_type that no family lists is taken for: llama, with nothing assumed about its sizes."""
+    """Return the family and facts assumed for a model_type that no family lists: llama, without default sizes."""
     llama, kind = _family("llama"), _family("llama").types["llama"]
     return llama, replace(kind, defaults=_UNKNOWN_DEFAULTS)
 
 
 def family_of(model: ModelSpec) -> Family:
-    """The family that the model's blocks are of."""
+    """Return the model's family. Raises VramwiseError if it is unknown."""
     if model.trace is not None:
-        from vramwise.families.traced import traced_family  # few models need it
+        from vramwise.families.traced import traced_family  # only a few models need it
 
         return traced_family(model.trace)
     if model.family not in _entries():
@@ -119,7 +119,7 @@ def family_of(model: ModelSpec) -> Family:
 
 
 def recorded_parameters(model: ModelSpec) -> tuple[Parameter, ...] | None:
-    """The parameters of a traced model; None where a family lays them out."""
+    """Return the parameters of a traced model, or None if the model is not traced."""
     if model.trace is None:
         return None
     from vramwise.families.traced import traced_parameters
@@ -128,19 +128,19 @@ def recorded_parameters(model: ModelSpec) -> tuple[Parameter, ...] | None:
 
 
 def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
-    """The trace of a model that has these layers alone."""
+    """Return the trace of the model with only these layers."""
     from vramwise.families.traced import with_layers
 
     return with_layers(trace, chosen)
 
 
 def layout_of(model: ModelSpec) -> Layout:
-    """How the model's family lays out its parameters."""
+    """Return the parameter layout of the model's family."""
     return family_of(model).layout
 
 
 def block_of(model: ModelSpec) -> Block:
-    """How the model's block runs: its model_type's own facts, or its family's."""
+    """Return the facts about the model's block: those of its model_type if it has any, otherwise its family's."""
     family = family_of(model)
     kind = family.types.get(model.model_type)
     return family.block if kind is None or kind.block is None else kind.block

@@ -10,7 +10,7 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """The first layers are dense; only layers with a window are turned by positions."""
+    """Set the shared experts' width and the dense first layers. Only layers with a window use rotary positions."""
     shared = fields.count("num_shared_experts") * fields.integer("moe_intermediate_size")
     return {
         "shared_expert_intermediate_size": shared,

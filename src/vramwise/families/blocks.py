@@ -1,4 +1,4 @@
-"""The parameters of blocks that one family has, in transformers' order."""
+"""The parameters of blocks that are specific to one family, in transformers' order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bailing(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def cohere(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """Norms of q and k have one row of weights a head."""
+    """Norms of q and k with one row of weights for each head."""
     yield from projections(model, block)
     if model.qk_norm != "none":
         yield from norm("self_attn.q_norm", model, block, model.num_attention_heads, model.head_dim)
@@ -92,7 +92,7 @@ def gpt_neox(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def gpt_oss(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """An attention sink a head, experts with biases, stored as (in, out)."""
+    """One attention sink for each head; experts with biases, stored as (in, out)."""
     count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
     yield Parameter("self_attn.sinks", (model.num_attention_heads,), "other")
     yield from attention(model, block)

@@ -1,6 +1,6 @@
-"""Reading a `config.json` field by field: types are checked, and every complaint names the field and the file.
+"""Reads a `config.json` field by field and checks types. Every error names the field and the file.
 
-Knows how such files spell things (null for "not set", older names beside newer ones); does not know what a field means.
+Handles the conventions of such files: null for "not set", and older names beside newer ones.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 
-# Larger than any real model by orders of magnitude; keeps a hostile file from asking for a billion layers.
+# Larger than any real value by orders of magnitude. Protects against hostile files.
 _LARGEST = 2**31
 MANY = 4096
 
 
 class Fields:
-    """The fields of one config.json, with the values transformers takes for those that are absent."""
+    """The fields of one config.json, with transformers' defaults for missing fields."""
 
     __slots__ = ("_defaults", "_values", "source")
 
@@ -27,9 +27,9 @@ class Fields:
         self.source = source
 
     def get(self, *names: str) -> Any:
-        """The first of these names that is set and not null, else the default of the first that has one, else None.
+        """Return the value of the first of these names in the file, else the first default, else None.
 
-        A field that is written as null counts as null: transformers does not put its default in its place.
+        A null in the file gives None: transformers does not replace it by the default.
         """
         for name in names:
             if name in self._values:
@@ -40,11 +40,11 @@ class Fields:
         return None
 
     def wrong(self, name: str, what: str) -> VramwiseError:
-        """The error for a field that cannot be used."""
+        """Return the error for a field that cannot be used."""
         return VramwiseError(f"{self.source}: '{name}' {what}")
 
     def optional_integer(self, *names: str, most: int = _LARGEST) -> int | None:
-        """A positive whole number, or None where there is none."""
+        """Return a positive integer, or None if the field is missing. Raises VramwiseError for anything else."""
         value = self.get(*names)
         if value is None:
             return None
@@ -57,37 +57,37 @@ class Fields:
         return value
 
     def integer(self, *names: str, most: int = _LARGEST) -> int:
-        """A positive whole number that must be there."""
+        """Return a positive integer. Raises VramwiseError if it is missing or invalid."""
         value = self.optional_integer(*names, most=most)
         if value is None:
             raise self.wrong(names[0], "is missing")
         return value
 
     def count(self, *names: str) -> int:
-        """A whole number that may be zero or absent (= 0)."""
+        """Return a non-negative integer, or 0 if the field is missing."""
         return 0 if self.get(*names) in (None, 0) else self.integer(*names)
 
     def optional_number(self, *names: str) -> float | None:
-        """A number, or None where there is none."""
+        """Return a number, or None if the field is missing. Raises VramwiseError for anything else."""
         value = self.get(*names)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(names[0], f"must be a number, not {_shown(value)}")
-        # NaN and the infinities are no JSON, but Python reads them.
+        # NaN and infinities are not valid JSON, but Python reads them.
         if not -_LARGEST <= value <= _LARGEST:
             raise self.wrong(names[0], f"must be a number of a usable size, not {_shown(value)}")
         return float(value)
 
     def fraction(self, *names: str) -> float:
-        """A number from 0 to 1, such as a dropout; absent = 0."""
+        """Return a number from 0 to 1, such as a dropout rate, or 0 if the field is missing."""
         value = self.optional_number(*names) or 0.0
         if not 0 <= value <= 1:
             raise self.wrong(names[0], f"must be between 0 and 1, not {_shown(value)}")
         return value
 
     def flag(self, *names: str) -> bool:
-        """True or false; absent = false."""
+        """Return a boolean, or False if the field is missing."""
         value = self.get(*names)
         if value is None:
             return False
@@ -96,14 +96,14 @@ class Fields:
         return value
 
     def text(self, *names: str) -> str | None:
-        """A string, or None where there is none."""
+        """Return a string, or None if the field is missing."""
         value = self.get(*names)
         if value is not None and not isinstance(value, str):
             raise self.wrong(names[0], f"must be a string, not {_shown(value)}")
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers; absent = empty."""
+        """Return a tuple of integers, empty if the field is missing."""
         value = self.get(name)
         if value is None:
             return ()
@@ -112,7 +112,7 @@ class Fields:
         return tuple(value)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
-        """A list of strings, or None where there is none."""
+        """Return a tuple of strings, or None if the field is missing."""
         value = self.get(name)
         if value is None:
             return None
@@ -121,7 +121,7 @@ class Fields:
         return tuple(value)
 
     def mapping(self, name: str) -> Mapping[str, Any]:
-        """A mapping; absent = empty."""
+        """Return a mapping, empty if the field is missing."""
         value = self.get(name)
         if value is None:
             return {}
@@ -133,6 +133,6 @@ class Fields:
 def _shown(value: object) -> str:
     try:
         text = reprlib.repr(value)
-    except ValueError:  # Python does not write numbers of thousands of digits
+    except ValueError:  # Python refuses to print numbers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= 40 else f"{text[:37]}…"

@@ -16,12 +16,12 @@ def _inner(fields: Fields, name: str, defaults: Mapping[str, Any]) -> Fields:
 
 
 def kv_heads(fields: Fields, heads: int) -> int:
-    """How many key-value heads there are."""
+    """Return the number of key-value heads."""
     return _inner(fields, "attn_config", {"kv_n_heads": 1}).integer("kv_n_heads")
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Read the sizes of the mixture of experts from `ffn_config`."""
     mixture = _inner(fields, "ffn_config", {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1})
     return {
         "num_experts": mixture.integer("moe_num_experts"),

@@ -1,6 +1,6 @@
-"""DeepSeek V2 and V3 and who took their block: latent attention, a mixture of experts beside shared experts.
+"""DeepSeek V2 and V3, and models with the same block: latent attention, a mixture of experts beside shared experts.
 
-Kimi K2 and Moonlight have V3's, GLM 4.7 Flash and Mistral Small 4 too; GLM 5 adds an indexer that chooses tokens.
+Kimi K2, Moonlight, GLM 4.7 Flash and Mistral Small 4 use V3's block. GLM 5 adds an indexer that chooses tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """Only a part of each head is turned: that part counts as the head, as it does in transformers."""
+    """Set the kinds of layers, the dense layers and the head size.
+
+    Only a part of each head uses rotary positions. As in transformers, that part counts as the head.
+    """
     sizes = dict(found["sizes"])
     shared = fields.texts("indexer_types")
     if shared is not None and len(shared) == found["num_hidden_layers"]:
-        # layers that share what an earlier one chose have no indexer
+        # layers that reuse the choice of an earlier layer have no indexer
         kinds = tuple("indexed_attention" if kind == "full" else "full_attention" for kind in shared)
         found = {**found, "layer_types": kinds}
     elif "index_n_heads" in sizes:
@@ -31,7 +34,7 @@ def settles(fields: Fields, found: Found) -> Found:
 
 
 def dense_layers(fields: Fields, found: Found) -> Found:
-    """Newer files list what each layer's feed-forward is."""
+    """Return the dense layers if the file lists them, as newer files do."""
     written = fields.texts("mlp_layer_types")
     if written is None or not found.get("num_experts"):
         return {}
@@ -39,7 +42,7 @@ def dense_layers(fields: Fields, found: Found) -> Found:
 
 
 def latent(model: ModelSpec, block: Block) -> Parts:
-    """Latent attention: queries through a rank of their own where the model has one."""
+    """Yield the parameters of latent attention. Queries have their own low rank if the model sets one."""
     hidden, heads, name = model.hidden_size, model.num_attention_heads, "self_attn"
     rank, turned, plain = (model.size(key) for key in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"))
     queries = model.size("q_lora_rank")
@@ -56,7 +59,9 @@ def latent(model: ModelSpec, block: Block) -> Parts:
 
 
 def _indexer(model: ModelSpec) -> Parts:
-    """GLM 5: small heads that choose which tokens are attended to. What they take in a step is not modelled."""
+    """Yield the parameters of GLM 5's indexer, which chooses the tokens to attend to. Its memory in a step is not
+    modelled.
+    """
     width, heads, name = model.size("index_head_dim"), model.size("index_n_heads"), "self_attn.indexer"
     yield from linear(f"{name}.wq_b", model.size("q_lora_rank"), heads * width, False)
     yield from linear(f"{name}.wk", model.hidden_size, width, False)

@@ -9,7 +9,7 @@ from vramwise.types import ModelSpec
 
 
 def kv_heads(fields: Fields, heads: int) -> int:
-    """How many key-value heads there are."""
+    """Return the number of key-value heads."""
     if fields.flag("new_decoder_architecture") or not fields.flag("multi_query"):
         return fields.optional_integer("num_kv_heads", "n_head_kv") or heads
     return 1

@@ -8,11 +8,11 @@ from vramwise.families.gemma4 import layer_input, layer_tables, shares_keys
 from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norm, norms, query_size
 from vramwise.types import ModelSpec
 
-_SPARSE = 10  # layers, where the model has more and its config does not say
+_SPARSE = 10  # sparse layers if the config does not list them and the model has more layers than this
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Read the sizes that are specific to Gemma 3n."""
     sizes = {
         "sparse_layers": _sparse_layers(fields.get("activation_sparsity_pattern"), found["num_hidden_layers"]),
         "streams": fields.integer("altup_num_inputs"),
@@ -26,7 +26,7 @@ def settles(fields: Fields, found: Found) -> Found:
 
 
 def _sparse_layers(pattern: object, layers: int) -> int:
-    """How many layers keep only the largest activations; they come first."""
+    """Return the number of layers that keep only the largest activations. These are the first layers."""
     if not isinstance(pattern, list):
         return _SPARSE if layers > _SPARSE else 0
     return sum(isinstance(rate, float) and rate > 0 for rate in pattern)
@@ -61,7 +61,7 @@ def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
 
 
 def after_parts(model: ModelSpec, block: Block, start: str) -> Parts:
-    """What comes after the last norm."""
+    """Yield the parameters after the last norm."""
     yield from layer_tables(model, block, start)
     for name in ("altup_projections", "altup_unembed_projections"):
         for stream in range(model.size("streams") - 1):

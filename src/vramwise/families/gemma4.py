@@ -12,10 +12,13 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """The last layer always has full attention; its heads have a width, and may have a number, of their own."""
+    """Set the kinds of layers and the sizes that are specific to Gemma 4. The last layer always has full attention.
+
+    Layers of full attention have their own head width, and may have their own number of key-value heads.
+    """
     kinds = (*found["layer_types"][:-1], "full_attention")
     equal = fields.flag("attention_k_eq_v")
-    # saved files say so layer by layer
+    # saved files set these values for each layer
     saved = next((value for value in fields.mapping("per_layer_config").values() if isinstance(value, Mapping)), {})
     layers = Fields(saved, {}, f"{fields.source} (per_layer_config)")
     own = fields.optional_integer("num_global_key_value_heads") if equal else None
@@ -37,7 +40,7 @@ def settles(fields: Fields, found: Found) -> Found:
 
 
 def shares_keys(model: ModelSpec, layer: int) -> bool:
-    """The last layers take keys and values from earlier ones."""
+    """Return whether a layer takes keys and values from an earlier one, as the last layers do."""
     first = model.num_hidden_layers - model.size("kv_shared_layers")
     return layer >= first
 
@@ -58,14 +61,14 @@ def _attention(model: ModelSpec, block: Block, layer: int) -> Parts:
 
 
 def layer_input(model: ModelSpec, block: Block) -> Parts:
-    """What an input of its own takes in a layer."""
+    """Yield the parameters of a layer's per-layer input."""
     yield from linear("per_layer_input_gate", model.hidden_size, model.size("layer_input"), False)
     yield from linear("per_layer_projection", model.size("layer_input"), model.hidden_size, False)
     yield from norm("post_per_layer_input_norm", model, block)
 
 
 def layer_tables(model: ModelSpec, block: Block, start: str) -> Parts:
-    """The table of the layers' inputs, and its projection."""
+    """Yield the table of the per-layer inputs, their projection and its norm."""
     width = model.size("layer_input") * model.num_hidden_layers
     yield Parameter(f"{start}.embed_tokens_per_layer.weight", (model.size("layer_vocabulary"), width), "embedding")
     yield from linear(f"{start}.per_layer_model_projection", model.hidden_size, width, False)
@@ -94,6 +97,6 @@ def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
 
 
 def after_parts(model: ModelSpec, block: Block, start: str) -> Parts:
-    """What comes after the last norm."""
+    """Yield the parameters after the last norm."""
     if model.size("layer_input"):
         yield from layer_tables(model, block, start)

@@ -14,7 +14,10 @@ _KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """Older files call the kinds of layers mamba and attention; without positions nothing is turned."""
+    """Set the kinds of layers, the Mamba sizes and the shared MLP's width.
+
+    Older files name the kinds mamba and attention. Rotary positions are used only if the file says rope.
+    """
     written = fields.texts("layer_types") or fields.texts("layers_block_type")
     kinds = tuple(_KINDS.get(kind, kind) for kind in written or ("mamba",) * found["num_hidden_layers"])
     width = fields.integer("mamba_expand") * found["hidden_size"]

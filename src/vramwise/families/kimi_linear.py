@@ -11,7 +11,10 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """Published files keep the sizes of delta attention in a mapping of their own, with layers that count from 1."""
+    """Set the kinds of layers and the sizes of delta attention.
+
+    Published files have these in a separate mapping, with layers counted from 1.
+    """
     inner = Fields(fields.mapping("linear_attn_config"), {}, f"{fields.source} (linear_attn_config)")
     layers = range(found["num_hidden_layers"])
     kinds = fields.texts("layer_types")

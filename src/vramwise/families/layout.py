@@ -1,6 +1,6 @@
-"""The skeleton of a model's parameters, and the family that ties it to a block and its model_types.
+"""The layout of a model's parameters, and the family that combines it with a block and model_types.
 
-Does not know numbers of its own: every size comes from the `ModelSpec`.
+All sizes come from the `ModelSpec`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from vramwise.families.base import Block, ModelType
 from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms, two_matrices
 from vramwise.types import ModelSpec
 
-# the same by the layer's number, for families whose layers differ in more than that
+# Yields one block's parameters, given the layer's number. For families whose layers differ in more than sparsity.
 LayerParts = Callable[[ModelSpec, Block, int], Parts]
-# one block's parameters: of which model, with which facts, and whether the layer is a mixture of experts
+# Yields one block's parameters, given the model, the block's facts, and whether the layer is a mixture of experts.
 BlockParts = Callable[[ModelSpec, Block, bool], Parts]
 
 
@@ -34,26 +34,26 @@ def two_matrix_llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The skeleton of a family: what comes before the blocks, one block, and what comes after."""
+    """The parameter layout of a family: before the blocks, one block, and after the blocks."""
 
     layers: str = "model.layers"
     embedding: str = "model.embed_tokens"
     final_norm: str = "model.norm"
-    positions: str | None = None  # a learned position table
-    extra_rows: int = 0  # of the embeddings, for images; the head has none of them
+    positions: str | None = None  # name of the learned position table, if any
+    extra_rows: int = 0  # further rows of the embeddings, for images; the head does not have them
     block: BlockParts = llama
-    by_layer: LayerParts | None = None  # counts before `block`
-    # what comes after the last norm and before the head; gets the name of the text model
+    by_layer: LayerParts | None = None  # takes precedence over `block`
+    # yields the parameters between the last norm and the head, given the name of the text model
     after: Callable[[ModelSpec, Block, str], Parts] | None = None
 
     def inside(self, model: ModelSpec, name: str) -> str:
-        """The name within a multimodal model: `model.layers` becomes `model.language_model.layers`."""
+        """Return the name within a multimodal model: `model.layers` becomes `model.language_model.layers`."""
         if model.text_part.startswith("."):
             return f"{model.text_part[1:]}.{name}"
         return name.replace(".", f".{model.text_part}.", 1) if model.text_part else name
 
     def embeddings(self, model: ModelSpec) -> Parts:
-        """The token table, and the position table where positions are learned."""
+        """Yield the token table, and the position table if positions are learned."""
         name = self.inside(model, self.embedding)
         yield Parameter(f"{name}.weight", (model.vocab_size + self.extra_rows, model.hidden_size), "embedding")
         if self.positions is not None:
@@ -61,7 +61,7 @@ class Layout:
             yield Parameter(f"{self.positions}.weight", shape, "embedding")
 
     def final(self, model: ModelSpec, block: Block) -> Parts:
-        """The last norm, and the head where it has weights of its own."""
+        """Yield the last norm, the parameters after it, and the head unless it is tied."""
         yield from norm(self.inside(model, self.final_norm), model, block)
         if self.after is not None:
             yield from self.after(model, block, self.inside(model, self.final_norm).rpartition(".")[0])
@@ -79,7 +79,7 @@ class Family:
     types: Mapping[str, ModelType]
     block: Block
     layout: Layout
-    # whether a recorded run had a block of this family; False: its predictions say that they were not measured
+    # whether a block of this family was measured in a recorded run; if not, predictions say so
     measured: bool = True
-    # what of its block is not modelled operation by operation, in a sentence ("" = nothing)
+    # a sentence about the part of its block that is not modelled operation by operation ("" if there is none)
     coarse: str = ""

@@ -11,7 +11,7 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """The width of the MLP is two thirds of what the file says, rounded up, unless it says otherwise."""
+    """Set the kinds of layers and the MLP width, which is adjusted unless `block_auto_adjust_ff_dim` is off."""
     layers = found["num_hidden_layers"]
     settled: dict[str, Any] = {"sizes": (*found["sizes"], ("conv_bias", int(fields.flag("conv_bias"))))}
     if fields.texts("layer_types") is None:

@@ -9,7 +9,7 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """Dense layers have an MLP of another width than experts; every fourth layer has no positions."""
+    """Set the widths of dense layers and experts, the dense layers, and the layers without rotary positions."""
     layers = range(found["num_hidden_layers"])
     rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
     every, step = fields.integer("no_rope_layer_interval"), fields.integer("interleave_moe_layer_step")
@@ -24,7 +24,7 @@ def settles(fields: Fields, found: Found) -> Found:
         "dense_layers": tuple(layer for layer in layers if layer not in sparse),
         "nope_layers": tuple(layer for layer, has in enumerate(turned) if not has),
         "layer_types": kinds,
-        "qk_norm": "none",  # a norm without weights: it is left out
+        "qk_norm": "none",  # a norm without weights, which is not modelled
     }
 
 

@@ -1,4 +1,4 @@
-"""Llama blocks whose MLP is a mixture of experts in their sparse layers, by the order of its parts."""
+"""Llama blocks whose MLP is a mixture of experts in sparse layers, for each order of its parts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vramwise.types import ModelSpec
 
 
 def shared_experts(model: ModelSpec) -> Parts:
-    """Experts, their router, and the shared ones."""
+    """Experts, their router, and the shared experts."""
     yield from experts(model)
     yield from router(model)
     yield from mlp(model, "mlp.shared_experts", model.shared_expert_intermediate_size)
 
 
 def gated_expert(model: ModelSpec) -> Parts:
-    """Experts beside a shared one that has a gate of its own."""
+    """The router, its experts, and a shared expert with its own gate."""
     yield from router(model)
     yield from experts(model)
     yield from mlp(model, "mlp.shared_expert", model.shared_expert_intermediate_size)

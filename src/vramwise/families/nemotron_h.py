@@ -13,7 +13,7 @@ _OLD = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """The layers: a word each, or a letter each."""
+    """Set the kinds of layers, which the file gives as a list of words or as one letter for each layer."""
     written = fields.texts("layer_types") or fields.texts("layers_block_type")
     if written is None:
         pattern = fields.text("hybrid_override_pattern") or ""

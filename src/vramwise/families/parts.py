@@ -1,7 +1,7 @@
-"""The pieces of parameter layouts: a linear, a norm, an attention, an MLP, with the names transformers gives them.
+"""The parts of parameter layouts: linear, norm, attention, MLP, with transformers' names.
 
-Yields relative names in registration order. Knows which sizes of a `ModelSpec` go where; does not know which family is
-made of which pieces: each family's own file says that, with a `Layout` (`layout.py`).
+The functions yield relative names in registration order, with shapes from a `ModelSpec`. Each family combines the parts
+in its own file, with a `Layout` (`layout.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["embedding", "linear", "conv1d", "bias", "norm", "lm_head", "expe
 
 
 class Parameter(NamedTuple):
-    """One parameter: its name as transformers spells it, shape, what it is, and its layer (None outside the blocks)."""
+    """One parameter: its name in transformers, its shape, its kind, and its layer (None outside the blocks)."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Parameter(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return prod(self.shape)
 
 
@@ -59,18 +59,18 @@ def norm(name: str, model: ModelSpec, block: Block, *shape: int) -> Parts:
 
 
 def norms(model: ModelSpec, block: Block, *names: str) -> Parts:
-    """Norms over the hidden size: these, or those of the block that the model has."""
+    """Norms over the hidden size: those named, or the block's own."""
     for name in names or block.norms[: model.norms_per_block]:
         yield from norm(name, model, block)
 
 
 def query_size(model: ModelSpec) -> int:
-    """The width of all query heads."""
+    """Return the total width of all query heads."""
     return model.num_attention_heads * model.head_dim
 
 
 def key_size(model: ModelSpec) -> int:
-    """The width of all key heads; values have the same."""
+    """Return the total width of all key heads, which is also that of the values."""
     return model.num_key_value_heads * model.head_dim
 
 
@@ -84,7 +84,7 @@ def projections(model: ModelSpec, block: Block) -> Parts:
 
 
 def attention(model: ModelSpec, block: Block) -> Parts:
-    """Separate projections, then the norms of q and k: one weight for each place in a head, or for the full width."""
+    """Separate projections, then the norms of q and k if the model has them, over a head or over the full width."""
     yield from projections(model, block)
     if model.qk_norm == "none":
         return
@@ -94,7 +94,7 @@ def attention(model: ModelSpec, block: Block) -> Parts:
 
 
 def mlp(model: ModelSpec, name: str = "mlp", size: int | None = None) -> Parts:
-    """Gate, up and down; gate and up in one where fused, no gate where not gated."""
+    """An MLP: gate, up and down. Gate and up are one projection if fused; there is no gate if it is not gated."""
     size = size or model.intermediate_size
     if model.fused_gate_up:
         yield from linear(f"{name}.gate_up_proj", model.hidden_size, 2 * size, model.mlp_bias)
@@ -113,12 +113,12 @@ def two_matrices(model: ModelSpec, block: Block) -> Parts:
 
 
 def router(model: ModelSpec, name: str = "mlp.gate") -> Parts:
-    """What chooses the experts of a token."""
+    """The router, which chooses the experts of a token."""
     yield Parameter(f"{name}.weight", (model.num_experts, model.hidden_size), "router")
 
 
 def experts(model: ModelSpec, name: str = "mlp.experts") -> Parts:
-    """All experts of a layer: one 3-D tensor a projection."""
+    """All experts of a layer: one 3-D tensor for each projection."""
     count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
     yield Parameter(f"{name}.gate_up_proj", (count, 2 * size, hidden), "experts")
     yield Parameter(f"{name}.down_proj", (count, hidden, size), "experts")

@@ -1,4 +1,4 @@
-"""What rotary positions turn: which layers and how much of a head, as several families settle it."""
+"""Which layers use rotary positions, and for which part of a head. Shared by several families."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from vramwise.families.config_fields import Fields
 
 
 def in_sliding_layers(fields: Fields, found: Found) -> Found:
-    """Full layers are not turned."""
+    """Layers of full attention do not use rotary positions."""
     return {"nope_layers": tuple(layer for layer, kind in enumerate(found["layer_types"]) if kind == "full_attention")}
 
 
 def beside_sliding_layers(fields: Fields, found: Found) -> Found:
-    """Layers without a window are not turned where others have one."""
+    """If the model has a sliding window, layers without one do not use rotary positions."""
     return {} if found["sliding_window"] is None else {"nope_layers": without_window(found)}
 
 
 def without_window(found: Found) -> tuple[int, ...]:
-    """The layers that have no window."""
+    """Return the layers without a sliding window."""
     return tuple(layer for layer, kind in enumerate(found["layer_types"]) if kind != "sliding_attention")
 
 
 def as_listed(fields: Fields, found: Found) -> Found:
-    """The file lists the layers, or every so many is not turned."""
+    """The file lists the layers with rotary positions, or every `no_rope_layer_interval`-th layer has none."""
     layers = found["num_hidden_layers"]
     rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
     if rotary:
@@ -32,6 +32,6 @@ def as_listed(fields: Fields, found: Found) -> Found:
 
 
 def by_rotary_dim(fields: Fields, found: Found) -> Found:
-    """The file says how many dimensions of a head are turned, not which part of it."""
+    """Derive the rotary part of a head from `rotary_dim`, its number of dimensions."""
     turned = fields.optional_integer("rotary_dim")
     return {} if turned is None else {"rotary_fraction": min(1.0, turned / found["head_dim"])}

@@ -10,7 +10,10 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """Every fourth layer has attention, where the file does not list them; its result is gated."""
+    """Set the kinds of layers and mark attention as gated.
+
+    If the file does not list the layers, every `full_attention_interval`-th layer has attention.
+    """
     kinds = found["layer_types"]
     if fields.texts("layer_types") is None:
         every = fields.integer("full_attention_interval")

@@ -9,7 +9,7 @@ from vramwise.types import ModelSpec
 
 
 def settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Set one norm for each block if attention and MLP are parallel."""
     return {"norms_per_block": 1} if found["parallel_residual"] else {}
 
 
@@ -23,7 +23,7 @@ def block_parts(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def _head_norms(model: ModelSpec) -> Parts:
-    """A LayerNorm module a head, without biases. What they take in a step is not modelled."""
+    """Yield one LayerNorm without bias for each head. Their memory in a step is not modelled."""
     for which, heads in (("q", model.num_attention_heads), ("k", model.num_key_value_heads)):
         for head in range(heads):
             yield Parameter(f"self_attn.{which}_layernorm.norms.{head}.weight", (model.head_dim,), "norm")

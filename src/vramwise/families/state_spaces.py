@@ -1,4 +1,4 @@
-"""What families with state-space layers share: the parameters of Mamba 2, and its sizes under common names."""
+"""Code shared by families with state-space layers: the parameters of Mamba 2, and its sizes under common names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ Sizes = tuple[tuple[str, int], ...]
 def mamba2(
     model: ModelSpec, place: str, *, bias: bool = False, out_bias: bool = False, conv_bias: bool = True
 ) -> Parts:
-    """Mamba 2: heads' time steps and decays, a convolution, one projection in, perhaps a norm, one projection out."""
+    """Mamba 2: time steps and decays of the heads, a convolution, an input projection, an optional norm, an output
+    projection.
+    """
     width, heads = model.size("state_width"), model.size("state_heads")
     convolved = width + 2 * model.size("state_groups") * model.size("state_size")
     for name in ("dt_bias", "A_log", "D"):
@@ -27,7 +29,7 @@ def mamba2(
 
 
 def mamba_sizes(fields: Fields, *, width: int, norm: bool, scaled: bool = False) -> Sizes:
-    """Sizes of a Mamba 2 layer as Granite and Falcon name them."""
+    """Return the sizes of a Mamba 2 layer from the fields that Granite and Falcon use."""
     return (
         ("state_width", width),
         ("state_heads", fields.integer("mamba_n_heads")),

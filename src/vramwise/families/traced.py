@@ -1,4 +1,4 @@
-"""A family made from a trace: its parameters and names come from the model's own code, its block is recorded."""
+"""Makes a family from a trace. Its parameters and names come from the model's own code, and its block is recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OLD_NAMES = {
 
 @lru_cache(maxsize=64)
 def traced_family(trace: Trace) -> Family:
-    """The family of one traced model."""
+    """Return the family of a traced model."""
     transposed = any(kind == "conv1d" for _, _, kind, _ in trace.parameters)
     return Family(
         name=FAMILY,
@@ -44,13 +44,13 @@ def traced_family(trace: Trace) -> Family:
 
 @lru_cache(maxsize=64)
 def traced_parameters(trace: Trace) -> tuple[Parameter, ...]:
-    """Every parameter in the model's order."""
+    """Return all parameters in the model's order."""
     return tuple([Parameter(name, shape, cast(Kind, kind), layer) for name, shape, kind, layer in trace.parameters])
 
 
 @lru_cache(maxsize=256)
 def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
-    """The trace of a model that has these layers alone, numbered anew."""
+    """Return the trace of the model with only these layers, renumbered."""
     start = f"{trace.layers}."
     new = {old: place for place, old in enumerate(chosen)}
     found: list[tuple[str, tuple[int, ...], str, int | None]] = []

@@ -1,4 +1,4 @@
-"""What a trace notes of attention and masks: the ghost run has the card's own kernels, and makes masks by itself."""
+"""Records attention calls and masks in a trace. The ghost run simulates the GPU's kernels and makes masks itself."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vramwise.tracing.opaque import attention
 from vramwise.tracing.recorder import Recorder
 
 ATTENTION = "vramwise_trace"
-MASK = "b:mask"  # the mask, where the model's code works on it
+MASK = "b:mask"  # name of the mask, used if the model's code works on it
 
 
 class _Pass:
-    """The pass under way."""
+    """The pass that is being recorded."""
 
     def __init__(self, recorder: Recorder, rows: int, tokens: int) -> None:
         self.recorder = recorder
         self._shape = (rows, 1, tokens, tokens)
         self._mask: torch.Tensor | None = None
-        self.always = ""  # "eager" or "masked", where the code works on a mask that is made in any case
+        self.always = ""  # "eager" or "masked" if the code always needs a mask
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """The mask that the ghost run makes, as the model's code sees it."""
+        """Return a stand-in for the mask that the ghost run makes. It is created on first use."""
         if self._mask is None:
             self.recorder.paused += 1
             self._mask = torch.empty(self._shape, dtype=dtype)
@@ -39,7 +39,7 @@ _under_way: list[_Pass] = []
 
 
 def register_attention() -> None:
-    """Have transformers call `_attend` for models that are built with `ATTENTION`."""
+    """Make transformers call `_attend` for models that are built with `ATTENTION`."""
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _attend)
@@ -52,7 +52,7 @@ def _attend(
     if position_bias is not None and attention_mask is None and sliding_window:
         attention_mask = _under_way[-1].mask(torch.bool)
     grouped = attention_mask is None
-    if position_bias is not None:  # as transformers' function for sdpa, which adds the causal mask to it
+    if position_bias is not None:  # as in transformers' sdpa function, which adds the causal mask to it
         from transformers.integrations.sdpa_attention import create_position_bias_mask
 
         attention_mask = create_position_bias_mask(position_bias, attention_mask, attention_mask is None, query, key)
@@ -74,10 +74,9 @@ def _attend(
 
 @contextmanager
 def attention_noted(recorder: Recorder, rows: int, tokens: int) -> Iterator[_Pass]:
-    """Note where masks would be made, and the windows of attention that is written out.
+    """Record where masks would be made, and the windows of attention calls other than `ATTENTION`.
 
-    The ghost run makes masks by itself, and in the same place. The code is given none, as on a card that needs none,
-    except where it wants one in any case.
+    The ghost run makes masks itself, in the same place. The model's code gets a mask only if it always needs one.
     """
     from transformers import masking_utils
     from transformers.modeling_utils import AttentionInterface
@@ -88,7 +87,7 @@ def attention_noted(recorder: Recorder, rows: int, tokens: int) -> Iterator[_Pas
 
     def marked(config: Any, inputs_embeds: Any, *args: Any, **kwargs: Any) -> Any:
         eager = config._attn_implementation == "eager"
-        # create_causal_mask is told so by models that work on the mask
+        # models that work on the mask pass this argument to create_causal_mask
         always = sys._getframe(1).f_locals.get("allow_is_causal_skip") is False
         if not any(row["k"] == "mask" for row in recorder.instructions):
             recorder.instructions.append({"k": "mask", "i": [], "o": [], "x": []})

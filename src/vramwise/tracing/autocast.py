@@ -1,7 +1,8 @@
-"""CUDA's autocast rules on CPU tensors: the ops that CUDA runs in fp32 and the CPU's own list leaves alone.
+"""CUDA's autocast rules for CPU tensors: the ops that autocast runs in fp32 on CUDA but not on the CPU.
 
-A CPU-only build cannot run autograd on fake CUDA tensors, so passes run on fake CPU tensors; products and attention
-are on both lists. Source: ATen/autocast_mode.h (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE) of torch 2.13.
+A CPU-only build of torch cannot run autograd on fake CUDA tensors, so passes run on fake CPU tensors. Products and
+attention are on both lists already. Source: ATen/autocast_mode.h (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE) of
+torch 2.13.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ _libraries: list[Any] = []
 
 
 def follow_cuda() -> None:
-    """Replace the CPU's rules in this process; once is enough."""
+    """Replace the CPU's autocast rules in this process. Later calls have no effect."""
     if _libraries:
         return
     library = torch.library.Library("aten", "IMPL")

@@ -1,4 +1,4 @@
-"""Stands before the layers of a model: notes where each begins and ends, and what it is given and returns."""
+"""Wraps the layers of a model to record where each begins and ends, and what it receives and returns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from vramwise.tracing.recorder import Recorder
 
 
 class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
-    """What a model does could not be followed; says what."""
+    """The model does something that cannot be traced. The message says what."""
 
 
 class Cut(NamedTuple):
-    """Where a layer's instructions begin and end, what it was given and what it returned.
+    """Where a layer's instructions begin and end, what it received and what it returned.
 
-    `start`: where the instructions of the model itself begin that come before it. `handed`: what the layer before it
-    had returned. `given`: name of the argument, name of the tensor; those of positional arguments begin with a digit.
+    `start`: the position of the model's own instructions that precede the layer. `handed`: the tensor that the
+    previous layer returned. `given`: pairs of argument name and tensor name; names of positional arguments begin with
+    a digit.
     """
 
     layer: int
@@ -30,28 +31,28 @@ class Cut(NamedTuple):
     handed: str
     hidden: str
     result: str
-    others: list[tuple[str, str]]  # what it returned besides, named by place
+    others: list[tuple[str, str]]  # further tensors that it returned, named by position
 
 
 class Layers:
-    """Layers that represent others run, the others hand their input on."""
+    """Runs the layers in `running` and records their cuts. All other layers return their input unchanged."""
 
     def __init__(self, recorder: Recorder, layers: Any, running: set[int]) -> None:
         self.recorder = recorder
         self.cuts: list[Cut] = []
-        self.exchange = False  # whether layers are given what was made after the first had begun
+        self.exchange = False  # whether layers receive tensors made after the first layer began
         self._first = 0
         self._layers = layers
         self._called: set[int] = set()
-        self._after = 0  # where the layer before ended
-        self._handed = ""  # what it returned
-        self._others: list[weakref.ref[torch.Tensor] | None] = []  # what the last layer that ran returned besides
+        self._after = 0  # where the previous layer ended
+        self._handed = ""  # the tensor that it returned
+        self._others: list[weakref.ref[torch.Tensor] | None] = []  # further results of the last layer that ran
         self._is_tuple = False
         for number, layer in enumerate(layers):
             layer.forward = self._before(number, layer.forward if number in running else None)
 
     def restore(self) -> None:
-        """Give the layers their own forward back."""
+        """Restore the layers' own forward methods."""
         for layer in self._layers:
             del layer.forward
 
@@ -75,7 +76,10 @@ class Layers:
         return forward
 
     def _skip(self, hidden: torch.Tensor, args: Any) -> Any:
-        """What the layer was given; of what layers return besides, what this one was given too."""
+        """Return the hidden states unchanged, as a skipped layer's result.
+
+        If layers return tuples, further results of the last layer that ran are included if this layer received them.
+        """
         if not self._is_tuple:
             return hidden
         known = {id(one) for one in args}
@@ -99,12 +103,12 @@ class Layers:
 
 
 def _number(name: str) -> int:
-    """Of a tensor: those made later have higher ones. Weights have none."""
+    """Return a tensor's number, which is higher the later the tensor was made. Weights have none and give -1."""
     return int(name[1:]) if name[0] == "t" else -1
 
 
 def named(recorder: Recorder, args: Any, kwargs: Any) -> list[tuple[str, str]]:
-    """The tensors among arguments: where they are, and their names."""
+    """Return the place and the name of every tensor in the arguments."""
     found = []
 
     def walk(place: str, value: Any) -> None:

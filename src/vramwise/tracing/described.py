@@ -1,4 +1,4 @@
-"""What the recorder writes down of a tensor, and what a card's kernel takes besides an op's results."""
+"""Describes tensors for the recorder, and the extra memory that a GPU kernel uses besides an op's results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten.convolution")
 _SUMS = ("aten.sum.", "aten.mean.", "aten.var", "aten.std", "aten.norm.", "aten.amax.", "aten.linalg_vector_norm")
-# Backward steps write into zeros that they have just made. Under a dispatch mode, which counts as a tensor subclass,
-# torch uses the ops that copy instead (`isTensorSubclassLike` in FunctionsManual.cpp).
+# On a GPU, backward steps write into a zero tensor that they have just made. A dispatch mode counts as a tensor
+# subclass, so under it torch uses the copying ops instead (`isTensorSubclassLike` in FunctionsManual.cpp).
 _WRITES_IN_PLACE = (
     "aten.index_put.",
     "aten.index_add.",
@@ -20,12 +20,12 @@ _WRITES_IN_PLACE = (
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """A number that tensors in the same memory share."""
+    """Return an id of the tensor's storage, equal for tensors that share memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors of nested arguments."""
+    """Return all tensors in nested arguments."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -36,23 +36,25 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def type_of(tensor: torch.Tensor) -> str:
-    """The type's name."""
+    """Return the name of the tensor's dtype, without `torch.`."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def heads_first(tensor: torch.Tensor) -> bool:
-    """Whether memory runs over heads before tokens."""
+    """Return whether a 4-D tensor is laid out in memory with heads before tokens."""
     return bool(tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1)
 
 
 def writes_in_place(name: str) -> bool:
-    """Whether a backward step's op writes into its first argument on a card."""
+    """Return whether this op, in a backward step, writes into its first argument on a GPU."""
     return name.startswith(_WRITES_IN_PLACE)
 
 
 def besides(name: str, args: Any, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:
-    """What a card's kernel needs besides its results: a product's workspace, a split sum's staging, softmax's copy,
-    buffers of sorts and of grouped products."""
+    """Return the kind of extra memory that a GPU kernel uses besides its results, with its sizes. Empty if none.
+
+    Examples: the workspace of a matrix product, the staging buffer of a split sum, the buffers of a sort.
+    """
     if name.startswith(_PRODUCTS):
         return ["mm"]
     if name.startswith("aten.addmm."):

@@ -1,4 +1,4 @@
-"""The trace of a model as one document: its parameters, its kinds of layers, and the programs of each precision."""
+"""Builds the trace of a model: its parameters, its kinds of layers, and its programs for each precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
 FORMAT = 2
-# The type of weights, what of them is kept in fp32 (by Axolotl, or by PEFT under a quantised base), autocast.
+# The dtype of the weights, which of them are kept in fp32 (by Axolotl, or by PEFT on a quantised base), autocast.
 MODES = (
     "bf16, autocast",
     "bf16",
@@ -29,7 +29,10 @@ _SET_BY_PLACE = re.compile(r"(.*_)?(idx|index|number|id)")
 
 
 def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
-    """The trace of the model of a config.json, in these modes. `code`: the folder that its own code is run from."""
+    """Return the trace of the model of a config.json in these modes. Modes that fail are left out.
+
+    `code`: the folder of the model's own code, if it is to be run. If every mode fails, the first error is raised.
+    """
     import transformers
 
     found: dict[str, Any] = {
@@ -43,7 +46,7 @@ def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None 
     for mode in modes:
         try:
             made[mode] = _mode(config, mode, found, code)
-        except Exception as error:  # another precision may do: torch has no grouped products in fp32
+        except Exception as error:  # another precision may work: torch has no grouped products in fp32
             failed[mode] = error
     if not made:
         raise next(iter(failed.values()))
@@ -52,7 +55,7 @@ def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None 
 
 
 def _config(config: Mapping[str, Any], code: Path | None) -> tuple[Any, Any]:
-    """The config as an object, and the class of its model where that is the model's own."""
+    """Return the config object, and the model class if it comes from the model's own code, else None."""
     from transformers import AutoConfig
 
     from vramwise.tracing.own_code import class_of
@@ -106,7 +109,7 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Pat
 
 
 class _Kinds:
-    """Which layers do the same. `first_apart`: the first is of a kind of its own, since later ones are given more."""
+    """Groups identical layers into kinds. `first_apart`: the first layer is a kind of its own."""
 
     def __init__(self, layers: Any, *, first_apart: bool = False) -> None:
         self._signatures = [_signature(layer) for layer in layers]
@@ -117,9 +120,10 @@ class _Kinds:
         self.of_layers = [self.running[first[signature]] for signature in self._signatures]
 
     def with_first_apart(self) -> dict[int, int]:
-        """The layers to run where the first is given another type than those after it, and the kinds they stand for.
+        """Return the layers to run, and their kinds, when the first layer's input has another dtype than the others'.
 
-        The first layer stands for itself, after all kinds; the next of its kind stands for the others.
+        If another layer is like the first, the first becomes a further kind, numbered last. The next layer like it
+        then represents its former kind.
         """
         alike = [layer for layer, one in enumerate(self._signatures) if one == self._signatures[0]]
         if len(alike) == 1:
@@ -128,7 +132,7 @@ class _Kinds:
 
 
 def _widen(model: Any, mode: str) -> None:
-    """Take norms, or the tables of embeddings and the head, to fp32."""
+    """Convert norms, or the embedding and head tables, to fp32 if the mode says so."""
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     wide: dict[int, torch.nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():
@@ -141,7 +145,10 @@ def _widen(model: Any, mode: str) -> None:
 
 
 def _signature(layer: Any) -> str:
-    """What a layer is made of: two layers with the same one do the same. Of a factor it counts whether it is 0."""
+    """Return a description of a layer's modules. Layers with equal signatures are treated as identical.
+
+    Of a float attribute, only whether it is 0 counts.
+    """
     parts = []
     for name, module in layer.named_modules():
         plain = {
@@ -191,7 +198,7 @@ def _described(model: Any, config: Any, layers: str, count: int) -> dict[str, An
 
 
 def _conversion(model_type: str) -> str:
-    """The type whose old names of experts PEFT knows this type's weights by; empty where it redirects none."""
+    """Return the model type whose old expert names PEFT uses for this type's weights, or "" if it renames none."""
     try:
         from transformers.conversion_mapping import _MODEL_TO_CONVERSION_PATTERN as KNOWN
     except ImportError:
@@ -208,7 +215,7 @@ def _integer(config: Any, *names: str) -> int | None:
     for name in names:
         try:
             value = getattr(config, name, None)
-        except Exception:  # configs whose layers differ refuse to answer for all of them
+        except Exception:  # configs whose layers differ raise for a value that is not the same in all
             continue
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
@@ -216,7 +223,7 @@ def _integer(config: Any, *names: str) -> int | None:
 
 
 def _parameters(model: Any, layers: str, head: str) -> list[list[Any]]:
-    """Name, shape, kind and layer of every parameter."""
+    """Return the name, shape, kind and layer (or None) of every parameter."""
     owners = dict(model.named_modules())
     found = []
     for name, parameter in model.named_parameters():

@@ -1,7 +1,7 @@
-"""From passes of three sizes to one program whose sizes are formulas of rows and tokens.
+"""Merges passes of three batch sizes into one program whose sizes are formulas of rows and tokens.
 
-The three must list the same instructions. A number that is the same in all is kept; one that grows is found as
-`ceil(k · rows^a · tokens^b / d) + c`, written as ["@", k, d, a, b, c], with a and b 0 or 1.
+The three passes must have the same instructions. A number that is the same in all three is kept. A number that grows
+becomes `ceil(k · rows^a · tokens^b / d) + c`, written as ["@", k, d, a, b, c]; a and b are 0 or 1.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from typing import Any, NamedTuple
 
 
 class Size(NamedTuple):
-    """Of a batch."""
+    """The size of a batch."""
 
     rows: int
     tokens: int
 
 
 class Differs(Exception):  # noqa: N818 - not an error of the program: the model cannot be traced
-    """The code does something else at another size."""
+    """The model's code behaves differently at another batch size."""
 
 
 def sizes(positions: int) -> tuple[Size, Size, Size, Size]:
-    """Three sizes to find formulas by and one to check them: longer than the chunks that scans work in, where the
-    model has so many positions."""
+    """Return three sizes to derive the formulas from and one to check them.
+
+    If the model has enough positions, the sizes are longer than the chunks that scans work in.
+    """
     unit = 64 if positions <= 1024 else 256
     return Size(2, 2 * unit), Size(3, 2 * unit), Size(2, 3 * unit), Size(3, 4 * unit)
 
 
 def merge(at: Sequence[Size], first: Any, more_rows: Any, more_tokens: Any) -> Any:
-    """One value for the three."""
+    """Merge the values seen at three sizes into one. Raises Differs if they do not match."""
     if first == more_rows == more_tokens:
         return first
     values = (first, more_rows, more_tokens)
@@ -44,7 +46,7 @@ def merge(at: Sequence[Size], first: Any, more_rows: Any, more_tokens: Any) -> A
 
 
 def formula(at: Sequence[Size], first: int, more_rows: int, more_tokens: int) -> list[Any]:
-    """The formula through three values."""
+    """Return the formula that gives these three values. Raises Differs if there is none."""
     (rows, tokens), wider, longer = at[0], at[1].rows, at[2].tokens
     by_rows, by_tokens = more_rows != first, more_tokens != first
     if by_rows and by_tokens:
@@ -63,7 +65,7 @@ def formula(at: Sequence[Size], first: int, more_rows: int, more_tokens: int) ->
 
 
 def check(merged: Any, seen: Any, size: Size) -> None:
-    """Raise Differs where the formulas do not give what was seen at another size."""
+    """Raise Differs if the formulas do not give the values seen at another size."""
     if isinstance(merged, list) and merged[:1] == ["@"]:
         _, k, d, by_rows, by_tokens, constant = merged
         product = k * (size.rows if by_rows else 1) * (size.tokens if by_tokens else 1)

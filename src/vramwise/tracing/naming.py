@@ -1,4 +1,4 @@
-"""Names of the tensors of a pass, and when each of them is let go of."""
+"""Names the tensors of a pass and detects when each of them is freed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from vramwise.tracing.described import storage_of
 
 
 class Naming:
-    """Names tensors in the order in which they are seen; a subclass is told when one is gone."""
+    """Names tensors in the order in which they appear, and calls `_freed` when one is freed."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._storages: dict[int, str] = {}
-        self._users: Counter[int] = Counter()  # tensors that lie in each storage
+        self._users: Counter[int] = Counter()  # number of tensors in each storage
         self._watched: dict[str, weakref.ref[torch.Tensor]] = {}
-        self._kept: list[torch.Tensor] = []  # parameters and buffers: their numbers must not be used again
+        self._kept: list[torch.Tensor] = []  # parameters and buffers, kept alive so that their ids are not reused
         self._kept_names: set[str] = set()
         self.count = 0
 
     def _freed(self, name: str) -> None:
-        """A tensor of this name is gone."""
+        """Called when the tensor of this name is freed."""
         raise NotImplementedError
 
     def keep(self, tensor: torch.Tensor, name: str) -> None:
-        """A tensor that is there before the pass and after it."""
+        """Register a tensor that exists before and after the pass, such as a parameter or buffer."""
         self._kept.append(tensor)
         self._kept_names.add(name)
         self._users[storage_of(tensor)] += 1
@@ -35,11 +35,11 @@ class Naming:
         self._storages[storage_of(tensor)] = name
 
     def keeps(self, name: str) -> bool:
-        """Whether a parameter or buffer has this name."""
+        """Return whether a parameter or buffer has this name."""
         return name in self._kept_names
 
     def name(self, tensor: torch.Tensor) -> str:
-        """The name of a tensor; one that nobody made here gets the name of its storage's owner, or a new one."""
+        """Return the name of a tensor. A tensor not seen before gets a new name."""
         found = self._names.get(id(tensor))
         if found is not None:
             return found
@@ -56,7 +56,7 @@ class Naming:
             if self._names.get(key) == name:
                 del self._names[key]
             self._users[storage] -= 1
-            if not self._users[storage]:  # another storage may get its number
+            if not self._users[storage]:  # another storage may reuse this id
                 del self._users[storage]
                 self._storages.pop(storage, None)
             self._watched.pop(name, None)

@@ -1,6 +1,6 @@
-"""Calls that are recorded by name only: the ghost run has its own ops for them.
+"""Calls that are recorded by name only, because the ghost run has its own ops for them.
 
-`Opaque` is the stand-in that autograd sees: a result of the right form, and gradients in the form of its inputs.
+Autograd sees the stand-in `Opaque`: its result has the right shape, and its gradients have the shape of the inputs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
 class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
-    """One result, whose gradient goes to every input that wants one."""
+    """A function with one result that passes a gradient to every input that needs one."""
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, make: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
-        """A result without values."""
+        """Return a result without values."""
         ctx.recorder = recorder
         ctx.forms = [
             None if one is None or not one.is_floating_point() else (one.shape, one.stride(), one.dtype)
@@ -36,7 +36,7 @@ class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no type
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Gradients without values."""
+        """Return gradients without values."""
         ctx.recorder.paused += 1
         try:
             found = [
@@ -49,7 +49,7 @@ class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no type
 
 
 def _dense(shape: Any, stride: Any) -> tuple[list[int], list[int]]:
-    """Strides in the same order without holes, as `empty_like` gives."""
+    """Return the shape, and dense strides in the same order, as in `empty_like`."""
     order = sorted(range(len(shape)), key=lambda place: (-stride[place], place))
     found, size = [0] * len(shape), 1
     for place in reversed(order):
@@ -59,7 +59,7 @@ def _dense(shape: Any, stride: Any) -> tuple[list[int], list[int]]:
 
 
 class Calls(TorchFunctionMode):  # type: ignore[misc]
-    """Catches linear layers, embeddings, dropout and direct calls of attention."""
+    """Intercepts linear layers, embeddings, dropout and direct calls of attention."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -83,8 +83,7 @@ class Calls(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
-    """Whether a linear layer is one of the ghost run's own: on a parameter, and not where the code turns autocast
-    off."""
+    """Return whether a linear layer is recorded by name: its weight is a parameter and autocast is as in the pass."""
     if torch.is_autocast_enabled("cpu") != recorder.amp:
         return False
     weight = kwargs.get("weight", args[1] if len(args) > 1 else None)
@@ -92,7 +91,7 @@ def _kept(recorder: Recorder, args: Any, kwargs: Any) -> bool:
 
 
 def _transposed_weight(recorder: Recorder, args: Any) -> torch.nn.Parameter | None:
-    """The weight of a linear layer without bias that is written as a product: `x @ weight.T`."""
+    """Return the weight of a linear layer without bias that is written as `x @ weight.T`, else None."""
     if len(args) != 2 or not args[1]._is_view():
         return None
     other, weight = args[1], args[1]._base
@@ -115,7 +114,7 @@ def call(recorder: Recorder, kind: str, make: Any, tensors: list[torch.Tensor | 
 
 
 def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> torch.Tensor:
-    """A linear layer on a parameter."""
+    """Record a linear layer on a parameter."""
 
     def make() -> torch.Tensor:
         low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
@@ -126,14 +125,14 @@ def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> torch.T
 
 
 def embedding(recorder: Recorder, ids: Any, weight: Any, *_: Any, **__: Any) -> torch.Tensor:
-    """A table of rows."""
+    """Record an embedding lookup."""
     return call(
         recorder, "embedding", lambda: torch.empty((*ids.shape, weight.shape[1]), dtype=weight.dtype), [ids, weight]
     )
 
 
 def dropout(recorder: Recorder, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Dropout, where it drops anything."""
+    """Record dropout. Returns `x` itself if dropout is inactive."""
     if not training or not p:
         return x
     return call(recorder, "dropout", lambda: torch.empty_like(x), [x], rate=p)
@@ -152,9 +151,9 @@ def attention(
     *,
     grouped: bool = True,
 ) -> torch.Tensor:
-    """transformers' attention interface: the result has tokens before heads.
+    """Record a call through transformers' attention interface. The result has tokens before heads.
 
-    `grouped`: of calls with a mask, whether unequal heads are left to torch, as where the mask is only a bias.
+    `grouped`, for calls with a mask: whether torch handles unequal head counts, as when the mask is only a bias.
     """
 
     def make() -> torch.Tensor:
@@ -176,8 +175,10 @@ def attention(
 def attention_call(
     recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **more: Any
 ) -> Any:
-    """`scaled_dot_product_attention` itself. The result keeps the queries' order, but that of torch's own products,
-    which run where heads are unequal and not declared as groups, is dense."""
+    """Record a direct call of `scaled_dot_product_attention`. The result has the memory order of the queries.
+
+    If head counts differ and `enable_gqa` is not set, torch uses plain products, whose result is contiguous.
+    """
     grouped = bool(more.get("enable_gqa"))
     products = not grouped and query.shape[1] != key.shape[1]
 

@@ -1,4 +1,4 @@
-"""Models whose code comes with them: the classes that `auto_map` names, imported from the model's own folder.
+"""Import the classes that `auto_map` names from the model's own folder, for models that ship their own code.
 
 Only the worker calls this, after the kernel has locked the process (`sandbox.lock`). Nothing is copied or downloaded:
 names of other repositories (`owner/name--module.Class`) are refused.
@@ -19,7 +19,7 @@ _NAME = re.compile(r"(\w+(?:\.\w+)*)\.(\w+)", re.ASCII)
 
 
 def class_of(config: Mapping[str, Any], auto: str, folder: Path) -> Any:
-    """The class that `auto_map` names for an Auto class. Raises LookupError where it names none of this folder."""
+    """Return the class that `auto_map` names for an Auto class. Raises LookupError if it names none in this folder."""
     named = config.get("auto_map", {}).get(auto)
     found = _NAME.fullmatch(named) if isinstance(named, str) else None
     if found is None:

@@ -1,4 +1,4 @@
-"""One pass of a model on fake tensors: built from its config, run forward and backward, cut at its layers."""
+"""Builds a model from its config, runs it forward and backward on fake tensors, and cuts the pass at its layers."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from vramwise.tracing.recorder import Raw, Recorder
 
 
 class Traced(NamedTuple):
-    """All instructions of a pass, the layers' cuts, and the names of what the head was given and gave."""
+    """The instructions of a forward pass, the layers' cuts, and the name of the input ids."""
 
     instructions: list[Raw]
     cuts: list[Cut]
     ids: str
-    mask: str  # "eager" or "masked", where the code works on a mask that is made in any case; else empty
-    exchange: bool  # whether layers are given what was made after the first had begun
+    mask: str  # "eager" or "masked" if the code always needs a mask, otherwise empty
+    exchange: bool  # whether layers receive tensors made after the first layer began
 
 
 def build(config: Any, dtype: torch.dtype, own: Any = None) -> Any:
-    """The model on fake tensors; its weights have no values. `own`: its class, where its code came with it."""
+    """Build the model in training mode, with uninitialised weights. `own`: its class, if it ships its own code."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     register_attention()
-    torch.distributions.Distribution.set_default_validate_args(False)  # which would ask for values
+    torch.distributions.Distribution.set_default_validate_args(False)  # validation would read values
     make = AutoModelForCausalLM.from_config if own is None else own._from_config
     kind = own or AutoModelForCausalLM._model_mapping.get(type(config), None)
     fused = getattr(kind, "_supports_sdpa", True)
     with no_init_weights():
         try:
             model = make(config, dtype=dtype, attn_implementation=ATTENTION if fused else "eager")
-        except (KeyError, ValueError) as error:  # attention of its own: torch's call, or recorded op by op
+        except (KeyError, ValueError) as error:  # the model has its own attention: torch's call, or recorded op by op
             if own is None and not isinstance(error, KeyError):
                 raise
             try:
                 model = make(config, dtype=dtype, attn_implementation="sdpa")
             except (KeyError, ValueError):
                 model = make(config, dtype=dtype, attn_implementation="eager")
-    model.tie_weights()  # building without values leaves it out
+    model.tie_weights()  # skipped when a model is built without values
     return model.train()
 
 
 def warm_up() -> None:
-    """Have torch and transformers load what they load at first use, as long as they may."""
+    """Trace a small model so that torch and transformers load what they load on first use, before the lock."""
     from transformers import LlamaConfig
 
     small = LlamaConfig(
@@ -67,8 +67,10 @@ def warm_up() -> None:
 
 
 def layers_of(model: Any, count: int) -> tuple[str, Any]:
-    """The list of layers, by its name: the largest list that has as many entries as the config says layers, or the
-    largest one where the config counts them otherwise."""
+    """Return the list of layers and its name. Raises Lost if the model has no list of modules.
+
+    This is the largest list with `count` entries, or the largest list of all if none has that many.
+    """
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)]
     found = [item for item in lists if len(item[1]) == count] or [item for item in lists if len(item[1])]
     if not found:
@@ -88,11 +90,14 @@ def run_pass(
     way: str = "all",
     experts: frozenset[str] = frozenset(),
 ) -> Traced:
-    """Forward and backward once.
+    """Run the model forward and backward once and return the recorded forward pass.
 
-    `way`: which weights want gradients: all, none ("frozen", as under an adapter, where the embeddings want one
-    instead), or those of experts alone ("experts", whose names are given). "wide" is "frozen" with linear layers that
-    give fp32, as DoRA makes them on a quantised base under autocast.
+    `way` says which weights need gradients:
+
+    - "all": all weights.
+    - "frozen": none, as under an adapter; the output of the embeddings needs one instead.
+    - "experts": only the weights named in `experts`; the output of the embeddings needs one too.
+    - "wide": like "frozen", with linear layers that return fp32, as DoRA does on a quantised base under autocast.
     """
     recorder = Recorder(frozenset(f"p:{name}" for name in experts))
     frozen = way != "all"
@@ -137,14 +142,14 @@ def run_pass(
 
 
 def _linear_weights(model: Any) -> frozenset[str]:
-    """The weights of linear modules besides the head."""
+    """Return the names of the weights of all linear modules except the head."""
     head = model.get_output_embeddings()
     found = [name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not head]
     return frozenset(f"p:{name}.weight" for name in found)
 
 
 def _marked(recorder: Recorder, model: Any, experts: frozenset[str]) -> list[Any]:
-    """Note where modules that own experts' weights begin and end: there an adapter on the weights is put in place."""
+    """Record where modules with expert weights begin and end: an adapter on the weights is applied there."""
     found = []
     for name, module in model.named_modules():
         mine = [f"p:{name}.{leaf}" for leaf, _ in module.named_parameters(recurse=False) if f"{name}.{leaf}" in experts]
@@ -160,7 +165,7 @@ def _marked(recorder: Recorder, model: Any, experts: frozenset[str]) -> list[Any
 
 
 def _wants_gradient(recorder: Recorder, module: Any, args: Any, out: torch.Tensor) -> None:
-    """As PEFT's hook on the embeddings, which may be scaled inside of their module."""
+    """Make the embeddings' output require a gradient, as PEFT's hook does, and record it."""
     recorder.resolve()
     recorder.instructions.append({"k": "wants", "i": [recorder.name(out)], "o": [], "x": []})
     out.requires_grad_(True)

@@ -1,4 +1,7 @@
-"""Cuts the instructions of a pass into programs: before the layers, one a kind of layer, after them, after the head."""
+"""Splits the instructions of a pass into programs.
+
+There is one before the layers, one for each kind of layer, one after the layers, and the ops after the head.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from vramwise.tracing.passes import Traced
 from vramwise.tracing.recorder import Raw
 
 Program = dict[str, Any]
-MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
+MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make no tensor
 
 
 def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> dict[str, Any]:
-    """All programs of a pass. `kinds`: the number of the kind that each traced layer stands for."""
+    """Return all programs of a pass. `kinds` maps each traced layer to the number of the kind that it represents.
+
+    Raises Lost if the pass cannot be split.
+    """
     cuts, rows = traced.cuts, traced.instructions
     lost = [row for row in rows if row.get("n") and "?" in row["n"]["e"]]
     if lost:
@@ -36,11 +42,11 @@ def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> d
 
 
 class Exchange:
-    """What layers are given besides hidden states and tensors from before all layers."""
+    """Tensors that layers receive besides the hidden states and the tensors made before all layers."""
 
     def __init__(self, rows: list[Raw], cuts: list[Cut], known: set[str]) -> None:
         self._rows = rows
-        # tensors from before all layers that may want a gradient: a checkpoint hands it on for positional arguments
+        # tensors made before all layers that may need a gradient: a checkpoint passes it on for positional arguments
         self._wanting = {item[0] for row in rows[: cuts[0].begin] if row.get("n") for item in row["o"]}
         self._known = known
         self._makers = {name: cut.layer for cut in cuts for name in _made(rows[cut.begin : cut.end])}
@@ -51,11 +57,11 @@ class Exchange:
         self._returned = {key for key in self._left.values() if key.startswith("out.")}
 
     def known(self, name: str) -> bool:
-        """Whether a tensor was there before all layers."""
+        """Return whether a tensor existed before all layers."""
         return name in self._known
 
     def _taken(self, cut: Cut) -> dict[str, str]:
-        """What a layer uses of what an earlier layer made, with the key it is left by."""
+        """Return the tensors of earlier layers that a layer uses, each with the key under which it is stored."""
         body = self._rows[cut.start : cut.end]
         used = {name for row in body for name in row["i"]}
         return {
@@ -65,7 +71,10 @@ class Exchange:
         }
 
     def of(self, cut: Cut, found: Program) -> Program:
-        """The program of a layer, with what it takes from others and leaves for them."""
+        """Return the program of a layer, with the tensors that it takes from other layers and leaves for them.
+
+        Raises Lost if the exchange between layers cannot be expressed.
+        """
         between = self._rows[cut.start : cut.begin]
         made = _made(between)
         taken = self._taken_by[cut.layer]
@@ -108,9 +117,10 @@ def _layer(cut: Cut, rows: list[Raw], layers: str, exchange: Exchange) -> Progra
 
 
 def _held(rows: list[Raw], end: int, made: set[str]) -> list[str]:
-    """What the code's variables hold until after the layers, which end there, in the order they let go of it.
+    """Return the tensors that the code's variables hold beyond the end of the layers, in the order they are freed.
 
-    What goes right there is the input of the last layer that ran: layers that stand for it would have let it go.
+    A tensor freed right at `end` does not count: it is the input of the last layer that ran, which is freed earlier
+    when all layers run.
     """
     while end < len(rows) and rows[end]["k"] == "del":
         end += 1
@@ -131,7 +141,7 @@ def _program(rows: list[Raw], given: list[str], result: str, start: str) -> Prog
 
 
 def _relative(row: Raw, start: str) -> Raw:
-    """Parameters of the layer itself by their names within it: `p:@.mlp.up_proj.weight`."""
+    """Return the instruction with the layer's own parameters renamed relative to it: `p:@.mlp.up_proj.weight`."""
 
     def named(name: str | None) -> str | None:
         if start and name is not None and name[2:].startswith(start):

@@ -1,9 +1,9 @@
-"""Records one forward and backward pass on fake tensors: every op, what autograd saves for it, what its backward makes.
+"""Records one forward and backward pass on fake tensors: every op, what autograd saves, and what its backward makes.
 
-Two modes work together. `Recorder` sits below autograd and sees every aten op with its results; a weak reference on
-each tensor says when Python and C++ let go of it. Saved tensors are replaced by numbers while the graph is built, so
-that autograd keeps nothing alive and the lifetimes seen are those of the code's own variables. The pass then runs
-backward, and what each node makes is written down for that node.
+`Recorder` works below autograd and sees every aten op with its results. A weak reference on each tensor shows when
+Python and C++ free it. Saved tensors are replaced by numbers while the graph is built. Autograd therefore keeps nothing
+alive, and the recorded lifetimes are those of the code's own variables. The pass then runs backward, and the tensors
+that each node makes are recorded for that node.
 
 Linear layers, attention, embeddings and dropout are recorded by name only (`opaque.py`): the ghost run has its own
 ops for them, with adapters and quantised weights.
@@ -23,7 +23,7 @@ from vramwise.tracing.naming import Naming
 
 Raw = dict[str, Any]
 
-# results that hold no new memory on a card, or that only ask a question
+# ops whose results take no new memory on a GPU, and ops that only query a tensor
 _SILENT = ("prim.device", "aten.sym_", "aten.is_", "aten.lift_fresh", "aten.detach")
 
 
@@ -31,26 +31,26 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
     """The instructions of one pass, as plain data."""
 
     def __init__(self, experts: frozenset[str] = frozenset()) -> None:
-        """`experts`: names of weights that an adapter may replace by a copy, which autograd then keeps."""
+        """`experts`: names of weights that an adapter may replace by a copy, which autograd then saves."""
         TorchDispatchMode.__init__(self)
         Naming.__init__(self)
         self._experts = experts
         self.amp = False  # whether the pass runs under autocast
-        self.wide: frozenset[str] = frozenset()  # names of weights whose linear layers give fp32
+        self.wide: frozenset[str] = frozenset()  # names of weights whose linear layers return fp32
         self.instructions: list[Raw] = []
         self.paused = 0
         self.asked = 0
-        self._roots: dict[str, str] = {}  # the tensor whose memory a tensor lies in
+        self._roots: dict[str, str] = {}  # by tensor: the tensor that owns its memory
         self._packed: list[tuple[str, torch.Tensor | None, tuple[Any, ...]]] = []
         self._unresolved: list[tuple[Raw, list[weakref.ref[torch.Tensor]]]] = []
         self._nodes: dict[int, tuple[Any, Raw]] = {}
         self._results: dict[tuple[int, int], str] = {}  # by node and slot: the last tensor that it made
-        self._steps: list[list[Any]] | None = None  # of the node whose backward is under way
+        self._steps: list[list[Any]] | None = None  # of the node whose backward is running
         self._local: dict[str, int] = {}
         self.in_backward = False
         self._done: set[int] = set()
-        self._current: Any = None  # the node whose backward is under way
-        self._made: dict[int, int] = {}  # by storage: the place among what it made
+        self._current: Any = None  # the node whose backward is running
+        self._made: dict[int, int] = {}  # by storage: its position among the tensors that the node made
         self._asked: list[int] = []  # numbers of saved tensors that were asked for
 
     def _freed(self, name: str) -> None:
@@ -65,7 +65,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
-            # the code asks for a value, which a fake tensor does not have: the answer is taken to be no, or 0
+            # the code reads a value, which a fake tensor does not have: it gets False or 0
             self.asked += 1
             return False if args[0].dtype is torch.bool else 0
         if self.paused or str(func).startswith(_SILENT):
@@ -93,13 +93,16 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         return out
 
     def _written_view(self, func: Any, inputs: list[torch.Tensor]) -> torch.Tensor | None:
-        """The whole tensor, where an op writes into a view of it: autograd gives the whole a new node."""
+        """Return the base tensor if an op writes into a view of it, else None. Autograd gives the base a new node."""
         if not str(func).partition(".")[2].partition(".")[0].endswith("_") or not inputs or not inputs[0]._is_view():
             return None
         return inputs[0]._base
 
     def edges_of(self, inputs: list[torch.Tensor]) -> list[tuple[Any, int, torch.Tensor | None]]:
-        """Where the gradients of tensors go. Asking a view may rebuild its node, which is not to be recorded."""
+        """Return the autograd node, its output number and the leaf (or None) of each tensor.
+
+        Recording is paused, because reading `grad_fn` of a view may rebuild its node.
+        """
         self.paused += 1
         try:
             return [
@@ -116,7 +119,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
                 self.write(raw, [out], [(None, 0, None)])
 
     def described(self, tensor: torch.Tensor, source: str | None) -> list[Any]:
-        """Name, the tensor it shares memory with, type, shape, and whether memory runs over heads before tokens."""
+        """Return a tensor's name, the tensor that it shares memory with, dtype, shape, and `heads_first`."""
         name = self.name(tensor)
         if source is None:
             self._storages[storage_of(tensor)] = name
@@ -124,13 +127,13 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         return [name, source, type_of(tensor), list(tensor.shape), heads_first(tensor)]
 
     def write(self, raw: Raw, made: list[torch.Tensor], edges: list[Any]) -> None:
-        """Note an instruction; its node is looked up when autograd has made it."""
+        """Record an instruction. `resolve` looks up its node later, when autograd has made it."""
         raw["_edges"] = edges
         self.instructions.append(raw)
         self._unresolved.append((raw, [weakref.ref(item) for item in made]))
 
     def resolve(self) -> None:
-        """Look up the nodes that autograd has made for what was recorded so far."""
+        """Look up the nodes that autograd has made for the instructions recorded so far."""
         waiting, self._unresolved = self._unresolved, []
         for raw, made in waiting:
             edges = raw.pop("_edges")
@@ -148,7 +151,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         if id(node) in self._nodes:  # a view whose graph autograd has rewritten
             return
         found = [self._edge(function, slot, edges, raw["i"]) for function, slot in node.next_functions]
-        if hasattr(node, "saved_tensors"):  # a function of the model's own: the op is the last of several
+        if hasattr(node, "saved_tensors"):  # the model's own autograd function: the op is the last of several
             raw["i"] = list(dict.fromkeys([*raw["i"], *[name for name in found if name], *self._saved_by(node)]))
         raw["n"] = {"e": found, "s": [] if raw["k"] != "op" else self._saved(node, raw), "b": [], "g": [], "q": []}
         self._nodes[id(node)] = (node, raw["n"])
@@ -168,7 +171,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         return self._results.get((id(function), slot), "?")
 
     def pack(self, tensor: torch.Tensor) -> int:
-        """Autograd saves a tensor: it gets a number instead."""
+        """Return a number for autograd to save instead of the tensor."""
         owner = self._storages.get(storage_of(tensor), "?")
         leaf = tensor if tensor.is_leaf and tensor.requires_grad else None
         form = (tuple(tensor.shape), tensor.stride(), tensor.dtype)
@@ -176,7 +179,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         return len(self._packed) - 1
 
     def unpack(self, number: int) -> torch.Tensor:
-        """Another tensor of the same form."""
+        """Return the saved leaf itself, or a new tensor with the saved tensor's shape, strides and dtype."""
         _, leaf, (shape, stride, dtype) = self._packed[number]
         self._asked.append(number)
         if leaf is not None:
@@ -188,14 +191,17 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
             self.paused -= 1
 
     def _saved(self, node: Any, raw: Raw) -> list[int]:
-        """What the node saved: places among the op's inputs, or −1, −2… among its results; not weights."""
+        """Return what the node saved, as positions among the op's inputs, or −1, −2… among its results.
+
+        Weights are left out, except those of experts.
+        """
         owners = self._saved_by(node)
         places = {self._roots.get(item[0]): -1 - place for place, item in enumerate(raw["o"])}
         places |= {self._roots.get(name, name): place for place, name in enumerate(raw["i"])}
         return [places[owner] for owner in owners if owner in places and (owner[0] == "t" or owner in self._experts)]
 
     def _saved_by(self, node: Any) -> list[str]:
-        """The owners of what a node saved."""
+        """Return the names of the tensors whose memory a node saved."""
         self._asked = []
         self.paused += 1
         try:
@@ -237,7 +243,7 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
         return out
 
     def _replaced(self, before: torch.Tensor, after: torch.Tensor, flags: list[Any]) -> None:
-        """A tensor that the node made is written into on a card; here another takes its place."""
+        """Record `after` in place of `before`: on a GPU, the op writes into `before` instead of making a copy."""
         assert self._steps is not None
         number = self._made[storage_of(before)]
         self._local.pop(self._names.get(id(before), ""), None)
@@ -247,7 +253,11 @@ class Recorder(Naming, TorchDispatchMode):  # type: ignore[misc] # torch has no 
             self._steps.append(["use", *flags])
 
     def _finished(self, key: int, given: Any, received: Any) -> None:
-        """A node is done: which of its results are new, which are the gradient it got, which lie in its memory."""
+        """Called when a node's backward is done. Records where each gradient that it returns comes from.
+
+        A gradient is the received one itself ("same"), a view of it ("in"), made by the node ("new"), or other
+        memory ("own").
+        """
         node, raw = self._nodes[key]
         if key in self._done:
             return

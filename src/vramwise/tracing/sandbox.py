@@ -1,8 +1,8 @@
-"""Limits of the process that traces. For a model's own code, the kernel refuses whatever tracing does not need.
+"""Restrictions on the process that traces a model.
 
-All models: no connections, limited CPU time and addresses. A model's own code runs under a seccomp filter besides: no
-sockets, no files opened for writing, removed or renamed, no new processes. It holds for the whole process and cannot be
-taken off. Only Linux on x86-64 and arm64 has it here; elsewhere such code is not run.
+For every model, connections are refused, and CPU time and address space are limited. A model's own code also runs
+under a seccomp filter: it cannot use sockets, write, remove or rename files, or start processes. The filter applies to
+the whole process and cannot be removed. It is available on Linux on x86-64 and arm64; elsewhere such code is not run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 CPU_SECONDS = 100
-MEMORY_BYTES = 12 * 1024**3  # of addresses: torch alone maps some gigabytes, and uses 0.4
-OWN_CODE_BYTES = 3 * 1024**3  # for a model's own code, besides what is mapped when it is locked
+MEMORY_BYTES = 12 * 1024**3  # of address space: torch alone maps a few gigabytes, of which it uses 0.4
+OWN_CODE_BYTES = 3 * 1024**3  # for a model's own code, in addition to what is mapped at `lock`
 
-# linux/audit.h, and the numbers of asm/unistd.h for calls that are refused
+# Constants from linux/audit.h, and the numbers from asm/unistd.h of the system calls that are refused.
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _REFUSED = {
     "x86_64": (
@@ -48,7 +48,7 @@ _REFUSED = {
             300,
             301,
             305,
-        ),  # what only root may: clocks, swap…
+        ),  # reserved for root: clocks, swap…
         *(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 240, 241),  # System V and POSIX queues
     ),
     "aarch64": (
@@ -74,7 +74,7 @@ _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 
 
 def confine() -> None:
-    """The limits of every trace."""
+    """Apply the limits that hold for every trace."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("tracing has no network")
@@ -89,7 +89,7 @@ def confine() -> None:
 
 
 def lock() -> None:
-    """Have the kernel refuse everything but reading and computing, for good. Raises OSError where it cannot."""
+    """Permanently restrict the process to reading and computing. Raises OSError if the system does not support it."""
     machine = platform.machine()
     if not sys.platform.startswith("linux") or machine not in _MACHINES:
         raise OSError("code that comes with a model runs on Linux only (x86-64, arm64), where it can be confined")
@@ -111,7 +111,7 @@ def lock() -> None:
 
 
 def _filter(machine: str) -> list[tuple[int, int, int, int]]:
-    """The filter in classic BPF: code, jump if true, jump if false, operand."""
+    """Return the filter in classic BPF: tuples of code, jump if true, jump if false, operand."""
     load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
     at_number, at_machine, first_argument, second_argument, third_argument, high = 0, 4, 16, 24, 32, 4
     denied, unknown = 0x50000 | errno.EACCES, 0x50000 | errno.ENOSYS
@@ -132,7 +132,7 @@ def _filter(machine: str) -> list[tuple[int, int, int, int]]:
         for word in words:
             rules += [(equal, 0, 1, word), (give, 0, 0, denied)]
         rules += [(give, 0, 0, _ALLOW)]
-    # limits may be asked for (the new ones are null), not set
+    # limits may be read (the pointer to new ones is null) but not set
     rules += [(equal, 0, 6, _PRLIMIT[machine]), (load, 0, 0, third_argument), (equal, 0, 3, 0)]
     rules += [(load, 0, 0, third_argument + high), (equal, 0, 1, 0), (give, 0, 0, _ALLOW), (give, 0, 0, denied)]
     rules += [(equal, 0, 4, _CLONE[machine]), (load, 0, 0, first_argument), (any_bit, 1, 0, _THREAD)]

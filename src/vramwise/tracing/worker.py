@@ -1,7 +1,7 @@
-"""The process that traces a model: {"config", "code"} on standard input, the trace as JSON on standard output.
+"""The process that traces a model. It reads {"config", "code"} from stdin and writes the trace as JSON to stdout.
 
-`code`: the folder of a model whose own code the user lets run, else null. Started by `facts.tracing`; `sandbox` says
-what the process may not do.
+`code` is the model's folder if the user allows the model's own code to run, otherwise null. `facts.tracing` starts
+this process; `sandbox` restricts what it may do.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from vramwise.tracing.sandbox import confine, lock
 
 
 def main() -> None:
-    """Trace the model on standard input."""
+    """Read a config from stdin, trace its model and write the trace to stdout."""
     confine()
     asked = json.load(sys.stdin.buffer)
     out = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no part of the answer
+    os.dup2(2, 1)  # send anything that libraries print to stderr
     found = trace(asked["config"], None if asked["code"] is None else Path(asked["code"]))
     with os.fdopen(out, "w") as file:
         json.dump(found, file, separators=(",", ":"))
 
 
 def trace(config: dict[str, Any], code: Path | None) -> dict[str, Any]:
-    """The trace of a config, or {"failed": why}. With `code`, the process is locked for good before it is imported."""
+    """Return the trace of a config, or {"failed": reason}.
+
+    With `code`, the process is locked permanently before the model's code is imported.
+    """
     warnings.simplefilter("ignore")
     try:
         from vramwise.tracing.document import MODES, document
@@ -38,12 +41,12 @@ def trace(config: dict[str, Any], code: Path | None) -> dict[str, Any]:
             warm_up()
             lock()
         return document(config, MODES, code)
-    except Exception as error:  # whatever foreign code raises: the reason is reported
+    except Exception as error:  # foreign code may raise anything: report the reason
         return {"failed": reason(error)}
 
 
 def reason(error: Exception) -> str:
-    """Why a model could not be traced."""
+    """Return the reason why a model could not be traced."""
     name, words = type(error).__name__, str(error).strip().splitlines()
     if name == "Differs":
         return "its operations depend on the length, as those of scans and chunks that are written as loops do"

@@ -1,6 +1,6 @@
-"""One device's allocator over flat shelves: how memory is taken from the driver and given back.
+"""One device's allocator over flat shelves: takes memory from the driver and returns it.
 
-Does what `caching`, `expandable` and `release` do, under settings that let the first block that fits be taken.
+Does what `caching`, `expandable` and `release` do, for settings under which the first block that fits is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Saved = tuple[tuple[int, int, int, int], SavedShelf, SavedShelf]
 
 
 class FlatAllocator:
-    """The state of an allocator that has not been used yet, taken over."""
+    """An allocator on flat shelves, created from a `CachingAllocator` that has not been used yet."""
 
     collects = False
 
@@ -41,33 +41,36 @@ class FlatAllocator:
         self._shelves = {(False, 0): self.large, (True, 0): self.small}
 
     def shelf(self, small: bool, stream: int) -> FlatShelf:
-        """The shelf of a pool and a stream, made on first use."""
+        """Return the shelf of a pool and a stream. It is created on first use."""
         if (small, stream) not in self._shelves:
             self._shelves[small, stream] = FlatShelf(small, self.expandable, self.grow)
         return self._shelves[small, stream]
 
     def reset_peaks(self) -> None:
-        """Start counting the peaks anew, from what is there now."""
+        """Reset the peaks to the current values."""
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
     def room(self) -> int:
-        """How much more can be reserved."""
+        """Return how many more bytes can be reserved."""
         return min(self.limit_bytes, self.capacity_bytes) - self.reserved_bytes
 
     def state(self) -> tuple[object, ...]:
-        """All that decides how requests will be served."""
+        """Return everything that determines how requests are served."""
         return self.reserved_bytes, self.ranges, tuple([shelf.state() for shelf in self._shelves.values()])
 
     def save(self) -> _Saved:
-        """All of it but other streams' shelves; from now on nothing is given back for the sake of a request."""
+        """Return the state without the shelves of other streams, and set `careful`.
+
+        While `careful` is set, a request that needs memory to be given back fails instead.
+        """
         self.careful = True
         self._places_before = None
         counts = (self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes)
         return counts, self.small.save(), self.large.save()
 
     def restore(self, saved: _Saved) -> None:
-        """As it was when it was saved."""
+        """Restore the saved state and clear `careful`."""
         self.careful = False
         self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes = saved[0]
         self.small.restore(*saved[1])
@@ -75,7 +78,10 @@ class FlatAllocator:
         self._places = self._places_before or self._places
 
     def grow(self, shelf: FlatShelf, size: int) -> int:
-        """A block of new memory, if need be after giving back what is free. Raises AllocationError."""
+        """Return a block of new memory, after returning free memory to the driver if needed.
+
+        Raises AllocationError if there is not enough memory, or if memory must be given back while `careful` is set.
+        """
         key = self._grow(shelf, size)
         if not key and self.careful:
             raise AllocationError("no memory without giving some back")
@@ -107,7 +113,7 @@ class FlatAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
 
     def _map(self, shelf: FlatShelf, size: int) -> int:
-        """Put memory behind the lowest run of free and unmapped ranges that is long enough; 0 if there is none left."""
+        """Map the lowest run of free and unmapped ranges that is long enough. Returns 0 if no memory is left."""
         address = _run_with_room(shelf, size)
         if address < 0:
             granule = self._granule(shelf)
@@ -141,7 +147,7 @@ class FlatAllocator:
         return True
 
     def empty_cache(self) -> None:
-        """Give back every wholly free segment and every wholly free granule."""
+        """Return every completely free segment and granule to the driver."""
         for _, shelf in sorted(self._shelves.items(), key=lambda item: item[0]):
             shelf.settle()
             for key in list(shelf.keys):
@@ -154,7 +160,7 @@ class FlatAllocator:
                     self._reserve(-(key >> BITS))
 
     def _unmap(self, shelf: FlatShelf, key: int) -> None:
-        """Take the memory from the granules that lie wholly inside a free block; what sticks out stays free."""
+        """Unmap the granules that lie completely inside a free block. What is left on either side stays free."""
         granule, address = self._granule(shelf), key & MASK
         bases = sorted(shelf.segments)
         base = bases[bisect_right(bases, address) - 1]
@@ -182,7 +188,7 @@ class FlatAllocator:
 
 
 def _run_with_room(shelf: FlatShelf, size: int) -> int:
-    """Where the lowest run of free and unmapped ranges begins that reaches the size; -1 where there is none."""
+    """Return the start of the lowest run of free and unmapped ranges that is large enough, or -1."""
     starts, gaps = shelf.starts, shelf.gaps
     for gap in shelf.gap_order:
         before = shelf.ends.get(gap, 0)

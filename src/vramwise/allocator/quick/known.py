@@ -1,9 +1,10 @@
-"""What became of a pool when a stretch was played into it before: the same state and stretch lead to the same state.
+"""Caches the result of playing a stretch into a pool: the same state and stretch lead to the same state.
 
-The end of the mapped memory is taken only where nothing else will do. So, unless memory that can grow lies elsewhere
-and was looked at, what needed no new memory needs none where that end is larger, and does the same.
+The free block at the end of the mapped memory is used only if no other block fits. A stretch that needed no new memory
+therefore does the same if that end block is larger. This does not hold if the search also considered another block
+that can grow; in that case the size of the end must be the same.
 
-A shelf that follows what is known has no list of its free blocks; it is made when somebody needs it.
+A shelf that takes over a cached result lists its free blocks only when the list is needed.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from typing import NamedTuple
 
 from vramwise.allocator.quick.shelf import FlatShelf, FreeBlocks
 
-# Attempts in a row without success after which states are no longer compared.
+# Consecutive failed attempts after which states are no longer compared.
 _PATIENCE = 160
 
 _Larger = tuple[tuple[int, int], ...]
 
 
 class _Result(NamedTuple):
-    """The end's size before, and whether it must be the same; afterwards: free blocks, the end's size, what is kept,
-    what got more than it asked for."""
+    """The result of playing a stretch.
+
+    `end_before`: the size of the end block before. `exact`: whether the result holds for that size only. `blocks` and
+    `end_bytes`: the free blocks and the size of the end block afterwards. `kept`: the blocks that stay in use.
+    `larger`: tensors that got more memory than requested, and how much more.
+    """
 
     end_before: int
     exact: bool
@@ -31,7 +36,7 @@ class _Result(NamedTuple):
 
 
 class Known:
-    """The results of one pool's part of a stretch, by the state that it found and the blocks that it frees."""
+    """The results of one pool's part of a stretch, by the free blocks before it and the outer blocks that it frees."""
 
     __slots__ = ("_results", "_vain")
 
@@ -41,13 +46,13 @@ class Known:
 
     @property
     def worth_it(self) -> bool:
-        """Whether states have come back lately."""
+        """Whether recent attempts have found a known state."""
         return self._vain < _PATIENCE
 
     def again(self, shelf: FlatShelf, outer: tuple[int, ...], *, counted: bool) -> tuple[int, ...] | None:
-        """Bring the shelf to where the same led before, and return the blocks that are kept; None if unknown.
+        """Apply a known result to the shelf and return the blocks that stay in use, or None if there is none.
 
-        `counted`: as an attempt, with or without success.
+        `outer`: the blocks that the stretch frees from before it. `counted`: whether this counts as an attempt.
         """
         blocks, end_bytes = shelf.blocks()
         found = self._results.get((blocks, outer))
@@ -62,7 +67,10 @@ class Known:
     def note(
         self, shelf: FlatShelf, before: tuple[FreeBlocks, int], outer: tuple[int, ...], kept: tuple[int, ...]
     ) -> None:
-        """This came of it, without new memory."""
+        """Store the result of a stretch that needed no new memory.
+
+        It is not stored if the end block appeared or disappeared.
+        """
         (blocks, end_before), (after, end_bytes) = before, shelf.blocks()
         if bool(end_bytes) == bool(end_before):
             larger = tuple(shelf.larger)

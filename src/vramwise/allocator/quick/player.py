@@ -1,4 +1,4 @@
-"""Plays a timeline into a flat allocator: stretches that are alike as a whole, the rest event by event."""
+"""Plays a timeline into a flat allocator: recurring stretches as a whole, the rest event by event."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from vramwise.timeline import Action, Timeline
 
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
-# Shorter stretches are as fast to play one by one.
+# Shorter stretches are just as fast event by event.
 _FEWEST_EVENTS = 24
-# Steps from which on it pays to look whether the same has been done before.
+# Programs with fewer steps are played without looking for a known result.
 _WORTH_KNOWING = 40
 
 _Growths = list[tuple[int, int]]
 
 
 class QuickPlayer(Player[FlatAllocator]):
-    """Tensors in use are numbers: the size of the block above its address; 0 for one that asked for nothing."""
+    """Plays into flat shelves. A live tensor is one number: its block's size in the high bits, its address in the low.
+
+    The number is 0 for a tensor of 0 bytes.
+    """
 
     def __init__(
         self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str], stretches: Stretches | None = None
@@ -34,28 +37,28 @@ class QuickPlayer(Player[FlatAllocator]):
         super().__init__(timeline, allocator, apart)
         self._cuts = timeline.cuts
         self._stretches = stretches or Stretches(timeline)
-        # tensors of other streams, which have shelves of their own
+        # tensors on other streams, which have their own shelves, and their streams
         self._elsewhere: dict[int, int] = {}
 
     def state(self, carried: Sequence[Any]) -> State:
-        """What decides how events will be served."""
+        """Return everything that determines how events are served."""
         return (*self.allocator.state(), tuple(carried))
 
     def rename(self, old: int, new: int) -> None:
-        """The tensor of one name has another from now on, on the same stream."""
+        """Rename a live tensor. It stays on its stream."""
         super().rename(old, new)
         if old in self._elsewhere:
             self._elsewhere[new] = self._elsewhere.pop(old)
 
     def play(self, start: int, stop: int, first: bool = True) -> bool:
-        """Play these events; False if one could not be served. `first`: they have not been played before."""
+        """Play these events. Returns False if a request fails. `first`: they have not been played before."""
         cuts = self._cuts
-        single = start  # from here on event by event
+        single = start  # from here on, events are played one by one
         for at in range(bisect_left(cuts, start), bisect_left(cuts, stop)):
             begin, end = cuts[at], cuts[at + 1] if at + 1 < len(cuts) else stop
             if end > stop or end - begin < _FEWEST_EVENTS:
                 continue
-            if self._elsewhere and single < begin:  # what is elsewhere must be known
+            if self._elsewhere and single < begin:  # `_elsewhere` must be up to date
                 if not self._single(single, begin, first):
                     return False
                 single = begin
@@ -68,9 +71,10 @@ class QuickPlayer(Player[FlatAllocator]):
         return self._single(single, stop, first)
 
     def _whole(self, placed: Placed, start: int, first: bool) -> bool:
-        """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams.
+        """Play a stretch as a whole and return True, or change nothing and return False if that is not possible.
 
-        Without expandable segments also where both pools need new memory: where that lies depends on their order.
+        It is not possible if memory runs out, or might run out on several streams. Without expandable segments, it is
+        also not possible if both pools need new memory, because the addresses then depend on the order of requests.
         """
         allocator, live = self.allocator, self.result.live
         stretch, number, outer = placed
@@ -85,7 +89,7 @@ class QuickPlayer(Player[FlatAllocator]):
         keys = [live[tensor] for tensor in outer]
         kept: list[tuple[int, int]] = []
         grown: _Growths = []
-        worked = 0  # until it was seen that plain segments are needed
+        worked = 0  # the work done until new plain segments were needed; 0 if none were
         allocator.large.larger.clear()
         try:
             for half in stretch.halves:
@@ -101,7 +105,7 @@ class QuickPlayer(Player[FlatAllocator]):
             self.worked = worked or self.worked
             return False
         allocator.careful = False
-        if worked:  # it counts as what it is: as much as event by event
+        if worked:  # counts as much as playing event by event
             self.worked = worked + EVENT_BY_EVENT * stretch.length
         for tensor in outer:
             del live[tensor]
@@ -122,7 +126,7 @@ class QuickPlayer(Player[FlatAllocator]):
         return True
 
     def _larger(self, stretch: Stretch, start: int, freed: Sequence[int], first: bool) -> dict[int, int]:
-        """By position, how much more is allocated or freed there than was asked for."""
+        """Return, by position, how many bytes more than requested are allocated (positive) or freed (negative)."""
         found: dict[int, int] = {}
         for position, key in zip(stretch.freed, freed, strict=True):
             if (key >> BITS) + stretch.changes[position]:
@@ -137,7 +141,7 @@ class QuickPlayer(Player[FlatAllocator]):
         return found
 
     def _note_elsewhere(self, stretch: Stretch, number: int, freed: Sequence[int]) -> None:
-        """What it left on other streams, and what it freed there."""
+        """Update `_elsewhere` with the tensors that a stretch made and freed on other streams."""
         for tensor in freed:
             self._elsewhere.pop(tensor, None)
         for half in stretch.halves:
@@ -147,14 +151,14 @@ class QuickPlayer(Player[FlatAllocator]):
     def _half(
         self, half: Half, shelf: FlatShelf, freed: Sequence[int], *, notes: bool
     ) -> tuple[_Growths, Iterable[tuple[int, int]]]:
-        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
+        """Play one pool's part. Returns the tensors that needed new memory, with its size, and the blocks left in use.
 
-        `freed`: the blocks that the stretch frees from before. `notes`: what comes of it is noted.
+        `freed`: the blocks from before the stretch that it frees. `notes`: whether to store the result as known.
         """
         own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
-        # without expandable segments those that leave nothing matter, too: they may get more than they ask for
+        # without expandable segments, temporary tensors matter too: they may get more than they request
         plain = not self.allocator.expandable and not half.small
-        notes = notes or plain  # those count as played in any case
+        notes = notes or plain  # their work is counted even if the result is known
         program, known = half.program if plain else half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
@@ -171,7 +175,7 @@ class QuickPlayer(Player[FlatAllocator]):
         return growths, own.items()
 
     def _played(self, shelf: FlatShelf, program: Program, own: dict[int, int]) -> _Growths:
-        """Play these steps; which tensors took new memory, and how much."""
+        """Play these steps. Returns the tensors that needed new memory, and how much."""
         growths: _Growths = []
 
         def grow(wanted: int, tensor: int) -> int:
@@ -195,7 +199,10 @@ class QuickPlayer(Player[FlatAllocator]):
         allocated: int,
         growths: Sequence[tuple[int, int]],
     ) -> None:
-        """Did the stretch reach a new peak? The figures are those at its start, `steps` those after each request."""
+        """Update the peak if the stretch reached a new one.
+
+        `reserved` and `allocated` are the values at its start. `steps`: the allocated bytes after each request.
+        """
         begin = 0
         for end, grown in (*growths, (len(steps), 0)):
             if begin < end and reserved >= self._most_reserved:
@@ -207,7 +214,7 @@ class QuickPlayer(Player[FlatAllocator]):
             begin, reserved = end, reserved + grown
 
     def _single(self, start: int, stop: int, first: bool) -> bool:
-        """Play these events one by one."""
+        """Play these events one by one. Returns False if a request fails."""
         timeline, allocator, play = self.timeline, self.allocator, self.result
         live, elsewhere = play.live, self._elsewhere
         small, large = allocator.small, allocator.large

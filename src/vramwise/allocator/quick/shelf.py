@@ -1,8 +1,8 @@
-"""The free memory of one pool and one stream as plain numbers: no blocks, no links between them.
+"""The free memory of one pool and one stream as plain numbers, without block objects.
 
-Which blocks are free follows from which are in use: free neighbours are always one block. So a block in use is one
-number (its size above its address), and the free ones are a sorted list of such numbers, found by start and by end.
-Addresses are twice the true ones: segments that touch stay apart.
+Free neighbours are always merged, so the free blocks follow from those in use. A block is one number, a key, with its
+size in the high bits and its address in the low bits. Free blocks are a sorted list of keys, also found by start and by
+end. Addresses are twice the real ones, so that adjacent segments are not merged.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from vramwise.allocator.rounding import MIN_BLOCK, SMALL
 BITS = 66
 MASK = (1 << BITS) - 1
 
-# What is done to a shelf: a request (its size, shifted) and the number of its tensor, or 0 and what is freed.
+# Steps on a shelf: a request (its size, shifted) and the number of its tensor, or 0 and the tensor that is freed.
 Program = Sequence[tuple[int, int]]
-# Serves a request that finds no block: (its size, shifted, and the number of its tensor)
+# Serves a request that finds no block, given its size (shifted) and the number of its tensor.
 Grow = Callable[[int, int], int]
 
 
 class FreeBlocks:
-    """All free blocks but the end of the mapped memory, where that begins (-1: there is none), and the gaps before it.
+    """All free blocks except the one at the end of the mapped memory, its address, and the gaps before it.
 
-    Compared by value, and fast where it is the same object.
+    `end_at` is -1 if there is no such block. Compared by value, with a stored hash.
     """
 
     __slots__ = ("_hash", "_parts", "end_at", "keys")
@@ -42,15 +42,15 @@ class FreeBlocks:
         return isinstance(other, FreeBlocks) and self._hash == other._hash and self._parts == other._parts
 
 
-# Free blocks with the size of the end, or as a list; gaps and segments.
+# The free blocks (as a list, or as `FreeBlocks` with the size of the end block), the gaps and the segments.
 SavedShelf = tuple[tuple[FreeBlocks, int] | list[int], dict[int, int], dict[int, int]]
 
 
 class FlatShelf:
-    """Free blocks by size and address, unmapped gaps and segments by address.
+    """Free blocks by size and address, and unmapped gaps and segments by address.
 
-    `walked`: a request passed by the end of memory in the midst of a segment, or was served there. `larger`: tensors
-    that got more than they asked for, because too little would have been left, and how much more.
+    `walked`: a search passed a free block that can grow, other than the end block, or moved on to one that can grow.
+    `larger`: tensors that got more than they requested, because the rest was too small to split off, and how much more.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class FlatShelf:
     def __init__(self, small: bool, expandable: bool, grow: Callable[[FlatShelf, int], int]) -> None:
         self.small = small
         self.grow: Grow = lambda wanted, _tensor: grow(self, wanted >> BITS)
-        # where `blocks` was followed: the lists of free blocks are behind it
+        # the result of `blocks`; after `follow`, the lists of free blocks are out of date (`_behind`)
         self._blocks: tuple[FreeBlocks, int] | None = None
         self._behind = False
         self.keys: list[int] = []
@@ -72,11 +72,11 @@ class FlatShelf:
         self.segments: dict[int, int] = {}
         self.walked = False
         self.larger: list[tuple[int, int]] = []
-        # what must be left for a block to be divided
+        # the smallest rest, shifted, for which a block is split
         self.least = MIN_BLOCK << BITS if small or expandable else (SMALL + MIN_BLOCK) << BITS
 
     def play(self, program: Program, own: dict[int, int], grow: Grow) -> None:
-        """Do all of it. `own`: blocks in use by number."""
+        """Play a program. `own`: the blocks in use by tensor number, which is updated."""
         if self._behind:
             self.settle()
         self._blocks = None
@@ -90,7 +90,7 @@ class FlatShelf:
                 key = keys[at]
                 address = key & MASK
                 end = address + (key >> BITS)
-                # the last of all blocks, at the end of the last range, is passed by only where there is another
+                # the largest block, if it is at the end of the last range, has no alternative
                 if end in gaps and (at + 1 < len(keys) or end != self.gap_order[-1]):
                     at = self._passing(at)
                     key = keys[at]
@@ -131,7 +131,7 @@ class FlatShelf:
                 insort(keys, key)
 
     def request(self, wanted: int) -> int:
-        """The block of one request by itself: what `play` does, without a program."""
+        """Serve a single request as `play` does, and return its block."""
         if self._behind:
             self.settle()
         self._blocks = None
@@ -176,7 +176,10 @@ class FlatShelf:
         insort(keys, key)
 
     def _passing(self, at: int) -> int:
-        """The block to take: one that can grow counts with what it can grow to, so that it is used late."""
+        """Return the position of the block to use. The size of a block that can grow includes the room to grow.
+
+        Such blocks are therefore used last.
+        """
         keys, gaps = self.keys, self.gaps
         key = keys[at]
         gap_at = (key & MASK) + (key >> BITS)
@@ -206,11 +209,14 @@ class FlatShelf:
         self._blocks = None
 
     def merge(self, address: int, size: int) -> None:
-        """Add a free block, one with its free neighbours."""
+        """Add a free block and merge it with its free neighbours."""
         self.free(size << BITS | address)
 
     def divide(self, key: int, size: int) -> int:
-        """The block of which a request of this size gets its part, or all of it; the rest becomes free."""
+        """Return the part of a block that a request of this size gets. The rest becomes free.
+
+        The request gets the whole block if the rest is too small.
+        """
         rest = key - (size << BITS)
         if rest < self.least:
             return key
@@ -218,17 +224,17 @@ class FlatShelf:
         return size << BITS | key & MASK
 
     def add_gap(self, address: int, size: int) -> None:
-        """A range without memory."""
+        """Add an unmapped range."""
         self.gaps[address] = size
         insort(self.gap_order, address)
 
     def remove_gap(self, address: int) -> int:
-        """It has memory now; returns its size."""
+        """Remove an unmapped range and return its size."""
         del self.gap_order[bisect_left(self.gap_order, address)]
         return self.gaps.pop(address)
 
     def blocks(self) -> tuple[FreeBlocks, int]:
-        """The free blocks, and the size of the end."""
+        """Return the free blocks, and the size of the block at the end of the mapped memory (0 if there is none)."""
         if self._blocks is None:
             self._blocks = self._find_blocks()
         return self._blocks
@@ -243,12 +249,12 @@ class FlatShelf:
         return FreeBlocks((*keys[:at], *keys[at + 1 :]), end & MASK, gaps), end >> BITS
 
     def follow(self, blocks: FreeBlocks, end_bytes: int) -> None:
-        """These are the free blocks from now on; they are listed when somebody needs the lists."""
+        """Replace the free blocks. The lists are updated by `settle`, when they are needed."""
         self._blocks = (blocks, end_bytes)
         self._behind = True
 
     def settle(self) -> None:
-        """List the free blocks."""
+        """Update the lists of free blocks after `follow`."""
         if not self._behind or self._blocks is None:
             return
         found, end_bytes = self._blocks
@@ -258,21 +264,21 @@ class FlatShelf:
         self._replace_free(keys)
 
     def largest(self, count: int) -> tuple[int, ...]:
-        """The sizes of the largest free blocks, the smallest of them first."""
+        """Return the sizes of the `count` largest free blocks in ascending order."""
         if not self._behind or self._blocks is None:
             return tuple([key >> BITS for key in self.keys[-count:]])
         found, end_bytes = self._blocks
         return tuple(sorted([*[key >> BITS for key in found.keys[-count:]], end_bytes])[-count:])
 
     def save(self) -> SavedShelf:
-        """Free blocks, gaps and segments as they are."""
+        """Return the free blocks, gaps and segments for `restore`."""
         blocks = self._blocks if self._behind and self._blocks is not None else self.keys[:]
         return blocks, self.gaps.copy(), self.segments.copy()
 
     def restore(
         self, blocks: tuple[FreeBlocks, int] | list[int], gaps: dict[int, int], segments: dict[int, int]
     ) -> None:
-        """As they were."""
+        """Restore the saved free blocks, gaps and segments."""
         if isinstance(blocks, list):
             self._blocks = None
             self._replace_free(blocks)
@@ -294,6 +300,6 @@ class FlatShelf:
             starts[address] = ends[address + (key >> BITS)] = key
 
     def state(self) -> tuple[object, ...]:
-        """All that decides what it will do."""
+        """Return everything that determines how requests are served."""
         gaps = tuple([(address, self.gaps[address]) for address in self.gap_order])
         return self.blocks(), gaps, tuple(self.segments)

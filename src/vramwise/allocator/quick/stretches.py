@@ -1,13 +1,14 @@
-"""Stretches of a timeline that are alike (a model's layers), and what of each must be played.
+"""Finds identical stretches of a timeline (such as a model's layers), and the part of each that must be played.
 
-Two facts about such an allocator make most of a stretch needless:
+Two facts about such an allocator make most of a stretch unnecessary:
 
-- Which memory is free follows from which is in use. Tensors that come and go within a stretch leave nothing behind.
-  One of them matters only if it is there while another is made that matters: because that one stays, or for the same
-  reason. All others can be left out, as long as they would have found memory.
-- They find memory where the largest free block is large enough: `count` tensors in it leave `count + 1` gaps at most,
-  so one of the gaps is as large as a request if the block holds the tensors and `count + 1` times the request. Of two
-  blocks together it takes `count + 2`. A request that is not sure to find memory matters.
+- Which memory is free follows from which memory is in use. Temporary tensors, made and freed within a stretch, leave
+  nothing behind. A temporary tensor matters only if it is alive when a tensor that matters is made. Tensors that stay
+  matter. All others can be left out if they are certain to find memory.
+- A temporary tensor is certain to find memory if the largest free block is large enough. `count` tensors in a block
+  leave at most `count + 1` gaps. One gap is therefore as large as the request if the block holds the tensors plus
+  `count + 1` times the request. For two blocks together it is `count + 2` times. A request that is not certain to find
+  memory matters.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from vramwise.units import MIB
 
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
-# More than a request for a new segment is rounded up by.
+# An upper bound of the bytes by which a new segment exceeds its request.
 _SEGMENT_SLACK = 64 * MIB
 
 _NONE = (0, 0, 0)
-# Of stretches that must be played event by event.
+# The kind of stretches that must be played event by event.
 _NOT_WHOLE = 0
 
 _Key = tuple[tuple[int, ...], ...]
@@ -38,8 +39,8 @@ _Key = tuple[tuple[int, ...], ...]
 class Half:
     """One pool's part of a stretch, on one stream.
 
-    Its own tensors are numbered from the stretch's first, others -1, -2 and so on.
-    `outer`: which of those that the stretch frees from before are its. `kept`: its own that it leaves.
+    Tensors made in the stretch are numbered from the stretch's first. Earlier tensors that it frees are -1, -2 and so
+    on. `outer`: the positions of those in the stretch's list `freed`. `kept`: the tensors that it makes and leaves.
     """
 
     __slots__ = (
@@ -53,16 +54,16 @@ class Half:
         self.program: list[tuple[int, int]] = []
         self.outer: list[int] = []
         self.kept: list[int] = []
-        self.most_new = SMALL_SEGMENT if small else 0  # memory it could at most add
+        self.most_new = SMALL_SEGMENT if small else 0  # upper bound of the new memory that it needs
         self._freed: dict[int, int] = {}
         self._needs: dict[int, tuple[int, int, int]] = {}
         self._most = (0, 0, 0)
         self._lean: dict[tuple[int, int, int], Program] = {}
-        self._steps: dict[tuple[int, ...], Program] = {}  # the same by the sizes of the largest free blocks
+        self._steps: dict[tuple[int, ...], Program] = {}  # the same, by the sizes of the largest free blocks
         self.known = Known()
 
     def close(self) -> None:
-        """Nothing more will be added: note when each tensor goes, and the room in which it is sure to find a place."""
+        """Finish the program: compute when each tensor is freed and how much room it needs to be certain of memory."""
         self._freed = {tensor: at for at, (wanted, tensor) in enumerate(self.program) if not wanted}
         self.kept = [tensor for wanted, tensor in self.program if wanted and tensor not in self._freed]
         alive: dict[int, int] = {}
@@ -82,7 +83,7 @@ class Half:
         self._most = (max(one), max(two), max(three))
 
     def steps(self, shelf: FlatShelf) -> Program:
-        """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
+        """Return the steps that must be played on this shelf, given the sizes of its largest free blocks."""
         largest = shelf.largest(3)
         found = self._steps.get(largest)
         if found is None:
@@ -93,7 +94,7 @@ class Half:
         return found
 
     def _room(self, largest: tuple[int, ...]) -> tuple[int, int, int]:
-        """What one, two and three of the largest blocks hold together, as far as that can be needed."""
+        """Return the total size of the one, two and three largest blocks, rounded and limited to what is needed."""
         most = self._most
         if largest and largest[-1] >= most[0]:
             return most
@@ -101,7 +102,10 @@ class Half:
         return (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
 
     def _find_lean(self, one: int, two: int, three: int) -> Program:
-        """From the last to the first: what stays, what may find no place, what is there when another matters."""
+        """Return the steps of tensors that matter, found from the last request to the first.
+
+        A tensor matters if it stays, if it may find no memory, or if it is alive when one that matters is made.
+        """
         freed, program, needs = self._freed, self.program, self._needs
         following = len(program)
         matters = set()
@@ -117,17 +121,20 @@ class Half:
 
 
 def _rounded(size: int, most: int) -> int:
-    """Downwards, to four binary digits, and no more than can be needed: few different ones."""
+    """Round down to four binary digits, and to `most` at most, so that few different values occur."""
     return most if size >= most else size & 15 << max(0, size.bit_length() - 4)
 
 
 class Stretch:
-    """A stretch of requests and frees, whatever its tensors are called.
+    """A stretch of requests and frees, independent of the names of its tensors. Its tensors are numbered from 0.
 
-    `requests`: positions of the requests, `number_of`: of a tensor's. `allocated`: bytes allocated after each, from the
-    stretch's start on. `kept`: what it makes and leaves, by number and position; `freed`: positions where it frees what
-    was there before, `freed_on`: on which stream that was made. `changes`: of allocated bytes, event by event; `ends`:
-    positions where its own tensors go, by number. `halves`: what each pool has to do.
+    - `requests`: the positions of the requests. `number_of`: the index in it of each tensor's request.
+    - `allocated`: the bytes allocated after each request, relative to the start of the stretch.
+    - `kept`: the tensors that it makes and leaves, as number and position.
+    - `freed`: the positions where it frees earlier tensors. `freed_on`: the streams of those tensors.
+    - `changes`: the change in allocated bytes of each event.
+    - `ends`: the positions where its own tensors are freed, by number.
+    - `halves`: the part of each pool and stream.
     """
 
     __slots__ = (
@@ -136,7 +143,7 @@ class Stretch:
     )
 
     def __init__(self, events: Sequence[Event], elsewhere: Mapping[int, int]) -> None:
-        """`elsewhere`: tensors that are not on the first stream, and on which they are."""
+        """`elsewhere` maps tensors that are not on the first stream to their streams."""
         halves: dict[tuple[bool, int], Half] = {}
         self.requests: list[int] = []
         self.number_of: dict[int, int] = {}
@@ -161,7 +168,7 @@ class Stretch:
                 self.number_of[tensor - first] = len(self.requests)
                 self.requests.append(position)
                 half.program.append((rounded << BITS, tensor - first))
-                # of two small segments in a row more than one's worth is asked for
+                # any two consecutive small segments serve requests of more than one segment's size
                 half.most_new += 2 * rounded if small else rounded + _SEGMENT_SLACK
             elif made.pop(tensor, -1) >= 0:
                 self.ends[tensor - first] = position
@@ -181,7 +188,7 @@ class Stretch:
         self.on_streams = any(half.stream for half in self.halves)
 
     def allocated_with(self, more: Mapping[int, int]) -> tuple[list[int], int]:
-        """Bytes allocated after each request, and at the end, with so much more at some positions."""
+        """Return the bytes allocated after each request, and at the end. `more`: extra bytes by position."""
         changes = self.changes
         if more:
             changes = changes.copy()
@@ -192,7 +199,7 @@ class Stretch:
 
 
 class Placed(NamedTuple):
-    """A stretch where it is: the number of its first tensor, and the tensors that it frees from before."""
+    """A stretch at its place in a timeline, with its first tensor and the earlier tensors that it frees."""
 
     stretch: Stretch
     number: int
@@ -200,7 +207,7 @@ class Placed(NamedTuple):
 
 
 class Stretches:
-    """The stretches of one timeline as they are met. Good for any number of plays."""
+    """The stretches of one timeline, found as they are reached. Can be reused for any number of plays."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._events = timeline.events
@@ -211,9 +218,10 @@ class Stretches:
         self._placed: dict[tuple[int, int], Placed] = {}
 
     def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> Placed | None:
-        """The stretch between two positions; None where it is the first such.
+        """Return the stretch between two positions.
 
-        `elsewhere`: tensors that are not on the first stream, and on which they are.
+        Returns None if it must be played event by event, or if it is reached for the first time and is the first of
+        its kind. `elsewhere` maps tensors that are not on the first stream to their streams.
         """
         placed = self._placed.get((start, stop))
         if placed is not None:
@@ -234,7 +242,7 @@ class Stretches:
         return placed
 
     def _find_kind(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> int:
-        """By where it was copied from, if it was; else by what is in it."""
+        """Return the kind of a stretch: that of the stretch it was copied from, otherwise by its events."""
         source = self._alike.get(start)
         if source is not None:
             kind = self._kind_at.get((source, source + stop - start))
@@ -244,9 +252,9 @@ class Stretches:
 
 
 def _key(events: Sequence[Event], elsewhere: Mapping[int, int]) -> _Key | None:
-    """What stretches that are alike have in common; None for one to be played event by event.
+    """Return a key that identical stretches share, or None if a stretch must be played event by event.
 
-    Numbers go up from request to request, so that a tensor with a lower one is from before.
+    Tensor numbers increase from request to request, so a number below the first request's is an earlier tensor.
     """
     actions, tensors, sizes, streams, _ = zip(*events, strict=True)
     if max(actions) > _FREE or min(sizes) <= 0 or _ALLOC not in actions:

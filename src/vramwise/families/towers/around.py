@@ -1,4 +1,4 @@
-"""Find the tower of a multimodal model: in a file of this folder, by its model_type, or among the common encoders."""
+"""Finds the tower of a multimodal model: in a module of this folder by model_type, or among the common encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.families.towers.parts import Maker
 
 
 def around(config: Mapping[str, Any], *, text_hidden: int, source: str) -> dict[str, Any]:
-    """The ModelSpec fields about everything that is not the text model."""
+    """Return the ModelSpec fields about everything except the text model."""
     outer = Fields(config, {"num_channels": 3}, source)
     vision = outer.mapping("vision_config")
     maker = _makers().get(outer.text("model_type") or "")
@@ -38,6 +38,6 @@ def around(config: Mapping[str, Any], *, text_hidden: int, source: str) -> dict[
 
 @cache
 def _makers() -> dict[str, Maker]:
-    """The towers of every file in this folder, by the model_type of the whole model."""
+    """Return the towers of every module in this folder, by the model_type of the whole model."""
     modules = [import_module(f"{towers.__name__}.{found.name}") for found in iter_modules(towers.__path__)]
     return {name: maker for module in modules for name, maker in getattr(module, "TOWERS", {}).items()}

@@ -43,7 +43,7 @@ def _gemma4(outer: Fields, text_hidden: int) -> dict[str, Any]:
 
 
 def _gemma4_unified(outer: Fields, text_hidden: int) -> dict[str, Any]:
-    """No towers: patches and sound go through a projection each."""
+    """No towers: images and audio have one projection each."""
     own = {"mm_embed_dim": 3840, "mm_posemb_size": 1120, "patch_size": 16, "pooling_kernel_size": 3}
     fields = block_of(outer, "vision_config", {**own, "output_proj_dims": 3840})
     sound = block_of(outer, "audio_config", {"audio_embed_dim": 640})

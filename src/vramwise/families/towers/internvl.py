@@ -10,7 +10,7 @@ from vramwise.families.towers.parts import Maker, Part, block_of, found, layers,
 
 
 def _square(value: object, fields: Fields, name: str) -> int:
-    """A side, written as a number or as two."""
+    """Return the side of a square, which the file gives as one number or as two."""
     if isinstance(value, list | tuple) and value:
         return int(fields.integers(name)[0])
     return fields.integer(name)

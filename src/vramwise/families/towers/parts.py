@@ -1,4 +1,4 @@
-"""What towers are made of: parameters by name, shape and kind, in transformers' order."""
+"""The parts of towers: parameters by name, shape and kind, in transformers' order."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def norm(name: str, size: int, bias: bool = True) -> Iterator[Part]:
 
 
 def block_of(outer: Fields, name: str, defaults: Mapping[str, Any]) -> Fields:
-    """A block of the config, such as `vision_config`, with its defaults."""
+    """Return the fields of a block of the config, such as `vision_config`, with its defaults."""
     return Fields(outer.mapping(name), defaults, f"{outer.source} ({name})")
 
 
 def found(
     before: Iterator[Part], after: Iterator[Part] | None = None, part: str = "language_model", left_out: str = ""
 ) -> dict[str, Any]:
-    """The ModelSpec fields: parameters before and after the text model, its name, and what is not known."""
+    """Return the ModelSpec fields: parameters before and after the text model, its name, and what is left out."""
     return {"text_part": part, "tower": tuple(before), "after_text": tuple(after or ()), "left_out": left_out}
 
 
 def layers(fields: Fields, *names: str) -> range:
-    """The numbers of a tower's layers."""
+    """Return the numbers of a tower's layers."""
     return range(fields.integer(*names, most=MANY))
 
 
@@ -51,7 +51,7 @@ def two_layers(name: str, hidden: int, inner: int) -> Iterator[Part]:
 
 
 def gated_layers(name: str, hidden: int, inner: int, bias: bool = True, inside: str = "") -> Iterator[Part]:
-    """An MLP with a gate; `inside`: what its linears are called within their modules."""
+    """An MLP with a gate. `inside`: a suffix of the names of its linears."""
     yield from linear(f"{name}.gate_proj{inside}", hidden, inner, bias)
     yield from linear(f"{name}.up_proj{inside}", hidden, inner, bias)
     yield from linear(f"{name}.down_proj{inside}", inner, hidden, bias)
@@ -70,7 +70,7 @@ def encoder(name: str, hidden: int, inner: int, norm_first: bool) -> Iterator[Pa
 
 
 def pooling_head(tower: str, hidden: int, inner: int) -> Iterator[Part]:
-    """What SigLIP pools its output with."""
+    """The pooling head of SigLIP."""
     yield f"{tower}.head.probe", (1, 1, hidden), "other"
     yield f"{tower}.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
     yield f"{tower}.head.attention.in_proj_bias", (3 * hidden,), "other"

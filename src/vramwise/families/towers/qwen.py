@@ -10,7 +10,7 @@ from vramwise.families.towers.parts import Maker, Part, block_of, found, gated_l
 
 
 def patch_of(fields: Fields, hidden: int, bias: bool) -> Iterator[Part]:
-    """The convolution that makes patches of frames."""
+    """The convolution that turns frames into patches."""
     size, depth = fields.integer("patch_size"), fields.integer("temporal_patch_size")
     channels = fields.integer("in_channels", "in_chans")
     yield "model.visual.patch_embed.proj.weight", (hidden, channels, depth, size, size), "other"
@@ -63,7 +63,7 @@ def _qwen2_5_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
 
 
 def _qwen3_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
-    """Qwen3-VL's, which also hands on what it saw half-way (deepstack); Qwen3.5's is the same without that."""
+    """The tower of Qwen3-VL, which also passes on intermediate results (deepstack). Qwen3.5's has no deepstack."""
     sizes = {"hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 3584, "num_position_embeddings": 2304}
     stacked = [8, 16, 24] if (outer.text("model_type") or "").startswith("qwen3_vl") else []
     own = {"patch_size": 16, "depth": 27, "deepstack_visual_indexes": stacked}

@@ -1,5 +1,5 @@
-"""Layers that do the same: some of them run, the others' events are written after theirs.
+"""Runs only some of a model's identical layers, and copies their events for the others.
 
-`forms` tells which blocks are alike, `passes` finds the sampled ones among the events, `expansion` writes the others
-in, `sampling` decides, and runs all of them where anything is not as it must be.
+`forms` finds identical blocks, `passes` finds the sampled ones among the events, and `expansion` writes the events of
+the others. `sampling` combines these, and runs all layers if copying is not possible.
 """

@@ -1,7 +1,7 @@
-"""A pass that was written before, written once more: the same shapes through the same model make the same requests.
+"""Writes an earlier pass once more: the same shapes through the same model make the same requests.
 
-What the matrix library makes at its first product, and keeps, is made once. A pass that leaves or frees anything else
-that others find (tables, buffers) is not written again: it runs.
+The workspaces that the matrix library makes at its first product, and keeps, are not repeated. A pass that leaves or
+frees anything else that other passes use (tables, buffers) is not written again; it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FREE, _PHASE = int(Action.FREE), int(Action.PHASE)
 
 
 class _Form(NamedTuple):
-    """A tensor without its storage, which must be held by nobody: number, bytes and event are the storage's."""
+    """A tensor without a reference to its storage. `number`, `nbytes` and `event` are those of the storage."""
 
     shape: tuple[int, ...]
     numel: int
@@ -34,7 +34,7 @@ class _Form(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A pass on the tape: where it began and ended, and what it left. `dropped`: what was made to be kept."""
+    """A pass on the tape: where it began and ended, and what it left. `dropped`: workspaces that are not made again."""
 
     began: Saved
     ended: Saved
@@ -47,9 +47,9 @@ class Written(NamedTuple):
 def written(
     t: Tape, began: Saved, step: int, result: Tensor, trainable: Sequence[Parameter], kept: Sequence[Storage]
 ) -> Written | None:
-    """The pass since then, whose result, new gradients and workspaces (`kept`) are all that is left of it.
+    """Return the pass since `began`, or None if it cannot be written again.
 
-    None where it cannot be written again.
+    The pass must leave nothing but its result, new gradients and workspaces (`kept`).
     """
     gradients = [one for one in trainable if one.grad is not None and not _older(one.grad.storage, began)]
     if result.node is not None or any(phase.step != step for phase in t.phases[began.phases :]):
@@ -81,7 +81,7 @@ def _form(tensor: Tensor | None) -> _Form | None:
 
 
 def write_again(t: Tape, before: Written, step: int) -> Tensor:
-    """Write its events once more, under new numbers; returns the result, and gives parameters their gradients."""
+    """Write the events of a pass once more, with new numbers. Sets the parameters' gradients and returns the result."""
     began, ended = before.began, before.ended
     number = _Shift(t.count - began.tensors, [form.number for form in before.dropped])
     place = _Shift(len(t.events) - began.events, [form.event for form in before.dropped])
@@ -96,7 +96,7 @@ def write_again(t: Tape, before: Written, step: int) -> Tensor:
 
 
 class _Shift(NamedTuple):
-    """From a number (or position) of the pass to that of its repetition, in which some are left out."""
+    """Maps a number (or position) of the pass to that of its repetition, in which some are left out."""
 
     by: int
     left_out: list[int]
@@ -119,7 +119,7 @@ def _write_events(t: Tape, before: Written, step: int, number: _Shift) -> None:
 
 
 def _written_once_more(t: Tape, event: tuple[int, int, int, int, int], step: int, number: _Shift) -> Event:
-    """A mark, under the step that it is in now; or a copy, with the numbers that it has now."""
+    """Return a phase mark with the current step, or a copy with its new numbers. Other events stay as they are."""
     action, tensor, size, stream, tag = event
     if action == _PHASE:
         t.phases.append(Phase(t.phases[tag].name, step))
@@ -134,9 +134,9 @@ def _written_once_more(t: Tape, event: tuple[int, int, int, int, int], step: int
 
 
 def _write_cuts(t: Tape, before: Written, place: _Shift) -> None:
-    """Where layers begin; and, where nothing is left out until the next cut, that they are like those before.
+    """Record the cuts of the repetition, and that a stretch is like its original if nothing is left out of it.
 
-    A part that goes on from what was before the pass does not begin with it.
+    If the first part continues the current part, it does not begin with the pass, so its cut is left out.
     """
     begins, _, part = t.parts_begun[before.began.begun]
     cuts = t.cuts[before.began.cuts : before.ended.cuts]

@@ -1,6 +1,6 @@
-"""The events of all layers, from those of a run of some: the sampled ones', and copies of them for the others.
+"""Builds the events of all layers from a run of some: those of the sampled layers, and copies for the others.
 
-Whether a copy is right is looked at first, layer against layer: `Unlike` is raised before anything is changed.
+The sampled layers are compared first. `Unlike` is raised before anything is changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
 class _Copied(NamedTuple):
-    """One span of a pass: its rows, what they leave and free from elsewhere, and its tags."""
+    """One span of a pass: its rows, the tensors that it leaves, those that it frees from elsewhere, and its tags."""
 
     rows: list[Row]
     kept: Sequence[int]
@@ -33,10 +33,10 @@ class _Copied(NamedTuple):
 
 
 class Expansion:
-    """A stretch of the tape, written by the sampled layers, that becomes one of all layers."""
+    """Expands a stretch of the tape from the sampled layers to all layers."""
 
     def __init__(self, t: Tape, units: Units, names: Sequence[Names], saved: Saved) -> None:
-        """`saved`: where the stretch begins."""
+        """`saved`: where the stretch begins. Raises Unlike if the layers cannot be copied."""
         self._t = t
         self._units = units
         self._names = names
@@ -50,7 +50,7 @@ class Expansion:
             [self._compare(*both) for both in zip(one.earlier, one.later, strict=True)]
             for one in self.numbers.passes.all
         ]
-        self._inserted: list[tuple[int, list[Event]]] = []  # frees, by the position that they come before
+        self._inserted: list[tuple[int, list[Event]]] = []  # frees, with the position before which they are inserted
         freed = [relation.place for spans in self._copied for span in spans for relation in span.outer]
         for zone in zones(self.numbers):
             for position, places, frees in insertions(self.numbers, zone, t.events[zone.start : zone.stop]):
@@ -59,7 +59,7 @@ class Expansion:
         self.left = self._left(freed)
 
     def _left(self, freed: list[Place]) -> set[Place]:
-        """What each unit leaves; Unlike where it would free what it has not, or twice."""
+        """Return what each unit leaves. Raises Unlike if it would free a tensor twice or one that it does not have."""
         made = {
             Place(at, span, tensor)
             for at, spans in enumerate(self._copied)
@@ -71,7 +71,7 @@ class Expansion:
         return made.difference(freed)
 
     def _compare(self, earlier: int, later: int) -> _Copied:
-        """What both sampled units do in a span, as it holds for all."""
+        """Compare a span of both sampled units and return what they do in a form that holds for all units."""
         spans, events, numbers = self.numbers.passes.spans, self._t.events, self.numbers
         by_unit = sorted((earlier, later), key=lambda number: spans[number].unit)
         low, high = [events[spans[number].start : spans[number].stop] for number in by_unit]
@@ -97,7 +97,7 @@ class Expansion:
         return _Copied(rows, list(kept), relations, tags)
 
     def _copies(self, at: int) -> list[Event]:
-        """The events that stand for the other units' in a pass, in order."""
+        """Return the copy events of the other units in a pass, in order."""
         numbers, copies = self.numbers, self._t.copies
         one, copied = numbers.passes.all[at], self._copied[at]
         patterns = [copies.pattern(span.rows) for span in copied]
@@ -112,7 +112,7 @@ class Expansion:
         return found
 
     def write(self) -> None:
-        """Put the other layers' events in. What is alive has its old numbers still: `numbers` and `at` know the new."""
+        """Insert the other layers' events. Live storages keep their old numbers; `numbers` and `at` map them."""
         t, spans, start = self._t, self.numbers.passes.spans, self._start
         copies = {spans[one.later[0]].start: self._copies(at) for at, one in enumerate(self.numbers.passes.all)}
         added = sorted([*self._inserted, *copies.items()])
@@ -132,7 +132,7 @@ class Expansion:
         t.count += self.numbers.more
 
     def at(self, position: int) -> int:
-        """Where an old position lies now."""
+        """Return the new position of an old one."""
         return position + self._more[bisect_right(self._places, position)]
 
     def _note_alike(self) -> None:
@@ -147,7 +147,7 @@ class Expansion:
                     self._t.alike[first + turn * len(sources) + place] = source
 
     def _own(self, number: int, events: Sequence[Event]) -> list[Event]:
-        """The events of a sampled unit, under their new numbers."""
+        """Return the events of a sampled unit with their new numbers."""
         numbers, span = self.numbers, self.numbers.passes.spans[number]
         first, shift = span.first, numbers.shifts[number]
         unit = numbers.high if span.unit else numbers.low
@@ -164,7 +164,7 @@ class Expansion:
         return found
 
     def _between(self, number: int, events: Sequence[Event]) -> list[Event]:
-        """The events of a zone, under their new numbers, and what else goes between them."""
+        """Return the events of a zone with their new numbers, and the frees inserted between them."""
         span, moved = self.numbers.passes.spans[number], self.numbers.moved
         first, shift = span.first, self.numbers.shifts[number]
         found: list[Event] = [

@@ -1,4 +1,4 @@
-"""Which blocks of a model are alike: built of the same parts, on weights of the same form, under other names."""
+"""Finds identical blocks of a model: the same parts and weights of the same shape and type, with different names."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.tape import Parameter
 
 _PLAIN = frozenset({int, float, str, bool, type(None), DType})
-# units of more blocks than that are not looked for
+# the longest unit, in blocks, that is looked for
 _LONGEST_PERIOD = 12
-# of a row of units the first two and the last two run
+# the first two and the last two units of a sequence run
 SAMPLED = 4
-# fewer blocks are as fast to run
+# leaving out fewer blocks saves no time
 FEWEST_LEFT_OUT = 4
 
-_FIELDS: dict[type, tuple[str, ...] | None] = {}  # found before
+_FIELDS: dict[type, tuple[str, ...] | None] = {}  # cache of `_fields`
 
 
 @dataclass(slots=True)
 class Names:
-    """What tells a block from those like it, in one order for all of them: labels and parameters."""
+    """The labels and parameters that distinguish a block from identical ones, in the same order for all of them."""
 
     labels: list[str] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
 
     @property
     def part(self) -> str:
-        """What the block is called in the labels of events."""
+        """The name of the block in the labels of events."""
         return self.labels[0].partition(":")[0]
 
 
 class Units(NamedTuple):
-    """A row of groups of blocks, each like the one before: where it begins, how long a group is, how many there are."""
+    """A sequence of identical groups of blocks: its first block, the length of a group, and the number of groups."""
 
     start: int
     period: int
     number: int
 
     def running(self, blocks: int) -> list[int]:
-        """The blocks that run: all but the groups in the middle."""
+        """Return the blocks that run: all except the groups in the middle."""
         skipped = range(self.start + 2 * self.period, self.start + (self.number - 2) * self.period)
         return [number for number in range(blocks) if number not in skipped]
 
     def blocks(self, unit: int) -> range:
-        """The blocks of one group; counted from the last one where the number is negative."""
+        """Return the blocks of one group. Negative numbers count from the end."""
         first = self.start + unit % self.number * self.period
         return range(first, first + self.period)
 
 
 def forms_of(body: Body) -> tuple[list[int], list[Names]]:
-    """A number for the form of each block, and the names in it."""
+    """Return a number for each block, equal for identical blocks, and the names in each block."""
     known: dict[object, int] = {}
     forms, names = [], []
     for number, block in enumerate(body.blocks):
@@ -69,7 +69,7 @@ def forms_of(body: Body) -> tuple[list[int], list[Names]]:
 
 
 def units_of(forms: list[int]) -> Units | None:
-    """The row of groups that saves most; None where too few blocks can be left out."""
+    """Return the sequence of groups that saves the most blocks, or None if it saves too few."""
     best = Units(0, 1, SAMPLED)
     for period in range(1, min(_LONGEST_PERIOD, len(forms) // SAMPLED) + 1):
         start = 0
@@ -84,7 +84,7 @@ def units_of(forms: list[int]) -> Units | None:
 
 
 def _form(value: Any, names: Names) -> object:
-    """What a part does, as a value: two parts with the same one do the same, but for names."""
+    """Return a value that is equal for parts that do the same, apart from names. Collects the names in `names`."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -101,7 +101,7 @@ def _form(value: Any, names: Names) -> object:
         return (kind, *[_form(item, names) for item in value])
     fields = _fields(kind)
     if fields is None:
-        return object()  # like nothing else
+        return object()  # equal to nothing else
     found: list[object] = [kind]
     for name in fields:
         item = getattr(value, name)
@@ -113,7 +113,7 @@ def _form(value: Any, names: Names) -> object:
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The attributes of a class of ours; None where they cannot be told."""
+    """Return the attributes of a vramwise class, or None if they are not known."""
     if kind not in _FIELDS:
         bases = [base for base in kind.__mro__[:-1] if base not in (Protocol, Generic)]
         slots = [base.__dict__.get("__slots__") for base in bases]

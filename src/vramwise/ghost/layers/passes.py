@@ -1,7 +1,7 @@
-"""Where the sampled layers stand among the events: passes through the model, forward or backward.
+"""Finds the sampled layers among the events: passes through the model, forward or backward.
 
-Of a row of units (groups of layers) the first two and the last two have run; the second and the last but one, here
-called the *low* and the *high* one, stand side by side in each pass. Between passes lie zones: all else.
+Of a sequence of units (groups of layers), the first two and the last two have run. The second and the last but one,
+here called the *low* and the *high* unit, are adjacent in each pass. All other events are in zones between the passes.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from typing import NamedTuple
 
 
 class Unlike(Exception):  # noqa: N818 - not an error: all layers must run
-    """Something is not as it must be for layers to be copied."""
+    """The layers differ in a way that prevents copying their events."""
 
 
 class Span(NamedTuple):
-    """Events from one cut to the next. `at`: which pass, `unit`: 0 the low one, 1 the high one, `part`: of the unit.
+    """The events from one cut to the next.
 
-    A zone has no pass: −1.
+    `at`: the number of the pass. `unit`: 0 for the low one, 1 for the high one. `part`: the number of the unit's part.
+    In a zone all three are −1.
     """
 
     start: int
     stop: int
     first: int  # the number of its first tensor
-    end: int  # beyond its last
+    end: int  # one more than the number of its last tensor
     at: int = -1
     unit: int = -1
     part: int = -1
 
 
 class Pass(NamedTuple):
-    """The spans of the unit met first, then those of the other. `upward`: the low one came first."""
+    """A pass: the spans of the unit that comes first, and those of the other. `upward`: the low unit comes first."""
 
     earlier: list[int]
     later: list[int]
     upward: bool
-    made: int  # tensors that a unit makes
+    made: int  # how many tensors a unit makes
 
 
 class Passes:
-    """The spans of a run of the sampled layers, in order."""
+    """The spans of a run of the sampled layers, in order, and its passes."""
 
     def __init__(
         self,
@@ -49,7 +50,10 @@ class Passes:
         end: tuple[int, int],
         units: Sequence[Sequence[str]],
     ) -> None:
-        """`begun`: where parts begin; `start`, `end`: positions and numbers; `units`: the parts of both units."""
+        """`begun`: position, tensor number and name where each part begins. `start`, `end`: position and tensor number.
+
+        `units`: the names of the parts of both units. Raises Unlike if the units do not match.
+        """
         self.spans: list[Span] = []
         self.all: list[Pass] = []
         unit_of = {part: (unit, place) for unit, parts in enumerate(units) for place, part in enumerate(parts)}
@@ -88,5 +92,5 @@ class Passes:
                 raise Unlike("the units do not do the same")
 
     def span_of(self, tensor: int) -> int:
-        """The span that made a tensor; the first for what was there before."""
+        """Return the number of the span that made a tensor, or 0 if the tensor existed before."""
         return max(bisect_right(self._firsts, tensor) - 1, 0)

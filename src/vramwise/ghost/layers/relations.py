@@ -1,4 +1,4 @@
-"""What the sampled layers free, said so that it holds for every layer: of the same one, of the one below or above."""
+"""Expresses the tensors that a layer frees relative to the layer: its own, or those of the layer below or above."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FREE = int(Action.FREE)
 
 
 class Place(NamedTuple):
-    """A tensor of a unit: the pass that made it, the place of the span in that pass, how many were made before it."""
+    """A tensor of a unit: the pass that made it, the position of its span in that pass, and its index in the span."""
 
     at: int
     span: int
@@ -27,7 +27,7 @@ class Relation(NamedTuple):
 
 
 class Numbers:
-    """The numbers of tensors in the run of all units, of which the sampled ones are the second and the last but one."""
+    """Maps tensors of the sampled run to their numbers in the run of all units."""
 
     def __init__(self, passes: Passes, units: int) -> None:
         self.passes = passes
@@ -42,25 +42,25 @@ class Numbers:
         self.more = shift
 
     def turn(self, one: Pass, unit: int) -> int:
-        """As which one, counted from 0, a pass meets a unit, of those from the low one to the high one."""
+        """Return the index, from 0, at which a pass reaches a unit, among those from the low to the high unit."""
         return unit - self.low if one.upward else self.high - unit
 
     def first(self, at: int, span: int, unit: int) -> int:
-        """The first tensor of a unit's span."""
+        """Return the number of the first tensor of a unit's span."""
         one = self.passes.all[at]
         number = one.earlier[span]
         return self.passes.spans[number].first + self.shifts[number] + self.turn(one, unit) * one.made
 
     def of(self, place: Place, unit: int) -> int:
-        """The number of a unit's tensor."""
+        """Return the number of a unit's tensor."""
         return self.first(place.at, place.span, unit) + place.local
 
     def moved(self, tensor: int) -> int:
-        """The number of a tensor of the sampled run."""
+        """Return the number, in the run of all units, of a tensor of the sampled run."""
         return tensor + self.shifts[self.passes.span_of(tensor)] if tensor >= self.passes.spans[0].first else tensor
 
     def place(self, tensor: int) -> tuple[Place, int] | None:
-        """Of a sampled unit's tensor its place and the unit (0: the low one, 1: the high one); None for all others."""
+        """Return the place and the unit (0: low, 1: high) of a sampled unit's tensor, or None for other tensors."""
         number = self.passes.span_of(tensor)
         span = self.passes.spans[number]
         if span.at < 0 or tensor < span.first:
@@ -71,9 +71,9 @@ class Numbers:
 
 
 def related(numbers: Numbers, low: Sequence[Event], high: Sequence[Event], firsts: tuple[int, int]) -> list[Relation]:
-    """What both units free that their span has not made, in order; Unlike where they do not do the same.
+    """Return the tensors that both units free but their span has not made, in order.
 
-    `firsts`: the first tensor of each span.
+    `firsts`: the number of the first tensor of each span. Raises Unlike if the units do not do the same.
     """
     found = []
     for (action, one, *request, _), (other_action, other, *other_request, _) in zip(low, high, strict=True):

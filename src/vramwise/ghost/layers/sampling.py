@@ -1,8 +1,7 @@
-"""Runs a model through some of its layers where all do the same, and writes down what the others would have done.
+"""Runs some of a model's identical layers, and writes the events that the others would have made.
 
-Two layers are run of those that others are like, side by side: what both do, under other numbers, the layers between
-them do too. Where they differ in anything, or anything else is left than is known of, all of it is undone, and all
-layers run from then on.
+Two sampled units run next to each other. What both do, apart from tensor numbers, the units between them do too. If
+they differ, or if the pass leaves anything unexpected, everything is undone and all layers run from then on.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
 class _Gradient(NamedTuple):
-    """A gradient that every unit gets: of which block in it, of which of its parameters, and where it was made."""
+    """A gradient that every unit gets: the block in the unit, the parameter of the block, and where it was made."""
 
     part: int
     parameter: int
@@ -31,7 +30,7 @@ class _Gradient(NamedTuple):
 
 
 class Layers:
-    """The layers of one model, and of others that run beside it (a reference)."""
+    """The layers of one model, and of others that run beside it, such as a reference model."""
 
     def __init__(self, t: Tape, bodies: Sequence[Body], trainable: Sequence[Parameter]) -> None:
         self._t = t
@@ -48,16 +47,16 @@ class Layers:
             self._units, self._names = units.pop(), found[0][1]
 
     def run(self, work: Callable[[], Tensor], kind: Hashable, step: int) -> Tensor:
-        """Do this, which goes through the layers, and leaves nothing but its result and gradients.
+        """Run `work`, which goes through the layers and leaves only its result and gradients, and return its result.
 
-        `kind`: what tells it from other such work; the same is written again.
+        `kind` identifies the work: if work of the same kind was recorded, its events are written again instead.
         """
         if self._units is None or self._t.work is not None:
             return work()
         t = self._t
         kind = (kind, t.training, tuple([parameter.grad is None for parameter in self._trainable]))
         before = self._written.get(kind)
-        # where the first layer went on from one before it, the pass does not say where it begins
+        # if the first layer continued an earlier part, the recorded pass does not contain its beginning
         if before is not None and (before.began.part == t.part or before.began.part != self._names[0].part):
             return write_again(t, before, step)
         saved, once = t.save(), {name: storage.number for name, storage in t.once.items()}
@@ -74,7 +73,7 @@ class Layers:
             live, expansion, alone = {}, None, False
         settled = alone and once == {name: storage.number for name, storage in t.once.items()}
         if expansion is None:
-            # what is undone must be held by nobody
+            # no references to undone tensors may remain
             self._units = None
             del result
             self._let_go(saved.tensors, *held)
@@ -99,7 +98,7 @@ class Layers:
                 body.running.clear()
 
     def _gradients(self, numbers: Numbers) -> list[_Gradient]:
-        """The gradients that the sampled units got; Unlike where they did not get the same."""
+        """Return the gradients that the sampled units got. Raises Unlike if they differ."""
         assert self._units is not None
         found = []
         for part, (low, high) in enumerate(zip(self._units.blocks(1), self._units.blocks(-2), strict=True)):
@@ -114,19 +113,19 @@ class Layers:
         return found
 
     def _live(self, result: Tensor, first: int) -> dict[int, Storage]:
-        """What may be left of what was made since: the result, gradients, and what libraries keep."""
+        """Return the storages made since tensor `first` that may be left: result, gradients, library workspaces."""
         storages = [result.storage, *self._t.workspaces.values(), *self._t.once.values()]
         storages += [parameter.grad.storage for parameter in self._trainable if parameter.grad is not None]
         return {one.number: one for one in storages if one is not None and one.number >= first}
 
     def _renumber(self, expansion: Expansion, live: dict[int, Storage]) -> None:
-        """What is alive gets the numbers that it has in the run of all layers."""
+        """Give live storages the numbers and positions that they have in the run of all layers."""
         for number, storage in live.items():
             storage.number = expansion.numbers.moved(number)
             storage.event = expansion.at(storage.event)
 
     def _spread(self, numbers: Numbers, gradients: list[_Gradient]) -> None:
-        """The layers that did not run get their gradients."""
+        """Set the gradients of the layers that did not run."""
         assert self._units is not None
         forms = [self._names[self._units.blocks(1)[part]].parameters[place].grad for part, place, _ in gradients]
         for unit in range(numbers.low + 1, numbers.high) if gradients else ():
@@ -141,7 +140,7 @@ class Layers:
                 parameters[part][place].grad = _like(form, storages[made_at])
 
     def _let_go(self, first: int, workspaces: set[tuple[bool, str]], once: set[str]) -> None:
-        """Nothing is left of what was made since."""
+        """Drop all gradients and library storages made since tensor `first`."""
         for parameter in self._trainable:
             if parameter.grad is not None and parameter.grad.storage and parameter.grad.storage.number >= first:
                 parameter.grad = None
@@ -152,7 +151,7 @@ class Layers:
 
 
 def _made(parameter: Parameter, numbers: Numbers) -> tuple[Place, int] | None:
-    """Where a parameter's gradient was made, if it was."""
+    """Return where a parameter's gradient was made, or None if none was. Raises Unlike if no sampled unit made it."""
     grad = parameter.grad
     if grad is None or grad.storage is None or grad.storage.number < numbers.passes.spans[0].first:
         return None
@@ -163,7 +162,7 @@ def _made(parameter: Parameter, numbers: Numbers) -> tuple[Place, int] | None:
 
 
 def _check_left(events: Sequence[Event], live: dict[int, Storage]) -> bool:
-    """Unlike where anything is left that is not known of. Returns whether nothing was freed that was there before."""
+    """Raise Unlike if anything other than `live` is left. Returns whether only tensors made here were freed."""
     made = {event[1] for event in events if event[0] == _ALLOC}
     freed = {event[1] for event in events if event[0] == _FREE}
     if made - freed != live.keys():
@@ -172,7 +171,7 @@ def _check_left(events: Sequence[Event], live: dict[int, Storage]) -> bool:
 
 
 def _like(tensor: Tensor, storage: Storage) -> Tensor:
-    """A tensor of the same form."""
+    """Return a tensor like this one on another storage."""
     twin = Tensor(storage, tensor.shape, tensor.numel, tensor.dtype)
     twin.view, twin.heads_first = tensor.view, tensor.heads_first
     return twin

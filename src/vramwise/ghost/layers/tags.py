@@ -1,4 +1,4 @@
-"""What the events of a layer are for, said in a way that holds for every layer: its label or a weight of it by name."""
+"""Expresses the tags of a layer's events relative to the layer, by its labels and parameter names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from vramwise.ghost.tape import Tape
 
 
 class _Mark(NamedTuple):
-    """A category, and which of the layer's names the label begins with; or, where all have the same, its number."""
+    """A tag of a layer: its category, the position of the layer's name that the label begins with, and the rest.
+
+    If the tag is the same in all layers, only its number is set.
+    """
 
     category: str = ""
     place: int = -1
@@ -20,7 +23,7 @@ class _Mark(NamedTuple):
 
 
 class TagSlots:
-    """The marks of one span, in the order in which they are met; frees have none, the number 0."""
+    """The tags of one span, in order of appearance. Slot 0 is for frees, which have no tag."""
 
     def __init__(self, t: Tape, sampled: Sequence[Names]) -> None:
         self._t = t
@@ -29,7 +32,7 @@ class TagSlots:
         self._marks = [_Mark()]
 
     def slot(self, low: int, high: int) -> int:
-        """The place of a mark, by its number in both sampled layers; Unlike where those are not the same."""
+        """Return the slot of a tag, given its number in both sampled layers. Raises Unlike if they do not match."""
         found = self._slots.get((low, high))
         if found is None:
             self._marks.append(_Mark(number=low) if low == high else self._found(low, high))
@@ -37,7 +40,7 @@ class TagSlots:
         return found
 
     def of(self, names: Names) -> tuple[int, ...]:
-        """The marks of another layer."""
+        """Return the numbers of these tags in another layer."""
         known, number_of = _all(names), self._t.tag_number
         return tuple(
             [

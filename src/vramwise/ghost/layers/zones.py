@@ -1,7 +1,7 @@
-"""Between passes through the layers: what is freed there of each layer, one after the other.
+"""Handles tensors that are freed between passes through the layers, layer by layer.
 
-An autocast context ends with its copies of weights, a graph with what it held. Where the sampled units' tensors go so,
-side by side, those of the units between them go between them.
+For example, the end of an autocast context frees its copies of weights, and the end of a graph frees what it held. If
+the tensors of the two sampled units are freed next to each other, those of the other units are freed in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FREE = int(Action.FREE)
 
 
 class Zone(NamedTuple):
-    """From one pass to the next. `sides`: the units that it stands beside, 0 the low one, 1 the high one."""
+    """The events from one pass to the next. `sides`: the units next to it; 0 is the low one, 1 the high one."""
 
     start: int
     stop: int
@@ -33,7 +33,7 @@ class _Freed(NamedTuple):
 
 
 def zones(numbers: Numbers) -> Iterator[Zone]:
-    """All of them, in order."""
+    """Yield all zones in order."""
     spans, passes = numbers.passes.spans, numbers.passes.all
     start, side = spans[0].start, set[int]()
     for one in passes:
@@ -43,9 +43,9 @@ def zones(numbers: Numbers) -> Iterator[Zone]:
 
 
 def insertions(numbers: Numbers, zone: Zone, events: Sequence[Event]) -> Iterator[tuple[int, list[Place], list[Event]]]:
-    """What goes between: positions, what each of the other units frees there, and all of that as events.
+    """Yield the frees to insert: the position, the tensors that each other unit frees there, and the events.
 
-    `events`: those of the zone.
+    `events`: the events of the zone. Raises Unlike if something is freed of one unit only.
     """
     freed = _freed(numbers, zone, events)
     runs = [list(run) for _, run in groupby(freed, lambda one: one.unit)]
@@ -68,7 +68,7 @@ def insertions(numbers: Numbers, zone: Zone, events: Sequence[Event]) -> Iterato
 
 
 def _freed(numbers: Numbers, zone: Zone, events: Sequence[Event]) -> list[_Freed]:
-    """What is freed of the sampled units."""
+    """Return the tensors of the sampled units that are freed in a zone."""
     least = numbers.passes.spans[numbers.passes.all[0].earlier[0]].first
     found = []
     for position, event in enumerate(events, zone.start):
@@ -81,7 +81,7 @@ def _freed(numbers: Numbers, zone: Zone, events: Sequence[Event]) -> list[_Freed
 
 
 def _in_common(first: list[_Freed], second: list[_Freed]) -> int:
-    """How many at the end of the one are, in the same order, at the begin of the other."""
+    """Return how many tensors at the end of `first` are also, in the same order, at the start of `second`."""
     for size in range(min(len(first), len(second)), 0, -1):
         if [one.place for one in first[-size:]] == [one.place for one in second[:size]]:
             return size

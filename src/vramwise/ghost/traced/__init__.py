@@ -1,1 +1,1 @@
-"""Blocks that run as recorded from a model's own code, instead of being written by hand."""
+"""Blocks that run from a trace of the model's own code, instead of being written by hand."""

@@ -1,4 +1,4 @@
-"""A model whose parts run as recorded: what comes before the blocks, the blocks, the last norm."""
+"""A model whose parts run as recorded: the code before the blocks, the blocks, and the last norm."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from vramwise.ghost.traced.running import Registers, run
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What blocks are given besides hidden states, and the batch's size.
+    """The inputs of blocks besides the hidden states, and the size of the batch.
 
-    `shown`: for each kind of block, tensors from before the blocks: tables, positions. `shared`: what blocks have left
-    for later ones, by name. `handed`: what the model's own code makes for this one block.
+    `shown`: for each kind of block, tensors made before all blocks, such as tables and positions. `shared`: tensors
+    that blocks have left for later ones, by name. `handed`: tensors that the model's own code makes for this block.
     """
 
     rows: int
@@ -33,7 +33,7 @@ class Given:
     handed: tuple[Tensor, ...] = ()
 
     def left(self, name: str) -> Tensor | None:
-        """What an earlier block has left by this name."""
+        """Return the tensor that an earlier block left under this name. Raises VramwiseError if there is none."""
         if name not in self.shared:
             raise VramwiseError("a layer of the trace takes what no earlier layer has left: trace the model again")
         return self.shared[name]
@@ -41,9 +41,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the blocks of a kind take from earlier ones and leave for later ones: a name and a place or register."""
+    """The tensors that blocks of a kind take from earlier blocks and leave for later ones.
 
-    handed: tuple[int, ...] = ()  # places among what the program is given
+    `takes` has names and positions among the program's inputs, `leaves` has names and registers.
+    """
+
+    handed: tuple[int, ...] = ()  # positions among the program's inputs
     takes: tuple[tuple[str, int], ...] = ()
     leaves: tuple[tuple[str, int], ...] = ()
 
@@ -54,23 +57,23 @@ MASK = Tensor(None, (), 0, BF16)  # among parameters: the mask of the pass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedPart:
-    """A program with its weights: a block, or what comes before or after the blocks (whose `label` is empty)."""
+    """A program with its weights: a block, or the code before, between or after the blocks (with an empty `label`)."""
 
     label: str
     kind: int
     trained: Recorded
     frozen: Recorded
-    experts: Recorded | None  # as recorded with gradients for experts' weights alone
-    wide: Recorded | None  # as recorded with linear layers that give fp32, where they do
+    experts: Recorded | None  # as recorded with gradients for expert weights only
+    wide: Recorded | None  # as recorded with linear layers that return fp32, if they do
     parameters: tuple[Tensor | None, ...]
     projections: tuple[Projection | None, ...]
-    adapters: tuple[Adapter | None, ...]  # of experts' weights
+    adapters: tuple[Adapter | None, ...]  # of expert weights
     kernel: Kernel | None = None
     exchange: Exchange = NO_EXCHANGE
-    batch: list[int] = field(default_factory=list)  # rows and tokens of the pass under way, for the last norm
+    batch: list[int] = field(default_factory=list)  # rows and tokens of the current pass, for the last norm
 
     def registers(self, t: Tape, given: Sequence[Tensor | None], rows: int, tokens: int, **more: Any) -> Registers:
-        """All registers as the program leaves them, with the result once more at the end."""
+        """Run the program and return all its registers, with the result appended at the end."""
         program = self._recorded().at(rows, tokens)
         folding = Folding(t, self.adapters, len(given)) if any(self.adapters) else None
         parameters = self.parameters
@@ -81,7 +84,7 @@ class TracedPart:
         return found
 
     def _recorded(self) -> Recorded:
-        """The pass in which the same weights outside of linear layers want gradients."""
+        """Return the recording whose trainable weights match those of this part."""
         if any(one is not None and one.node is not None for one in self.parameters):
             return self.trained
         if self.wide is not None:
@@ -89,7 +92,7 @@ class TracedPart:
         return self.experts if self.experts is not None and any(self.adapters) else self.frozen
 
     def __call__(self, t: Tape, x: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:
-        """Run it as a block, or as the last norm."""
+        """Run the part as a block, or as the last norm if `tables` is None, and return its result."""
         halfway = None
         if self.label:
             t.mark("activations", f"{self.label}: attention")
@@ -120,10 +123,10 @@ class TracedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """What the model's own code does between two blocks. Without a part, it only hands on what a block has left.
+    """The model's own code between two blocks. Without a part, it only passes tensors on.
 
-    `results`: the block's hidden states and what else it is handed. Each is "made" by the part (a register), was "left"
-    by an earlier block (a name), or comes from before all blocks (a place among what the block is "shown").
+    `results`: the block's hidden states and its further inputs. Each is "made" by the part (a register), was "left" by
+    an earlier block (a name), or was made before all blocks (a position among what the block is "shown").
     """
 
     label: str
@@ -132,7 +135,7 @@ class Between:
     results: tuple[tuple[str, Any], ...]
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Given) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The block's hidden states, and what else it is handed."""
+        """Return the block's hidden states and its further inputs."""
         t.mark("activations", f"{self.label}: attention")
         registers: Registers = [hidden]
         if self.part is not None:
@@ -147,19 +150,19 @@ class Between:
 class TracedBody(Body):
     """A model without its head.
 
-    `shown`: for each kind of block, the registers that its blocks are given. `held`: registers that the model's own
-    variables hold until the last norm has run, in the order in which they let go. `between`: what the model's own code
-    does before each block, where it makes something for it.
+    `shown`: for each kind of block, the registers of `start` that its blocks receive. `held`: registers that the
+    model's own variables hold until the last norm has run, in the order in which they are freed. `between`: the model's
+    own code before each block, if it makes something for the block.
     """
 
     start: TracedPart
     shown: tuple[tuple[int | None, ...], ...]
     held: tuple[int, ...]
-    batch: list[int]  # as the last norm reads it
+    batch: list[int]  # rows and tokens, shared with the last norm
     between: tuple[Between | None, ...]
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
-        """Hidden states after the last norm."""
+        """Return the hidden states after the last norm."""
         t.mark("activations", "embeddings")
         leaves: list[Tensor] = []
         masks: dict[str, Tensor | None] = {}
@@ -190,7 +193,7 @@ class TracedBody(Body):
     def _through(
         self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: Any, mask: Tensor | None
     ) -> Tensor:
-        """A block, with what the model's own code makes for it: a checkpoint keeps that too."""
+        """Run a block with what the model's own code makes for it. A checkpoint keeps these inputs too."""
         between = self.between[number]
         if between is None:
             return Body._through(self, t, number, hidden, checkpoint, tables, mask)
@@ -206,7 +209,10 @@ class TracedBody(Body):
     def _begin(
         self, t: Tape, ids: Tensor, leaves: list[Tensor], masks: Callable[[], None]
     ) -> tuple[list[Tensor], Given, Registers]:
-        """What goes into the first block, alone in a list, what all blocks are given, and what is held meanwhile."""
+        """Run the code before the blocks.
+
+        Returns a list with the first block's input only, the inputs of all blocks, and the tensors held meanwhile.
+        """
         wants = self.input_grads and t.grad_enabled
         seen: list[bool] = []
 
@@ -220,7 +226,7 @@ class TracedBody(Body):
         registers = self.start.registers(t, (ids,), *ids.shape, hook=hook, masks=masks)
         hidden = registers.pop()
         assert hidden is not None
-        if self.tables_by_product:  # in the run's release of transformers, whichever was traced
+        if self.tables_by_product:  # depends on the run's transformers version, not on the traced one
             t.workspace()
         given = [[None if place is None else registers[place] for place in places] for places in self.shown]
         rows, tokens = ids.shape

@@ -1,4 +1,4 @@
-"""From a trace and the loaded weights to a model that runs as recorded."""
+"""Builds a model that runs as recorded from a trace and the loaded weights."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vramwise.types.model import Trace
 if TYPE_CHECKING:
     from vramwise.ghost.build import Builder
 
-_NOTHING = Tensor(None, (), 0, BF16)  # a buffer: it takes no memory of a step
+_NOTHING = Tensor(None, (), 0, BF16)  # a buffer, which takes no memory in a step
 
 
 def mode_of(weights: Weights, trace: Trace) -> str:
-    """The precision that a run's passes must be recorded in: the type of its weights, and what differs from it."""
+    """Return the mode that a run needs in its trace: the dtype of its weights, exceptions in fp32, and autocast."""
     precision = weights.run.precision
     if precision.weights_dtype == "fp32":
         words = ["fp32"]
@@ -43,7 +43,7 @@ def mode_of(weights: Weights, trace: Trace) -> str:
 
 @lru_cache(maxsize=128)
 def _recorded(trace: Trace, mode: str, way: str, part: str, kind: int, half: DType) -> Recorded:
-    """A program: of what comes "before" or "after" the layers, of a kind of "layers", or "between" two of them."""
+    """Return a program: "before" or "after" the layers, of a kind of "layers", or "between" two of them."""
     rows = trace.modes[mode][way]
     if part == "between":
         return Recorded(rows["layers"][kind]["between"], half)
@@ -62,12 +62,15 @@ class _Parts:
                 f"the trace of {builder.model.model_type} has no pass for weights in {self.mode}: trace it again"
             )
         weights = builder.weights
-        # DoRA on a quantised base gives fp32 under autocast
+        # DoRA on a quantised base returns fp32 under autocast
         self.wide = any(f"{name}.weight" in weights.shapes for name in weights.magnitudes)
         self.half = FP16 if "fp16" in (builder.run.precision.compute, builder.run.precision.weights_dtype) else BF16
 
     def part(self, part: str, kind: int, start: str, label: str, number: int | None = None, **more: Any) -> TracedPart:
-        """One part, with the weights whose names start so. `number`: of what it is shown, if not `kind`."""
+        """Return one part, with its own weights under the prefix `start`.
+
+        `number`: the index of its entry in `shown`, if it is not `kind`.
+        """
         trained, frozen, experts, wide = [
             _recorded(self.trace, self.mode, way, part, kind, self.half) if way in self.trace.modes[self.mode] else None
             for way in ("all", "frozen", "experts", "wide")
@@ -91,7 +94,7 @@ class _Parts:
         )
 
     def block(self, layer: int, kind: int) -> TracedPart:
-        """One layer."""
+        """Return the part of one layer."""
         start, rows = f"{self.trace.layers}.{layer}.", self.layers[kind]
         places = {name: place for place, name in enumerate(rows["given"])}
         taken = [(key, places[name]) for key, name in rows.get("takes", ())]
@@ -108,7 +111,7 @@ class _Parts:
         return self.part("layers", kind, start, f"layers.{layer}", kernel=kernel, exchange=exchange)
 
     def between(self, layer: int, kind: int) -> Between | None:
-        """What comes before one layer, where it is handed anything."""
+        """Return what runs before one layer, or None if the layer is handed nothing and nothing runs."""
         rows = self.layers[kind]
         if not rows.get("handed") and "between" not in rows:
             return None
@@ -134,7 +137,7 @@ class _Parts:
         return found
 
     def _first(self, kind: int) -> int:
-        """The pass of the first layer, which is given embeddings in bf16 where later layers are given fp32."""
+        """Return the kind recorded for the first layer, which gets bf16 embeddings while later layers get fp32."""
         apart = max(self.trace.kinds) + 1
         return apart if apart < len(self.trace.modes[self.mode]["wide"]["layers"]) else kind
 
@@ -151,7 +154,7 @@ class _Parts:
         full, weights = _full(name, start), self.builder.weights
         if full in _linears(self.trace):
             return projection(weights, full.removesuffix(".weight"))
-        weight = weights.get(full)  # of a router, which is no linear module
+        weight = weights.get(full)  # a router, which is not a linear module
         if weight is None or len(weight.shape) != 2:
             return None
         return Linear(weight, weights.get(f"{full.rpartition('.')[0]}.bias"))
@@ -172,7 +175,7 @@ def _full(name: str, start: str) -> str:
 
 
 def _registers(rows: Mapping[str, Any], recorded: Recorded) -> Mapping[str, int]:
-    """Where a program's tensors are among its registers, by name."""
+    """Return the register of each tensor of a program, by name."""
     program = recorded.at(1, 64)  # registers have the same numbers for every batch
     known = {name: place for place, name in enumerate(dict.fromkeys([*rows["given"], *rows["parameters"]]))}
     for row, step in zip(rows["steps"], program.steps, strict=True):
@@ -182,7 +185,7 @@ def _registers(rows: Mapping[str, Any], recorded: Recorded) -> Mapping[str, int]
 
 
 def traced_body(builder: Builder, trace: Trace) -> TracedBody:
-    """The model without its head."""
+    """Return the model without its head. Raises VramwiseError if the trace does not support the run's attention."""
     if trace.eager and "flash" in builder.run.kernels.attn_implementation:
         raise VramwiseError(
             f"the trace of {builder.model.model_type} has attention as its code writes it out, not flash attention"

@@ -1,4 +1,4 @@
-"""Adapters on experts' weights in a recorded block: a copy of the weight with the adapter in it, made at first use."""
+"""Adapters on expert weights in a recorded block: the adapter is folded into a copy of the weight at first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Adapter = tuple[Parameter, Parameter]
 
 
 class Folding:
-    """What PEFT does around a module that owns experts' weights. Registers of parameters begin at `first`."""
+    """Does what PEFT does around a module with expert weights. Registers of parameters begin at `first`."""
 
     def __init__(self, t: Tape, adapters: Sequence[Adapter | None], first: int) -> None:
         self._tape = t
@@ -21,7 +21,7 @@ class Folding:
         self._weights: dict[int, Tensor | None] = {}
 
     def mark(self, registers: list[Tensor | None], places: Sequence[int], *, entered: bool) -> None:
-        """A module that owns these weights begins, the outermost wrapper first, or ends."""
+        """Called when a module with these weights begins (outermost wrapper first) or ends."""
         for place in reversed(places) if entered else places:
             pair = self._adapters[place - self._first]
             weight = registers[place]
@@ -37,7 +37,7 @@ class Folding:
             del weight
 
     def use(self, registers: list[Tensor | None], places: Sequence[int]) -> None:
-        """An op is about to use these registers: weights with an adapter are folded the first time."""
+        """Called before an op uses these registers. Folds adapters into their weights at first use."""
         for place in places:
             factors = self._factors.get(place)
             weight = self._weights.get(place)

@@ -1,4 +1,4 @@
-"""A recorded program, worked out for one batch: registers, shapes and types instead of names and formulas."""
+"""Evaluates a recorded program for one batch: registers, shapes and dtypes instead of names and formulas."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _TYPES = {
     "int8": INT8,
     "uint8": UINT8,
     "bool": BOOL,
-    # as wide as these
+    # not modelled: replaced by types of the same width
     "float64": INT64,
     "complex64": INT64,
     "int16": FP16,
 }
 
 Shape = tuple[int, ...]
-MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make nothing
+MARKS = ("del", "mask", "wants", "enter", "leave", "window")  # steps that make no tensor
 
 
 class Result(NamedTuple):
-    """What an op makes: a new tensor, or one in the memory of register `source`."""
+    """A result of an op: a new tensor, or one in the memory of register `source`."""
 
     register: int
     source: int | None
@@ -40,7 +40,11 @@ class Result(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What a node hands on: "same" or "in" the gradient it got, a "new" one, one of its "own" that nobody listed."""
+    """A gradient that a node returns.
+
+    It is the received gradient ("same"), a view of it ("in"), made by a recorded step ("new"), or made without one
+    ("own").
+    """
 
     how: str
     place: int
@@ -51,7 +55,7 @@ class Gradient(NamedTuple):
 
 
 class Back(NamedTuple):
-    """The backward step of an op: edges, what is saved, what is made and freed, and what is handed on."""
+    """The backward of an op: its edges, the saved tensors, the steps that make and free tensors, and its gradients."""
 
     edges: tuple[int | None, ...]
     saved: tuple[int, ...]
@@ -74,7 +78,7 @@ class Step(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Steps over registers: first the given tensors, then the parameters, then what the steps make."""
+    """Steps over registers. The registers are the given tensors, then the parameters, then what the steps make."""
 
     steps: tuple[Step, ...]
     given: int
@@ -85,7 +89,7 @@ class Program(NamedTuple):
 
 
 class Recorded:
-    """A program as recorded. One object a kind of layer: blocks that share it do the same."""
+    """A program as recorded. There is one object for each kind of layer; blocks that share it do the same."""
 
     __slots__ = ("_rows", "half")
     one_form = True  # for `layers.forms`
@@ -96,18 +100,18 @@ class Recorded:
 
     @property
     def parameters(self) -> Sequence[str]:
-        """The parameters it uses, by name within its layer."""
+        """The names, within its layer, of the parameters that it uses."""
         found: Sequence[str] = self._rows["parameters"]
         return found
 
     @lru_cache(maxsize=64)  # noqa: B019 - objects of this class live as long as the process
     def at(self, rows: int, tokens: int) -> Program:
-        """Worked out for a batch."""
+        """Return the program for a batch of this size."""
         return _worked_out(self._rows, rows, tokens, self.half)
 
 
 def number(value: Any, rows: int, tokens: int) -> int:
-    """A recorded number: itself, or what its formula gives for the batch."""
+    """Return a recorded number: the value itself, or the result of its formula for the batch."""
     if isinstance(value, int):
         return value
     _, k, d, by_rows, by_tokens, constant = value

@@ -1,7 +1,7 @@
-"""Runs a recorded program on the tape: what it makes, saves and frees, in its order.
+"""Runs a recorded program on the tape: it makes, saves and frees tensors in the recorded order.
 
-Registers hold tensors as the code's variables did; a `del` step lets one go. Locals here hold no tensor longer than
-the step they belong to.
+Registers hold tensors as the code's variables did, and a `del` step frees one. Local variables here must not hold a
+tensor beyond the step that they belong to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vramwise.ghost.traced.folding import Folding
 from vramwise.ghost.traced.program import Back, Gradient, Program, Result, Step
 
 Registers = list[Tensor | None]
-# called with the embeddings, which hooks may make want a gradient
+# called with the embeddings; may make them require a gradient
 Hook = Callable[[Tensor], Tensor]
 
 
@@ -42,8 +42,10 @@ def run(
     masks: Callable[[], None] | None = None,
     folding: Folding | None = None,
 ) -> Registers:
-    """All registers as the program leaves them. `projections`: by the number of the parameter that is their weight.
-    `masks`: makes the masks, where the code does so.
+    """Run a program and return all its registers.
+
+    `projections`: the linear layers, in the order of the parameters that are their weights. `masks`: called where the
+    code makes its masks. `halfway`: called where the block's second part begins.
     """
     registers: Registers = [*given, *parameters]
     registers += [None] * (program.registers - len(registers))
@@ -91,7 +93,7 @@ def _call(t: Tape, layer: Projection, registers: Registers, place: int) -> Tenso
 
 
 def _shaped(out: Tensor, form: Result) -> Tensor:
-    """The result of one of the ghost run's own ops in the recorded shape."""
+    """Return the result of one of the ghost run's own ops in the recorded shape."""
     if out.shape == form.shape:
         out.heads_first = form.heads_first
         return out
@@ -105,7 +107,7 @@ def _attend(t: Tape, kernel: Kernel, registers: Registers, step: Step, mask: Ten
     assert query is not None
     assert key is not None
     assert value is not None
-    if step.more.get("masked"):  # one of the model's own
+    if step.more.get("masked"):  # the model's own mask
         mask = registers[step.inputs[3]]
     if step.more.get("grouped"):
         out = tokens_first(t, fused_attention(t, query, key, value, mask))
@@ -119,7 +121,7 @@ def _attend(t: Tape, kernel: Kernel, registers: Registers, step: Step, mask: Ten
 
 
 def _joined(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """The gradient of split heads as one of whole rows: the kernel's own ops know rows only."""
+    """Return the gradient of split heads as one of whole rows, which is what the kernel's ops expect."""
     out = Tensor(grad.storage, node.extra, grad.numel, grad.dtype)
     out.view = True
     return (out,)
@@ -176,7 +178,7 @@ def _saved(place: int, step: Step, registers: Registers, made: list[Tensor]) -> 
 
 
 def _besides(t: Tape, flags: tuple[Any, ...], numel: int, dtype: DType) -> None:
-    """What the card's kernel takes besides: a product's workspace, the buffers of split sums, sorts and groups."""
+    """Allocate the extra memory of a GPU kernel, such as a product's workspace or the buffers of a split sum."""
     if not flags:
         return
     if flags[0] == "mm":
@@ -225,7 +227,10 @@ def _backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads
 
 
 def _viewed(t: Tape, back: Back, grad: Tensor) -> Grads:
-    """The gradient of a view in another memory order than recorded: a copy where that order is not its shape's."""
+    """Return the gradient of a view if its memory order differs from the recorded one.
+
+    It is a copy if heads came first in the recording, otherwise a view.
+    """
     form = back.gradients[0]
     assert form is not None
     shape = grad.shape if form.how == "same" else form.shape

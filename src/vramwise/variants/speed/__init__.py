@@ -1,4 +1,4 @@
-"""How long a step takes: the work of each kernel against a card's rates, and the host that launches them."""
+"""Estimates the time of a training step from the work of each kernel, a GPU's rates and the host's launch times."""
 
 from __future__ import annotations
 

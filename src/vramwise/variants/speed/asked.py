@@ -1,4 +1,4 @@
-"""A question about a run that has one answer for all runs that are alike in what a ghost run looks at."""
+"""A cache key for results that depend only on the settings that a ghost run uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vramwise.variants.simulate import SEEN_BY_THE_GHOST
 
 
 class Asked:
-    """Run, model, and whatever else the answer depends on: equal where the answer is the same."""
+    """A run, a model, and anything else that the result depends on. Equal keys have the same result."""
 
     __slots__ = ("_key", "model", "more", "run")
 

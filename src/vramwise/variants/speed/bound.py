@@ -1,8 +1,8 @@
-"""A lower bound of the memory that a run asks for, from two runs with few layers.
+"""Computes a lower bound of a run's memory from two simulated runs with few layers.
 
-What is live at any moment grows with the number of layers by a constant, so that the peak is a maximum of straight
-lines, which is convex: the line through two small depths lies below it at all larger ones. A model that has few layers
-itself is asked as it is.
+The memory in use at any moment grows linearly with the number of layers. The peak is a maximum of such lines and is
+therefore convex: the line through two small depths lies below it at all larger depths. A model with few layers is
+simulated as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
 
 _ROUNDED = 512
-# Up to so many layers a model is its own small one: where neighbours have a say, six are needed to draw a line.
+# A model with at most this many layers is simulated as it is. If neighbouring layers matter, a line needs six layers.
 _FEW_LAYERS = 8
 _ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
@@ -33,10 +33,10 @@ def lower_bound_bytes(
     evals: Sequence[BatchShape] = (),
     effort: Effort | None = None,
 ) -> int:
-    """No more than the run has allocated at its peak; 0 where many layers follow no pattern.
+    """Return a lower bound of the run's peak allocated bytes, or 0 if a deep model's layers have no usable pattern.
 
-    `shapes`, `evals`: the batches of training and evaluation; without them the widest that the settings allow.
-    `effort`: where the work is counted, also what was done before for another run.
+    `shapes`, `evals`: the batches of training and evaluation; by default the widest that the settings allow.
+    `effort`: counts the work, including work that was cached from another run.
     """
     depths = two_depths(run, model)
     if depths is None and model.num_hidden_layers > _FEW_LAYERS:
@@ -51,7 +51,7 @@ def lower_bound_bytes(
     (low, less_work), (high, more_work) = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
     if effort is not None:
         effort.spend(less_work + more_work)
-    # each phase has a line of its own
+    # each phase has its own line
     return max([less + turns * (more - less) for less, more in zip(low, high, strict=True)])
 
 
@@ -61,8 +61,10 @@ def _size(shape: BatchShape) -> int:
 
 @lru_cache(maxsize=1024)
 def _peaks(asked: Asked) -> tuple[tuple[int, ...], int]:
-    """What is allocated at most in each phase of two steps (the second finds the optimizer's states), and what
-    effort that took."""
+    """Return the peak allocated bytes of each phase of two steps, and the work that it took.
+
+    Two steps are simulated, because the optimizer's states exist from the start only in the second.
+    """
     run, (train, evaluation) = asked.run, cast("tuple[BatchShape, BatchShape | None]", asked.more)
     evals = [] if evaluation is None else [evaluation]
     timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=run.target.gpu)
@@ -70,7 +72,7 @@ def _peaks(asked: Asked) -> tuple[tuple[int, ...], int]:
 
 
 def _highest(timeline: Timeline) -> list[int]:
-    """The most bytes live at once in each phase after loading, in whole blocks."""
+    """Return the peak allocated bytes of each phase after loading, rounded up to whole blocks."""
     live = most = 0
     found: list[int] = []
     for action, _, size, _, _ in timeline.events:
@@ -83,5 +85,5 @@ def _highest(timeline: Timeline) -> list[int]:
         elif action == _PHASE:
             found.append(most)
             most = live
-    # before the first phase there is nothing, the first is loading
+    # skip the empty part before the first phase, and the first phase, which is loading
     return [*found[2:], most]

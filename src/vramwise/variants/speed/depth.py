@@ -1,7 +1,7 @@
-"""A model with few layers that stands for the whole: one of each kind, and how many of the whole each stands for.
+"""Reduces a model to a few layers that represent the whole: one of each kind, with the number of layers of that kind.
 
-Layers that are alike do the same work. The first is always there by itself: where nothing before it wants a gradient,
-its backward is shorter. So is the last where something is done for the neighbour of the layer at work.
+Identical layers do the same work. The first layer always represents only itself: if nothing before it needs a gradient,
+its backward is shorter. The last layer represents only itself if the run does work for neighbouring layers.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from vramwise.facts.parameters import parameters
 from vramwise.families import with_layers
 from vramwise.types import ModelSpec, RunSpec
 
-# Layers before the first that repeats, and the longest pattern of kinds, that are looked for.
+# The most layers before the repeating pattern, and the longest pattern, that are tried.
 _MOST_BEFORE, _LONGEST_PERIOD = 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shallow:
-    """The model with few layers; `counts`: how many layers of the whole each of them stands for."""
+    """A model with few layers. `counts`: how many layers of the whole model each of them represents."""
 
     model: ModelSpec
     counts: tuple[int, ...]
 
 
 def shallow(run: RunSpec, model: ModelSpec) -> Shallow:
-    """Few layers for the whole, or the whole where that cannot be."""
+    """Return the model reduced to a few layers, or the whole model if that is not possible."""
     return _shallow(model, _reaches_beside(run)) if _alike(run) else _whole(model)
 
 
 def _reaches_beside(run: RunSpec) -> bool:
-    """Whether something is gathered or copied beside the layer at work, for its neighbours."""
+    """Return whether the run gathers or copies data for neighbouring layers while a layer runs."""
     return run.sharding.kind != "none" or run.savings.activation_offloading != "off" or run.savings.layer_offloading
 
 
 def _alike(run: RunSpec) -> bool:
-    """Whether what is trained does not depend on a layer's number."""
+    """Return whether the trained weights do not depend on a layer's number."""
     return not any(digit in pattern for pattern in run.adapter.unfrozen for digit in "0123456789")
 
 
@@ -59,11 +59,11 @@ def _shallow(model: ModelSpec, last_apart: bool) -> Shallow:
 
 
 def two_depths(run: RunSpec, model: ModelSpec) -> tuple[ModelSpec, ModelSpec, int] | None:
-    """Two models that differ by one turn of the pattern of layers, and how many more turns the whole has than the
-    first; None where there is no such pattern, or too few turns of it.
+    """Return two models one turn of the layer pattern apart, and how many more turns the whole has than the first.
 
-    What is gathered or copied beside the layer at work reaches to its neighbours: such runs begin with two turns more.
-    ZeRO 3 gathers a number of weights ahead, over however many layers that is: no depth is enough.
+    Returns None if there is no such pattern, or too few turns of it. Runs that gather or copy data for neighbouring
+    layers start with two more turns. ZeRO 3 gathers a fixed number of weights ahead, over any number of layers, so no
+    depth is enough and the result is None.
     """
     if not _alike(run) or run.sharding.kind == "zero3":
         return None
@@ -78,7 +78,7 @@ def _two_depths(model: ModelSpec, least: int) -> tuple[ModelSpec, ModelSpec, int
             turns = (len(kinds) - before) // period
             if turns < least + 2 or any(kinds[i] != kinds[i + period] for i in range(before, len(kinds) - period)):
                 continue
-            # whole turns: what is left over at the end is taken off
+            # whole turns only: layers left over at the end are ignored
             first, second = (cut(model, range(before + period * count)) for count in (least, least + 1))
             return None if first is None or second is None else (first, second, turns - least)
     return None
@@ -86,7 +86,7 @@ def _two_depths(model: ModelSpec, least: int) -> tuple[ModelSpec, ModelSpec, int
 
 @lru_cache(maxsize=64)
 def _kinds(model: ModelSpec) -> tuple[Hashable, ...]:
-    """What tells one layer from another: its parameters, its type, whether it turns its heads."""
+    """Return a key for each layer that identifies its kind: type, use of rotary positions, and parameters."""
     found: list[list[Hashable]] = [[] for _ in range(model.num_hidden_layers)]
     for name, shape, _, layer in parameters(model):
         if layer is not None:
@@ -98,7 +98,7 @@ def _kinds(model: ModelSpec) -> tuple[Hashable, ...]:
 
 
 def cut(model: ModelSpec, chosen: Sequence[int]) -> ModelSpec | None:
-    """The model with these layers alone; None where that is another model: something outside of them changed too."""
+    """Return the model with only these layers, or None if the layers or the parameters outside them would differ."""
     small = replace(
         model,
         num_hidden_layers=len(chosen),

@@ -1,4 +1,4 @@
-"""What one kernel takes on a card, and what the host takes to launch it."""
+"""Computes the time of one kernel on a GPU, and the time that the host needs to launch it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from functools import lru_cache
 from vramwise.facts.rates import Efficiency, Rates
 from vramwise.ghost.kernel import Kernel
 
-# Tiles of a product that one multiprocessor works on, and how well each keeps the tensor cores busy.
+# Tile sizes of a product on one multiprocessor, and how well each uses the tensor cores.
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (32, 64, 0.4))
 # A long inner dimension can be split among multiprocessors, in pieces of at least this.
 _SPLITS, _SHORTEST = (1, 2, 4, 8, 16), 512
 
-# A multiprocessor by itself moves so many times its share of the memory's rate: what it can have under way at once,
-# some 64 KiB, against a latency of 0.7 us.
+# A multiprocessor that runs alone can use this multiple of its share of the memory bandwidth: it can have about 64 KiB
+# in flight, at a latency of 0.7 us.
 _ALONE = 2.5
 
-# Families whose rate is a share of the tensor cores', and those that move bytes.
+# Families limited by a share of the tensor cores' rate, and families that transfer bytes over a link.
 _COMPUTING = {"attention forward", "attention backward", "cut loss"}
 TRANSFERS = {"to host", "from host", "gather", "reduce"}
 
 
 @lru_cache(maxsize=65536)
 def busy_share(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
-    """Which part of a card's tensor rate a product of that size can use: whole tiles, in whole rounds over the card."""
+    """Return the share of a GPU's tensor rate that a product of this size can use.
+
+    It works in whole tiles, in whole rounds over all multiprocessors. The best tiling counts.
+    """
     best = 0.0
     for rows, columns, quality in _TILES:
         for a, b in {(rows, columns), (columns, rows)}:
@@ -38,7 +41,7 @@ def busy_share(batch: int, m: int, n: int, k: int, multiprocessors: int) -> floa
 
 
 def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
-    """Seconds of the card, or of a link for what goes over one."""
+    """Return the seconds that a kernel takes on the GPU, or a transfer on its link."""
     family, moved = kernel.family, kernel.read + kernel.written
     if not kernel.count:
         return 0.0
@@ -77,7 +80,7 @@ def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
 
 
 def on_host(kernel: Kernel, costs: Efficiency) -> float:
-    """Seconds of the host until it is launched."""
+    """Return the seconds that the host needs until the kernel is launched."""
     before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
     before += kernel.lines * costs.host_line + kernel.hooks * costs.host_hook
     before += kernel.checkpoints * costs.host_checkpoint

@@ -1,8 +1,8 @@
-"""Host and card as queues: the host launches kernels one after the other, the card runs them in that order.
+"""Models the host and the GPU as queues: the host launches kernels one after the other, the GPU runs them in order.
 
-Three clocks run: the host's, the card's, and that of copies and exchanges beside the kernels. Every kernel maps the
-three to new ones by maxima and sums, so that a stretch of kernels is a matrix over (max, +), and a stretch that comes
-once a layer is applied so often.
+There are three clocks: the host's, the GPU's, and that of copies and exchanges that run beside the kernels. Every
+kernel updates the clocks by maxima and sums. A stretch of kernels is therefore a matrix over (max, +), which is applied
+once for each layer that the stretch represents.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _STARTS: tuple[Clocks, ...] = ((0.0, _NEVER, _NEVER), (_NEVER, 0.0, _NEVER), (_N
 
 _BESIDE = {*TRANSFERS, "sync", "wait", "update on the host"}
 
-Priced = tuple[str, float, float]  # what it does to the clocks, seconds of the host, seconds of the card
+Priced = tuple[str, float, float]  # effect on the clocks, seconds of the host, seconds of the GPU or link
 
 
 class Queues:
-    """The clocks of a run under way, and the seconds of each family so far."""
+    """The current clocks, and the seconds of each kernel family so far."""
 
     def __init__(self, rates: Rates, costs: Efficiency) -> None:
         self._rates = rates
@@ -34,11 +34,11 @@ class Queues:
 
     @property
     def now(self) -> float:
-        """When everything is done that was begun."""
+        """The time when everything launched so far is done."""
         return max(self.clocks)
 
     def run(self, stretches: Sequence[Stretch], turns: float = 1) -> None:
-        """Let these go through, and count their seconds so many times."""
+        """Run these stretches once. Their seconds are counted `turns` times in `parts`."""
         for stretch in stretches:
             priced = [self._priced(kernel, stretch.times * turns) for kernel in stretch.kernels]
             if stretch.times == 1:
@@ -54,17 +54,17 @@ class Queues:
                 )
 
     def host_works(self, seconds: float) -> None:
-        """The host does something else, with the card idle or not."""
+        """Advance the host's clock for work that launches nothing."""
         host, card, copies = self.clocks
         self.clocks = (host + seconds, card, copies)
 
     def later(self, seconds: float) -> None:
-        """All clocks go forward: what happened happens again."""
+        """Advance all clocks, for work that is repeated without being run again."""
         host, card, copies = self.clocks
         self.clocks = (host + seconds, card + seconds, copies + seconds)
 
     def drain(self) -> None:
-        """The host waits for everything."""
+        """Wait until everything is done: set all clocks to the latest."""
         self.clocks = (self.now,) * 3
 
     def _priced(self, kernel: Kernel, times: float) -> Priced:
@@ -79,22 +79,22 @@ class Queues:
 
 
 def _columns(priced: Sequence[Priced]) -> Sequence[Clocks]:
-    """The matrix of a stretch: the clocks after it, by the clock that alone has started before."""
+    """Return the (max, +) matrix of a stretch: for each clock, the clocks afterwards if only that clock had started."""
     if not _BESIDE.isdisjoint([kind for kind, _, _ in priced]):
         return [_through(priced, start) for start in _STARTS]
-    # launches alone: the card never holds up the host, and nothing is copied
+    # only launches: the GPU never delays the host, and nothing is copied
     return [_through(priced, _STARTS[0]), (_NEVER, sum([one[2] for one in priced]), _NEVER), _STARTS[2]]
 
 
 def _through(priced: Sequence[Priced], clocks: Clocks) -> Clocks:
-    """The clocks after these."""
+    """Return the clocks after these kernels."""
     host, card, copies = clocks
     for kind, launching, seconds in priced:
         host += launching
         if kind == "launch":
             card = (card if card > host else host) + seconds
         elif kind in ("from host", "gather"):
-            # begun as soon as the host says so; what needs it waits
+            # starts as soon as the host launches it; kernels that need the result wait
             copies = max(copies, host) + seconds
             if kind == "from host":
                 card = max(card, copies)

@@ -1,4 +1,4 @@
-"""What is said of a run's speed."""
+"""The result of a speed estimate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GRID = 1.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedError:
-    """How far step times of measured runs were off, in per cent; `basis`: which runs those are."""
+    """The error of predicted step times on measured runs, in per cent. `basis`: which runs these are."""
 
     runs: int
     median: float
@@ -21,9 +21,9 @@ class SpeedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One optimizer step. Tokens are those of the batches, padding included, over all GPUs.
+    """The speed of one optimizer step. Tokens include padding and cover all GPUs.
 
-    `parts`: seconds by kind of work. Seconds are rounded to a grid of 1 %: nothing finer is claimed.
+    `parts`: seconds by kind of work. `step_seconds` is rounded to a grid of 1 %, because it is not more precise.
     """
 
     step_seconds: float
@@ -34,5 +34,5 @@ class Speed:
 
 
 def on_grid(seconds: float) -> float:
-    """The nearest power of 1.01."""
+    """Round to the nearest power of 1.01. Returns 0 if `seconds` is not positive."""
     return float(_GRID ** round(log(seconds) / log(_GRID))) if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""The time of one optimizer step: micro-steps one after the other, then the update."""
+"""Computes the time of one optimizer step: its micro-steps one after the other, then the update."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vramwise.variants.speed.queues import Queues
 from vramwise.variants.speed.result import Speed, SpeedError, on_grid
 from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apart, usual_sample
 
-# Of batches of many widths so many stand for all.
+# Batches of many shapes are represented by at most this many.
 _MOST_SHAPES = 4
 
 
 def no_speed(run: RunSpec) -> str:
-    """Why there is no figure for this run, as a sentence; "" where there is one."""
+    """Return the reason why there is no speed estimate for this run, or "" if there is one."""
     if run.target.gpu is None:
         return "no speed estimate: use --gpu"
     if rates_of(run.target.gpu) is None:
@@ -38,10 +38,10 @@ def speed_of(
     sample_tokens: int | None = None,
     effort: Effort | None = None,
 ) -> Speed | None:
-    """How fast the run trains on its card; None where that is not known, which `no_speed` explains.
+    """Return the estimated speed of the run on its GPU, or None if there is no estimate (`no_speed` gives the reason).
 
-    `shapes`: the micro-batches of training; without them the widest that the settings allow. `sample_tokens`: how long
-    a sample is on the average, which attention goes by in packed rows. `effort`: where the work is counted.
+    `shapes`: the micro-batches of training; by default the widest that the settings allow. `sample_tokens`: the average
+    length of a sample, which determines the cost of attention in packed rows. `effort`: counts the work.
     """
     rates = rates_of(run.target.gpu)
     if rates is None or no_speed(run):
@@ -60,14 +60,14 @@ def speed_of(
         tokens_per_second=tokens * run.batch.data_parallel / seconds,
         parts={name: sum([step.parts.get(name, 0.0) * count for step, count in steps]) / total for name in families},
         assumptions=_assumptions(run, rates, sample_tokens),
-        # every measured run had the card to itself
+        # all measured runs used a single GPU
         error=None if run.batch.gpus > 1 else SpeedError(**measured_error()),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A step's seconds, and what they are made of: families of kernels, transfers, waiting for the host."""
+    """The seconds of a step, and its parts: the kernel families and the rest, "waiting for the host"."""
 
     seconds: float
     parts: dict[str, float]
@@ -82,7 +82,7 @@ def timed(
     sample_tokens: int | None = None,
     effort: Effort | None = None,
 ) -> Timed:
-    """A step with micro-batches of this shape."""
+    """Return the time of a step with micro-batches of this shape."""
     work = list_step(run, model, shape, sample_tokens)
     if effort is not None:
         effort.spend(KERNEL * work.kernels)
@@ -90,8 +90,10 @@ def timed(
 
 
 def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) -> Timed:
-    """The listed work of a step, timed. Micro-steps between the first and the last are alike: the second of them finds
-    what each later one finds."""
+    """Return the time of a step's listed work.
+
+    The micro-steps between the first and the last are identical, so one of them is timed for all.
+    """
     queues = Queues(rates, costs)
     between = max(0, micro_steps - len(work.micro_steps))
     for position, stretches in enumerate(work.micro_steps):
@@ -111,7 +113,7 @@ def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) ->
 
 
 def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
-    """Each shape with how often it comes; of many the middle ones of equal groups by size."""
+    """Return each shape with its count. If there are many, return the middle shape of each of a few groups by size."""
     counted = Counter(shapes)
     if len(counted) <= _MOST_SHAPES:
         return sorted(counted.items())

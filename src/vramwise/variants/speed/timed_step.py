@@ -1,4 +1,4 @@
-"""One training step of a model with few layers, listed kernel by kernel: what the whole model's step is made of."""
+"""Lists the kernels of one training step, recorded on a model with few layers that represents the whole."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import Shallow, shallow
 
-# The first micro-step makes gradients, others add to them; the last exchanges them with other cards.
+# The first micro-step makes gradients, the others add to them, and the last exchanges them with other GPUs.
 _MICRO_STEPS, _MICRO_STEPS_SHARDED = 2, 3
-# Samples that a packed row holds, where nothing is known of the data.
+# Samples in a packed row if nothing is known about the data.
 _SAMPLES_A_ROW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Kernels one after the other that happen `times` times in a row: once, or once a layer."""
+    """A sequence of kernels that runs `times` times in a row: once, or once for each layer that it represents."""
 
     kernels: Sequence[Kernel]
     times: int
@@ -39,7 +39,7 @@ class Stretch:
 class StepWork:
     """The stretches of a step: its micro-steps (the first, one of those between, the last) and the update.
 
-    `tensors`: of the model's parameters, adapters included.
+    `tensors`: the number of parameter tensors of the model, adapters included.
     """
 
     micro_steps: tuple[tuple[Stretch, ...], ...]
@@ -48,22 +48,22 @@ class StepWork:
 
     @property
     def kernels(self) -> int:
-        """How many are listed, whatever they stand for."""
+        """The number of listed kernels, without repetitions."""
         return sum([len(stretch.kernels) for part in (*self.micro_steps, self.update) for stretch in part])
 
 
 def samples_apart(run: RunSpec) -> bool:
-    """Whether rows hold several samples that do not attend to one another."""
+    """Return whether rows hold several samples that do not attend to one another."""
     return run.shapes.packing_rows != "none" and run.shapes.samples_apart
 
 
 def usual_sample(run: RunSpec) -> int:
-    """How long a sample of a packed row is taken to be where nothing is known of the data."""
+    """Return the assumed length of a sample in a packed row if nothing is known about the data."""
     return max(1, run.shapes.sequence_len // _SAMPLES_A_ROW)
 
 
 def list_step(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
-    """The kernels of one step with micro-batches of that shape; worked out once for runs that are alike in it."""
+    """Return the kernels of one step with micro-batches of this shape. The result is cached for equivalent runs."""
     sample = (sample_tokens or usual_sample(run)) if samples_apart(run) else None
     most = _MICRO_STEPS if run.sharding.kind == "none" and run.batch.data_parallel == 1 else _MICRO_STEPS_SHARDED
     run = run.changed(
@@ -80,7 +80,7 @@ def list_step(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: 
 @lru_cache(maxsize=1024)
 def _listed(asked: Asked) -> StepWork:
     run, model, (shape, sample) = asked.run, asked.model, cast("tuple[BatchShape, int | None]", asked.more)
-    # cards that hold the whole model exchange gradients in the last micro-step alone, which is like the others else
+    # GPUs that hold the whole model exchange gradients only in the last micro-step, which is otherwise like the others
     sums, wanted = (
         run.sharding.kind in ("none", "ddp") and run.batch.data_parallel > 1,
         run.batch.gradient_accumulation_steps,
@@ -98,7 +98,7 @@ def _listed(asked: Asked) -> StepWork:
 def record_step(
     run: RunSpec, model: ModelSpec, shape: BatchShape, sample: int | None, *, sums_gradients: bool = False
 ) -> tuple[WorkTape, Shallow]:
-    """The tape of a step with few layers, and what those stand for."""
+    """Record a step on a model with few layers. Returns the tape and the reduced model."""
     few = shallow(run, model)
     plan = make_plan(run, [shape], None, 1, few.model.num_hidden_layers)
     collecting = gc.isenabled()
@@ -119,12 +119,12 @@ def record_step(
 
 
 def _unsummed(stretch: Stretch) -> Stretch:
-    """The same without exchanges of gradients."""
+    """Return the stretch without exchanges of gradients."""
     return replace(stretch, kernels=[kernel for kernel in stretch.kernels if kernel.family != "reduce"])
 
 
 def _added(run: RunSpec, t: WorkTape, few: Shallow) -> int:
-    """The adapter's tensors: what is trained beside the model's own parameters."""
+    """Return the number of the adapter's tensors in the whole model: trained tensors that are not the model's own."""
     if run.adapter.kind is None:
         return 0
     update = next(position for position, name, _ in t.work.phases if name == "clip")
@@ -144,7 +144,7 @@ def _in_stretches(t: WorkTape, few: Shallow, tensors: int) -> StepWork:
 
 
 def stretches_of(t: WorkTape, few: Shallow, start: int, end: int) -> tuple[Stretch, ...]:
-    """Neighbouring kernels of one layer together."""
+    """Group consecutive kernels of the same layer into stretches."""
     layers: list[int | None] = [t.layer_of(tag) for tag in range(len(t.tags))]
     layout = layout_of(few.model)
     of_layer = re.compile(re.escape(layout.inside(few.model, layout.layers)) + r"\.(\d+)\.")

@@ -44,17 +44,17 @@ def config(tmp_path):
     ("words", "sentence"),
     [
         (["chek"], "no such command 'chek': did you mean check?"),
-        (["zzz"], "the commands are check, fix, predict"),
+        (["zzz"], "the commands are new, check, fix, predict"),
         (["check"], "Missing argument"),
         (["check", "--gpuu", "t4", "x.yml"], "'--gpuu'"),
         (["check", "x.yml", "--format", "yaml"], "'yaml' is not one of"),
-        (["predict", "nofile.yml"], "nofile.yml: this file does not exist"),
+        (["predict", "nofile.yml"], "nofile.yml: file not found"),
         (["predict", "a.yml", "b.yml"], "unexpected extra argument"),
         (["explain", "batch-size"], "did you mean batch-size-set"),
         (["replay", "nofile.pickle"], "nofile.pickle"),
         (["diagnose", "nofile.log"], "nofile.log"),
         (["report", "nofolder"], "nofolder"),
-        (["train", "nofile.yml"], "nofile.yml: this file does not exist"),
+        (["train", "nofile.yml"], "nofile.yml: file not found"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence):

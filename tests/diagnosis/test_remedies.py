@@ -40,7 +40,7 @@ def test_nothing_is_advised_that_the_prediction_rejects(with_config, config, whe
     figures = oom("2.00 GiB", free="500.00 MiB", allocated="23.00 GiB", pieces="20.00 MiB", **CARD)
     cause = with_config(lines(bar(0, 400), traceback(*calls), figures), config)
     assert not any(remedy.survives is False for remedy in cause.remedies)
-    hopeless = [remedy for remedy in cause.remedies if remedy.title.startswith("No change of these is enough")]
+    hopeless = [remedy for remedy in cause.remedies if remedy.title.startswith("None of these changes is enough")]
     assert not (hopeless and any(remedy.survives for remedy in cause.remedies))
     assert hopeless or any(remedy.survives for remedy in cause.remedies) or "and not enough" not in str(cause.evidence)
 

@@ -21,6 +21,7 @@ from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
+from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.simulate import ghost_of, report_of
@@ -144,6 +145,21 @@ class Prediction(Displayed):
         """The highest reserved memory, as far as it is known."""
         upper = None if self.bounds is None else self.bounds.upper_bytes
         return max(self.needs.highest_reserved_bytes, upper or 0)
+
+    @property
+    def least_bytes(self) -> int:
+        """The lowest reserved memory that the run may need, as far as it is known."""
+        return self.needs.highest_reserved_bytes if self.bounds is None else self.bounds.lower_bytes
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What is not known of the run and widens the margin of its verdict."""
+        return doubts_of(self.run, self.model)
+
+    @property
+    def margin(self) -> Margin:
+        """The shares of the figure by which the run may need more or less."""
+        return margin_of(self.doubts)
 
     @property
     def judged_bytes(self) -> int:

@@ -163,7 +163,7 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
     earlier = [version for version in known if version_parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
     why = f"{wanted.origin.why}, which is unknown: treated as {trainer} {nearest}"
-    return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why))
+    return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why), asked=wanted.version)
 
 
 def _normal(name: str) -> str:

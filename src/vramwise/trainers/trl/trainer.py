@@ -153,7 +153,8 @@ class Trl(ArgumentsTrainer):
         if run.config.document.script is not None:
             release = run.target.stack.releases["trl"]
             if release.origin.kind == "assumed":
-                return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
+                unpinned = "" if "trl" in run.target.stack.bounds else " (no version is pinned here)"
+                return Severity.WARNING, f"TRL {release.version} stops with a TypeError{unpinned}"
             return Severity.ERROR, "the call stops with a TypeError"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without warning"

@@ -26,7 +26,7 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
         return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
-    for found in sorted(report.findings, key=lambda found: -found.severity.rank):
+    for found in sorted(report.findings, key=lambda found: (not found.comes_first, -found.severity.rank)):
         lines += [*_finding(report, found, width), ""]
     return lines
 

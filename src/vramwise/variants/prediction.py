@@ -28,6 +28,7 @@ from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
+from vramwise.variants.versions import version_doubts
 
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
@@ -56,6 +57,8 @@ class Prediction(Displayed):
     full_rows: bool = False
     # The run with as much more memory as its margin allows for, if it runs out of memory without.
     with_less_need: MemoryReport | None = None
+    # What is not known and whose margin follows from the figure; see `doubts`.
+    known_doubts: tuple[Doubt, ...] = ()
     # The errors of `check` that keep the run from starting, or make it differ from what the file describes.
     stops: tuple[Finding, ...] = ()
 
@@ -145,7 +148,7 @@ class Prediction(Displayed):
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """What is not known of the run and widens the margin of its verdict."""
-        return doubts_of(self.run, self.model)
+        return (*self.known_doubts, *doubts_of(self.run, self.model))
 
     @property
     def margin(self) -> Margin:
@@ -191,6 +194,8 @@ def predict_run(
         assumed=tuple(assumptions_of(run, model, lengths, eval_lengths)),
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
+    tokens = max((shape.rows * shape.width for shape in shapes), default=0)
+    prediction = replace(prediction, known_doubts=tuple(version_doubts(run, model, needs, tokens)))
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
     return _within_capacity(counted, simulations) if on_card else counted
 

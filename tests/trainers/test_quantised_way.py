@@ -59,3 +59,18 @@ def test_a_file_of_accelerate_without_the_key_loads_on_one_rank(tmp_path, monkey
     assert run.loading.shards_by_tensor
     off = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_cpu_ram_efficient_loading": False}}
     assert predicted(tmp_path, monkeypatch, off, "transformers==4.46.3").run.loading.loads_through == "device"
+
+
+def test_deepspeed_that_nobody_stated_leaves_lora_under_zero_3_open(tmp_path, monkeypatch):
+    """Since 0.19.3 frozen weights that are recomputed stay gathered until backward ends."""
+    monkeypatch.setitem(ZERO, "deepspeed_config", {"zero_stage": 3})
+    plain = SCRIPT.replace("load_in_4bit=True, ", "")
+    monkeypatch.setitem(globals(), "SCRIPT", plain.replace("2-70b", "2-13b"))
+    unsaid = predicted(tmp_path, monkeypatch, ZERO, "transformers==5.14.0")
+    said = [
+        predicted(tmp_path, monkeypatch, ZERO, "transformers==5.14.0", f"deepspeed=={release}").needs
+        for release in ("0.18.9", "0.19.8")
+    ]
+    least, most = [one.highest_reserved_bytes for one in said]
+    assert unsaid.least_bytes <= least < most == unsaid.most_bytes
+    assert unsaid.verdict().kind == "may_fit"

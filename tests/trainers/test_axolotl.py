@@ -579,3 +579,20 @@ def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
 )
 def test_losses_of_the_trainers_own(key, version, loss):
     assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).kernels.loss_kernel == loss
+
+
+STAGED = "adapter: qlora\nload_in_4bit: true\nfsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        (STAGED, "host"),
+        (STAGED + "qlora_sharded_model_loading: false\n", "device"),
+        (STAGED.replace("ing: true", "ing: false"), "device"),
+        (STAGED.replace("adapter: qlora", "adapter: lora"), "host"),
+    ],
+)
+def test_axolotl_stages_qlora_in_host_memory_by_itself(text, way):
+    """Since 0.20, with cpu_ram_efficient_loading."""
+    assert run_of(text, gpus=2).loading.loads_through == way

@@ -119,8 +119,9 @@ class _Places:
     def sources(self) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}
         for key, start, _ in self._members(self._skip(0)):
-            if key != "cells":
+            if key != "cells" or self.raw[start] != "[":
                 continue
+            found = {}  # of several keys, the last counts
             for number, (at, _) in enumerate(self._items(start), 1):
                 for name, first, last in self._members(at):
                     if name == "source":

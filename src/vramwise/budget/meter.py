@@ -33,50 +33,68 @@ class Meter:
     """What the readings of one command have used. `line`: the one that is being evaluated."""
 
     value_units: int = limits.READER_VALUE_UNITS
+    value_steps: int = limits.READER_VALUE_STEPS
     reading_units: int = limits.READER_UNITS
     all_units: int = limits.READER_ALL_UNITS
     used: int = 0
     line: int | None = None
     seconds_left: float = limits.READER_ALL_CPU_SECONDS
+    _steps_left: int = limits.READER_VALUE_STEPS
+    _units_left: int = limits.READER_VALUE_UNITS
     _reading_end: int = 0
-    _value_end: int = 0
 
     def begin_reading(self) -> None:
         """Start the share of one reading; raises Spent if the command has none left."""
         self.line = None
-        self._reading_end = self._value_end = min(self.used + self.reading_units, self.all_units)
+        self._reading_end = min(self.used + self.reading_units, self.all_units)
+        self.begin_value()
         if self.used >= self.all_units or self.seconds_left <= 0:
             raise Spent("reading this source again and again takes too much work")
 
     def begin_value(self) -> None:
         """Start the share of one value."""
-        self._value_end = min(self.used + self.value_units, self._reading_end)
+        self._steps_left, self._units_left = self.value_steps, self.value_units
 
-    def end_value(self) -> None:
-        """Let what follows use the share of the reading."""
-        self._value_end = self._reading_end
-
-    def charge(self, size: int, why: str = "its result would be too large") -> None:
-        """Take units. Raises TooLarge, or Spent if nothing is left for other values either."""
-        if self.used + size <= self._value_end:
-            self.used += size
-            return
-        self.used += limits.READER_STEP_UNITS  # trying costs something, too
-        if size <= self.value_units and self.used + size > self._reading_end:
-            raise Spent("this source takes too much work to read", line=self.line)
-        raise TooLarge(why)
+    def charge(self, size: int) -> None:
+        """Take units for a result. Raises TooLarge, or Spent if nothing is left for other values either."""
+        if size > self._units_left:
+            self.work(limits.READER_STEP_UNITS)  # trying costs something, too
+            raise TooLarge("its result would be too large")
+        self._units_left -= size
+        self.work(size)
 
     def step(self, line: int) -> None:
         """Take the units of evaluating one expression."""
         self.line = line
-        self.charge(limits.READER_STEP_UNITS, "it takes too many steps to compute")
+        self.work(limits.READER_STEP_UNITS)
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise TooLarge("it takes too many steps to compute")
+
+    def work(self, size: int) -> None:
+        """Take units of the reading. Raises Spent."""
+        self.used += size
+        if self.used > self._reading_end:
+            raise Spent("this source takes too much work to read", line=self.line)
 
 
 def charge(size: int) -> None:
-    """Take units from the meter of the current reading, if there is one."""
+    """Take units for a result from the meter of the current reading, if there is one."""
     meter = _active.get()
     if meter is not None:
         meter.charge(size)
+
+
+def work(size: int) -> None:
+    """Take units for going through a part of the source, whatever value that is for. Raises Spent."""
+    meter = _active.get()
+    if meter is not None:
+        meter.work(size)
+
+
+def split_units(characters: int) -> int:
+    """Return the units for `shlex.split`: a word takes quadratic time."""
+    return 8 * characters + characters * characters // 2000
 
 
 def current() -> Meter:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vramwise.budget.meter import Meter, charge, metered
+from vramwise.budget.meter import Meter, TooLarge, charge, metered, split_units
 from vramwise.errors import ConfigError
 
 _ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
@@ -28,8 +28,6 @@ _SWITCHES = frozenset(
 )
 _CONFIGS = (".yaml", ".yml", ".json")
 _MOST_CHARACTERS = 1_000_000
-# Splitting a character of a command takes as long as this many units.
-_WORD_UNITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +96,7 @@ def read_shell(text: str) -> Launch:
     with metered(meter, "shell script"):
         variables: dict[str, str] = {}
         for number, line in _commands(text):
+            meter.begin_value()
             meter.step(number)
             assigned = _ASSIGNMENT.match(line)
             if assigned is not None and " " not in _unquoted(assigned[2]).strip():
@@ -124,11 +123,11 @@ def _commands(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a command; none if its quotes do not match."""
-    charge(_WORD_UNITS * len(command))
+    """Return the words of a command; none if its quotes do not match, or if it is too long to start a training."""
     try:
+        charge(split_units(len(command)))
         return shlex.split(command, comments=True)
-    except ValueError:
+    except (ValueError, TooLarge):
         return []
 
 

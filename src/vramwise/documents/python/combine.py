@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import TooLarge, charge
+from vramwise.budget.meter import charge, work
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Result, Value, merged, plain
 from vramwise.documents.python.scopes import dotted
 
@@ -107,11 +107,8 @@ def shown(node: ast.AST) -> str:
     """Return an expression as written, cut for messages; computed once."""
     text: str | None = getattr(node, "_shown", None)
     if text is None:
-        try:
-            charge(_SHOWN_NODES)
-            text = _shown(node)
-        except TooLarge:
-            return "an expression"
+        work(_SHOWN_NODES)
+        text = _shown(node)
         node._shown = text  # type: ignore[attr-defined]
     return text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramwise.budget.meter import charge, measure
+from vramwise.budget.meter import charge, measure, split_units, work
 from vramwise.documents.document import parse_value
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.combine import noted, shown
@@ -29,9 +29,6 @@ from vramwise.documents.python.results import (
 )
 from vramwise.documents.python.scopes import Scope, Site, dotted
 from vramwise.errors import ConfigError
-
-# Splitting a character of a command line takes as long as this many units.
-_WORD_UNITS = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +68,7 @@ class CommandLine:
     def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
         """Return the parsed flags for a function that `set_defaults(func=…)` of a subcommand names, or None."""
         for call, _ in evaluator.found.named("set_defaults"):
-            charge(len(call.keywords))
+            work(len(call.keywords))
             if isinstance(call.func, ast.Attribute) and any(
                 isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords
             ):
@@ -81,12 +78,12 @@ class CommandLine:
     def parsed_flags(self, evaluator: Evaluator, called: Called | None = None) -> Record:
         """Return the result of `parse_args()`: command-line values, else defaults; values of a list in the call win."""
         items: dict[str, Result] = {}
-        charge(len(self.flags))
+        work(len(self.flags))
         for name, flag in self.flags.items():
             items[name] = self._flag(evaluator, flag)
         listed = evaluator.value(called.node.args[0], called.site) if called is not None and called.node.args else None
         if isinstance(listed, Value) and isinstance(listed.value, list):
-            charge(_WORD_UNITS * as_text(listed.value))
+            charge(split_units(as_text(listed.value)))
             written = parsed(shlex.join(str(one) for one in listed.value), self.flags)
             return Record(name="args", items={**items, **{name: Value(value=one) for name, one in written.items()}})
         for name, value in self.given.items():
@@ -172,7 +169,7 @@ def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
     """Return the fields of a class of the file, with their defaults."""
     items: dict[str, Result] = {}
     fields = all_fields(scope)
-    charge(len(fields))
+    work(len(fields))
     for name, one in fields.items():
         if name in evaluator.said:
             items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))

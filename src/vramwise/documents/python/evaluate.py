@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import TooLarge, charge
+from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.classes import all_fields, class_of, enclosing_class, lineage
 from vramwise.documents.python.combine import LARGEST_NUMBER, shown
 from vramwise.documents.python.expressions import Expressions
@@ -45,8 +45,7 @@ class Evaluator(Expressions):
         here = (id(node), site.order)
         if self._depth > _DEEPEST or here in self._open:
             return Missing(name=shown(node), line=node.lineno, why="it takes too many steps to compute")
-        outermost = not self._depth
-        if outermost:
+        if not self._depth:
             self.meter.begin_value()
         self._open.add(here)
         self._depth += 1
@@ -58,8 +57,6 @@ class Evaluator(Expressions):
         finally:
             self._depth -= 1
             self._open.discard(here)
-            if outermost:
-                self.meter.end_value()
 
     def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
         """Return the positional and keyword arguments of a call, with `**` expanded, and what is unknown."""
@@ -142,7 +139,7 @@ class Evaluator(Expressions):
         """Evaluate `a.b` or `a["b"]`: an own assignment, an attribute of `a`, or an item."""
         name = dotted(node)
         if name is not None:
-            charge(len(name))
+            work(len(name))
             if name in self.said or name.rpartition(".")[2] in self.said:
                 value = self.said.get(name, self.said.get(name.rpartition(".")[2]))
                 return Value(value=value, notes=(f"{name} = {value!r} (--set)",))

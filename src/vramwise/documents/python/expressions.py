@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import charge, work
 from vramwise.documents.python.combine import LARGEST_NUMBER, MOST_ITEMS, joined, noted, one_of, shown
 from vramwise.documents.python.growth import OPERATORS, as_text, is_in, is_not_in, size_of
 from vramwise.documents.python.names import Names
@@ -126,7 +126,7 @@ class Expressions(Names):
         made: list[Result] = []
         try:
             for one in held.items:
-                charge(len(before))
+                work(len(before))
                 self._local = {**before, loop.target.id: one}
                 made.append(self.evaluate(node.elt, site))
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import work
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.errors import VramwiseError
 
@@ -70,7 +70,7 @@ def same(one: Any, other: Any) -> bool:
     waiting = [(one, other)]
     while waiting:
         one, other = waiting.pop()
-        charge(1)
+        work(1)
         if type(one) is not type(other):
             return False
         if isinstance(one, ast.AST):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from vramwise.budget.meter import Meter, charge, current
+from vramwise.budget.meter import Meter, charge, current, work
 from vramwise.documents.python.classes import lineage
 from vramwise.documents.python.combine import (
     default_of,
@@ -78,7 +78,7 @@ class Names(Evaluates):
         here = site
         while scope is not None:
             bindings = scope.bindings.get(name, [])
-            charge(len(bindings))
+            work(len(bindings))
             known = [one for one in bindings if scope is not site.scope or one.order < site.order]
             found = self._bound(known, here) if known else None
             if found is not None:
@@ -163,12 +163,12 @@ class Names(Evaluates):
             return result
         later: dict[str, Result] = {}
         members = site.scope.members.get(one.target, ())
-        charge(len(members))
+        work(len(members))
         for name in members:
             if name.startswith(f"{one.target}."):
                 rest = name[len(one.target) + 1 :]
                 bindings = site.scope.bindings[name]
-                charge(len(bindings))
+                work(len(bindings))
                 held = [binding for binding in bindings if one.order < binding.order < site.order]
                 if held:
                     otherwise = self._before(result, rest, held[0])
@@ -190,7 +190,7 @@ class Names(Evaluates):
         """
         if under is None:
             return True, None
-        charge(under.depth + (site.under.depth if site.under is not None else 0))
+        work(under.depth + (site.under.depth if site.under is not None else 0))
         given = {(id(one.test), one.truth) for one in branches(site.under)}
         unknown: Missing | None = None
         for one in branches(under):
@@ -230,7 +230,7 @@ class Names(Evaluates):
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
-        charge(len(spec.posonlyargs) + len(spec.args) + len(spec.kwonlyargs) + len(function.decorator_list))
+        work(len(spec.posonlyargs) + len(spec.args) + len(spec.kwonlyargs) + len(function.decorator_list))
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         calls = self._calls_of(scope) if calls is None else calls
         if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
@@ -289,11 +289,11 @@ class Names(Evaluates):
         if isinstance(owner, ast.ClassDef) and name == "__init__":
             name, kind = owner.name, ast.Name
         named = self.found.named(name)
-        charge(len(named))
+        work(len(named))
         return [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
-        charge(len(call.keywords))
+        work(len(call.keywords))
         for keyword in call.keywords:
             if keyword.arg == name:
                 return self.evaluate(keyword.value, site)

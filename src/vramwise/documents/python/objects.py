@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import charge, work
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.command_line import class_fields
 from vramwise.documents.python.evaluate import Evaluator
@@ -60,7 +60,7 @@ def _instance(evaluator: Evaluator, called: Called, inner: Scope) -> Result | No
 
 def _attributes(evaluator: Evaluator, method: Scope, called: Called) -> dict[str, Result]:
     """Return the attributes that a method sets on its object: `self.x = …`."""
-    charge(len(method.members.get("self", ())))
+    work(len(method.members.get("self", ())))
     names = [name for name in method.members.get("self", ()) if name.count(".") == 1]
     site = Site(scope=method, order=2**31, caller=(called.node, called.site))
     found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}

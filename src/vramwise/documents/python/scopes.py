@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import work
 
 # The return value of a function is bound to this name.
 RETURNED = "return"
@@ -207,7 +207,7 @@ class _Walk:
         elif isinstance(node, ast.Try | ast.TryStar):
             before = self.hoped
             note = f"what the try in line {node.lineno} does is taken to succeed"
-            charge(len(before))
+            work(len(before))
             self.hoped = {**before, **dict.fromkeys(_bound_otherwise(node), note)}
             self.body(node.body, under)
             self.hoped = before

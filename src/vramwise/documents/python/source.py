@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vramwise.budget.limits import READER_WORDS
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import work
 from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
@@ -84,7 +84,7 @@ def read_source(data: bytes) -> Source:
     words = len(text) // 4 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
     if words > READER_WORDS:
         raise ConfigError(f"this source has {words:,} words and signs: the limit is {READER_WORDS:,}")
-    charge(_WORD_UNITS * words)
+    work(_WORD_UNITS * words)
     tree, unread = _tree_of(_without_magics(text), cells)
     return Source(
         text=text,

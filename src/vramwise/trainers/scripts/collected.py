@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramwise.budget.meter import TooLarge, charge
+from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.documents.python.scopes import Site
@@ -51,7 +51,7 @@ class Collected:
 
     def is_open(self, key: str) -> bool:
         """Return whether a key is given but its value is unknown."""
-        charge(len(self.unsaid))
+        work(len(self.unsaid))
         return any(one.key == key for one in self.unsaid)
 
     def owner(self, called: Called) -> Result | None:
@@ -121,7 +121,7 @@ class Collected:
 
     def lacking(self, key: str, unknown: list[Missing]) -> None:
         """Record what is unknown about a call's arguments."""
-        charge(len(unknown))
+        work(len(unknown))
         self.unsaid += [unsaid_of(key, one) for one in unknown]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramwise.budget.meter import charge
+from vramwise.budget.meter import work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import same
 from vramwise.documents.python.results import Missing, Value, plain
@@ -59,7 +59,7 @@ def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
             site = Site(scope=inner, order=2**31)
             for node in ast.walk(inner.node):
-                charge(1)  # a function inside others is walked with each of them
+                work(1)  # a function inside others is walked with each of them
                 if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
                     end = _end(node.value, node.slice)
                     least = 2 if node.slice.lower is None else _SHORTEST_BLOCK

@@ -24,6 +24,10 @@ class GpuSpec:
     taken_for: str = ""  # a sentence naming the assumed card if the name fits several; "" otherwise
 
 
+# The most digits that a part of a version has.
+_LONGEST_NUMBER = 18
+
+
 def version_parts(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: (2, 11, 0) of `2.11.0+cu130`."""
     numbers: list[int] = []
@@ -31,7 +35,7 @@ def version_parts(version: str) -> tuple[int, ...]:
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
         if not digits:
             break
-        numbers.append(int(digits))
+        numbers.append(int(digits[:_LONGEST_NUMBER]))
         if digits != part:
             break
     return tuple(numbers)

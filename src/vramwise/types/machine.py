@@ -39,15 +39,31 @@ def version_parts(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The version of a package, and where that version comes from."""
+    """The version of a package, and where that version comes from.
+
+    `said`: the version that the run really has, if `version` is the nearest known one instead; "" otherwise. `age`:
+    whether the run's version is older or newer than every known one.
+    """
 
     version: str
     origin: Origin
+    said: str = ""
+    age: Literal["known", "older", "newer"] = "known"
 
     @property
     def parts(self) -> tuple[int, ...]:
         """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
         return version_parts(self.version)
+
+    @property
+    def known(self) -> bool:
+        """Whether the run's version is between the oldest and the newest known one."""
+        return self.age == "known"
+
+    @property
+    def meant(self) -> str:
+        """The version that the run really has."""
+        return self.said or self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +76,16 @@ class Stack:
         """Return a package's version as numbers; empty if it is not known."""
         release = self.releases.get(package)
         return () if release is None else release.parts
+
+    @property
+    def unknown(self) -> Mapping[str, Release]:
+        """The packages whose version is newer or older than every known one."""
+        return {name: release for name, release in self.releases.items() if not release.known}
+
+    def really(self, package: str) -> tuple[int, ...]:
+        """Return the version that the run really has as numbers, known or not; empty if nobody knows it."""
+        release = self.releases.get(package)
+        return () if release is None else version_parts(release.meant)
 
     @property
     def torch(self) -> tuple[int, int]:

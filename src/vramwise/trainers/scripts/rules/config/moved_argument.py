@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.scripts.rules.places import at_fact
-from vramwise.types import RunSpec, Severity, version_parts
+from vramwise.types import RunSpec, Severity
 
 _FACT = "trainer argument "
 _HEAD = "from trl import SFTConfig, SFTTrainer\n\n"
@@ -38,8 +38,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if script is None or "unsloth" in script.facts:  # Unsloth's trainers still accept them
         return
     release = run.target.stack.releases.get("trl")
-    pinned = script.versions.get("trl")
-    if release is None or (pinned is not None and version_parts(pinned) < _GONE):
+    if release is None or run.target.stack.really("trl") < _GONE:
         return
     assumed = release.origin.kind == "assumed"
     for fact in script.facts:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 GRPO = (
-    "# GRPO\nmodel_name_or_path: Qwen/Qwen2.5-7B-Instruct\nreward_funcs: [accuracy_reward]\nuse_peft: true\n"
+    "# GRPO\nmodel_name_or_path: Qwen/Qwen2.5-7B-Instruct\ndataset_name: trl-lib/tldr\nreward_funcs: [accuracy_reward]\nuse_peft: true\n"
     "dtype: bfloat16\nuse_vllm: true\nvllm_mode: {mode}\nvllm_gpu_memory_utilization: {share}\nload_in_4bit: {packed}\n"
 )
 

@@ -183,7 +183,9 @@ def predict_run(
     timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
     needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
-    needs = replace(needs, experts_bytes=_experts_bytes(run, model))
+    needs = replace(
+        needs, experts_bytes=_experts_bytes(run, model), engine_weights_bytes=_engine_weights_bytes(run, model)
+    )
     prediction = Prediction(
         run=run,
         model=model,
@@ -206,6 +208,17 @@ def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
         return 0
     size = 4 if run.precision.weights_dtype == "fp32" else 2
     return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
+
+
+def _engine_weights_bytes(run: RunSpec, model: ModelSpec) -> int:
+    """Return the memory of the engine's own weights: in 16 bits, or quantised to 4 bits as the policy's are."""
+    if run.objective.engine != "beside" or run.loading.quantization not in (None, "4bit"):
+        return 0
+    packed = run.loading.quantization == "4bit"
+    return (
+        sum(one.numel // 2 if packed and one.kind == "linear" else 2 * one.numel for one in parameters(model))
+        // run.sharding.tensor_parallel_size
+    )
 
 
 def _refuse_absurd(run: RunSpec) -> None:

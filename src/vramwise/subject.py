@@ -117,7 +117,8 @@ class Subject:
                 on_card=on_card,
             )
             self.effort.predicted()
-            prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes, *self._assumed())
+            late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
+            prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
             # The lengths are kept alive, so that their ids stay unique.
             self._memo[key] = (prediction, (lengths, eval_lengths))
         found: Prediction = self._memo[key][0]

@@ -24,6 +24,10 @@ class GpuSpec:
     taken_for: str = ""  # a sentence naming the assumed card if the name fits several; "" otherwise
 
 
+# The most digits that a part of a version has.
+_LONGEST_NUMBER = 18
+
+
 def version_parts(version: str) -> tuple[int, ...]:
     """The leading numbers of a version: (2, 11, 0) of `2.11.0+cu130`."""
     numbers: list[int] = []
@@ -31,7 +35,7 @@ def version_parts(version: str) -> tuple[int, ...]:
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
         if not digits:
             break
-        numbers.append(int(digits))
+        numbers.append(int(digits[:_LONGEST_NUMBER]))
         if digits != part:
             break
     return tuple(numbers)
@@ -60,16 +64,31 @@ def _next(parts: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The version of a package, and where that version comes from. `asked`: an unknown version that it replaces."""
+    """The version of a package, and where that version comes from.
+
+    `said`: the version that the run really has, if `version` is the nearest known one instead; "" otherwise. `age`:
+    whether the run's version is older or newer than every known one.
+    """
 
     version: str
     origin: Origin
-    asked: str = ""
+    said: str = ""
+    age: Literal["known", "older", "newer"] = "known"
 
     @property
     def parts(self) -> tuple[int, ...]:
         """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
         return version_parts(self.version)
+
+    @property
+    def known(self) -> bool:
+        """Whether the run's version is between the oldest and the newest known one."""
+        return self.age == "known"
+
+    @property
+    def meant(self) -> str:
+        """The version that the run really has."""
+        return self.said or self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +114,17 @@ class Stack:
             below = any(_below(sign, one, limit) for sign, one in self.bounds.get(package, ()))
             if below or release is None or release.origin.kind == "assumed":
                 return below
-        return version_parts(release.asked or release.version) < limit
+        return version_parts(release.meant) < limit
+
+    @property
+    def unknown(self) -> Mapping[str, Release]:
+        """The packages whose version is newer or older than every known one."""
+        return {name: release for name, release in self.releases.items() if not release.known}
+
+    def really(self, package: str) -> tuple[int, ...]:
+        """Return the version that the run really has as numbers, known or not; empty if nobody knows it."""
+        release = self.releases.get(package)
+        return () if release is None else version_parts(release.meant)
 
     @property
     def torch(self) -> tuple[int, int]:

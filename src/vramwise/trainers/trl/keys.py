@@ -103,7 +103,18 @@ def kinds(stack: Stack) -> tuple[str, ...]:
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
-    return _vocabulary(kind, release_of(stack), training_arguments(stack))
+    words = _vocabulary(kind, release_of(stack), training_arguments(stack))
+    return words | _UNCHECKPOINTED if before(stack, 0, 22) else words
+
+
+# Before TRL 0.22, gradient checkpointing had the default of transformers.
+_UNCHECKPOINTED = Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}})
+
+
+def before(stack: Stack, *version: int) -> bool:
+    """Return whether this is a TRL that is older than every known release, and older than this version."""
+    release = stack.releases.get("trl")
+    return release is not None and not release.known and () < stack.really("trl") < version
 
 
 @cache

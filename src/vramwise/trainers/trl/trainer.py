@@ -155,7 +155,8 @@ class Trl(ArgumentsTrainer):
             if release.origin.kind == "assumed":
                 unpinned = "" if "trl" in run.target.stack.bounds else " (no version is pinned here)"
                 return Severity.WARNING, f"TRL {release.version} stops with a TypeError{unpinned}"
-            return Severity.ERROR, "the call stops with a TypeError"
+            said = "" if release.known else f" in TRL {release.version}"
+            return Severity.ERROR, f"the call stops with a TypeError{said}"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without warning"
         return Severity.ERROR, "the command passes it on to `accelerate launch`, which stops"

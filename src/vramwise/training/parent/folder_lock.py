@@ -27,6 +27,7 @@ except ImportError:  # Windows
 LOCK_FILE = ".vramwise.lock"
 _SECONDS = 120  # to wait for a worker; a step and its checkpoint may take that long
 _PAUSE = 0.1
+_LOOKS = 5
 _MOST_BYTES = 1000
 
 
@@ -98,6 +99,14 @@ def _waited(file: int, output_dir: str | Path) -> bool:
 
 def _outlived(file: int) -> bool:
     """Return whether the process that took the lock is gone, so that only its worker still holds it."""
+    for _ in range(_LOOKS):  # a process that was killed a moment ago may still be there
+        if _is_gone(file):
+            return True
+        time.sleep(_PAUSE)
+    return False
+
+
+def _is_gone(file: int) -> bool:
     try:
         holder = parse_json(os.pread(file, _MOST_BYTES, 0).decode("utf-8", "replace"))
         pid = holder["pid"]

@@ -68,8 +68,11 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return "Will stop while loading" if stops_loading(prediction) else "Does not fit", f": {short} {room}"
     if verdict.kind == "not_known":
         return "Unknown whether it fits", f"{on}: {_range(prediction)}"
-    if verdict.rows_up_to is not None:
-        return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
+    if prediction.rows_unlimited:
+        return "May not fit", f"{on}: nothing limits the rows {_room(prediction)}"
+    if verdict.rows_up_to is not None and verdict.short_bytes:
+        rows = "rows are full" if prediction.memory_fits is False else "row lengths vary up to"
+        return "May not fit", f": {short} if {rows} {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
 
 
@@ -116,12 +119,15 @@ def _room(prediction: Prediction) -> str:
     needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
     end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
     bound = f"at {end} " if prediction.bounds is not None else ""
-    return f"(needs {bound}{gib(needed)} reserved, {_bare(capacity)} usable)"
+    rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
+    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
 
 
 def _range(prediction: Prediction) -> str:
     between, capacity = prediction.bounds, _bare(prediction.capacity_bytes or 0)
-    assert between is not None
+    if between is None:
+        most = int(prediction.most_bytes * (1 + prediction.margin.more))
+        return f"needs {_bare(prediction.least_bytes)} to {gib(most)} reserved, {capacity} usable"
     if between.upper_bytes is None:
         return f"needs at least {gib(between.lower_bytes)} reserved, {capacity} usable"
     return f"needs {_bare(between.lower_bytes)} to {gib(between.upper_bytes)} reserved, {capacity} usable"

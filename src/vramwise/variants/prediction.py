@@ -20,15 +20,19 @@ from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
+from vramwise.variants.batches import rows_unlimited
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, verdict_of
 
+# Full rows that take less than this part of the card leave room for whatever mixed rows add: caches are released first.
+_FAR_BELOW = 2
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
@@ -54,6 +58,8 @@ class Prediction(Displayed):
     assumed: tuple[Assumption, ...]
     # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
+    # What the run reserves over drawn sequences of mixed rows, if that might not fit.
+    mixed_bytes: tuple[int, ...] = ()
     # The errors of `check` that keep the run from starting, or make it differ from what the file describes.
     stops: tuple[Finding, ...] = ()
 
@@ -83,6 +89,7 @@ class Prediction(Displayed):
             out_of_memory=self.report.out_of_memory,
             retries=self.report.retries,
             capacity_bytes=self.capacity_bytes,
+            mixed_rows_bytes=max(self.mixed_bytes, default=0),
         )
 
     @property
@@ -121,8 +128,10 @@ class Prediction(Displayed):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs: False if it does not start, else whether memory is sufficient."""
-        return False if self.stops else self.memory_fits
+        """Whether it runs: False if it does not start, None if rows have no limit, else whether memory is enough."""
+        if self.stops:
+            return False
+        return None if self.memory_fits and self.rows_unlimited else self.memory_fits
 
     @property
     def memory_fits(self) -> bool | None:
@@ -134,6 +143,8 @@ class Prediction(Displayed):
         between = self.bounds
         if between is None and not asked:  # whatever caches release, memory for all live tensors is needed
             return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
+        if between is None and runs and self.mixed_bytes:
+            return True if self.most_bytes * (1 + self.margin.more) <= self.capacity_bytes else None
         if between is None:
             return runs
         if between.lower_bytes > self.capacity_bytes:
@@ -144,7 +155,7 @@ class Prediction(Displayed):
     def most_bytes(self) -> int:
         """The highest reserved memory, as far as it is known."""
         upper = None if self.bounds is None else self.bounds.upper_bytes
-        return max(self.needs.highest_reserved_bytes, upper or 0)
+        return max(self.needs.highest_reserved_bytes, upper or 0, *self.mixed_bytes)
 
     @property
     def least_bytes(self) -> int:
@@ -153,8 +164,23 @@ class Prediction(Displayed):
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """What is not known of the run and widens the margin of its verdict."""
-        return doubts_of(self.run, self.model)
+        """What is not known of the run and widens the margin of its verdict, the largest doubt first."""
+        found = (*self.known_doubts, *doubts_of(self.run, self.model))
+        return tuple(sorted(found, key=lambda doubt: -max(doubt.more, doubt.less)))
+
+    @property
+    def known_doubts(self) -> tuple[Doubt, ...]:
+        """The doubts that simulations of this run found."""
+        reserved = (self.needs.highest_reserved_bytes, *self.mixed_bytes)
+        found = [rows_doubt(self.run, reserved)] if self.mixed_bytes else []
+        if self.rows_unlimited:
+            found.append(Doubt(kind="rows", text=self.run.origins["sequence_len"].why))
+        return tuple(found)
+
+    @property
+    def rows_unlimited(self) -> bool:
+        """Whether nothing known limits the rows, so that their lengths decide whether it fits."""
+        return self.full_rows and rows_unlimited(self.run)
 
     @property
     def margin(self) -> Margin:
@@ -201,7 +227,7 @@ def predict_run(
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
-    return _within_capacity(counted, simulations) if on_card else counted
+    return _with_mixed_rows(_within_capacity(counted, simulations), simulations) if on_card else counted
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
@@ -265,6 +291,18 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
     return replace(prediction, report=report).assuming(*news)
 
 
+def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Prediction:
+    """Simulate mixed rows if full rows run and need so much of the card that mixed ones might not fit."""
+    capacity = prediction.capacity_bytes
+    if capacity is None or not prediction.full_rows or not follows_data(prediction.run):
+        return prediction
+    near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
+    if not near or prediction.mixed_bytes or prediction.report.out_of_memory is not None:
+        return prediction
+    simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
+    return replace(prediction, mixed_bytes=mixed_bytes(prediction.run, prediction.model, simulations))
+
+
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
     """Return whether torch may refuse a request although there is room.
 
@@ -286,4 +324,5 @@ def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     moved = replace(prediction, run=run, report=prediction.needs)
-    return _within_capacity(moved, Simulations())
+    simulations = Simulations()
+    return _with_mixed_rows(_within_capacity(moved, simulations), simulations)

@@ -15,7 +15,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
-from vramwise.variants.effort import FIGURES, ROWS, is_large
+from vramwise.variants.effort import FIGURES, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -83,13 +83,11 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     if prediction.memory_fits is None and prediction.bounds is not None:
         message += f"; it may still fit: {prediction.bounds.why}"
     else:
-        rows = rows_that_fit(subject, prediction, most=ROWS, since=subject.effort.spent)
+        rows = rows_that_fit(subject, prediction)
         if rows is None:
             return finding
-        message = (
-            f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row exceeds about "
-            f"{rows}: {action('read how long')}"
-        )
+        full = f"with full rows of {subject.run.shapes.sequence_len} tokens " if prediction.memory_fits is False else ""
+        message = f"{full}{message}; it fits if no row exceeds about {rows}: {action('read how long')}"
     return replace(finding, severity=Severity.WARNING, message=message)
 
 

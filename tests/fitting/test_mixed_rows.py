@@ -88,7 +88,7 @@ def test_another_card_asks_about_mixed_rows_too():
 
 
 def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
-    subject = fixed(6)
+    subject = fixed(12)
     origins = {**subject.run.origins, "sequence_len": Origin(kind="assumed", why="nothing limits the rows")}
     subject = subject.with_run(subject.run.changed(sequence_len=1024, origins=origins))
     prediction = subject.prediction()

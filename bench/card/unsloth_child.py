@@ -122,7 +122,10 @@ def one(name: str, case: list[Any], timed: bool) -> dict[str, Any]:
     from transformers import TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
-    model_name, load, peft, args = case
+    model_name, load, peft, args, *more_of_case = case
+    for told in more_of_case:  # a smaller card
+        if limit := told.get("limit_mib"):
+            torch.cuda.set_per_process_memory_fraction(limit * MIB / torch.cuda.mem_get_info()[1])
     state: dict[str, Any] = {"name": name, "case": case, "steps": [], "widths": [], "eval_widths": []}
     clock: dict[str, float] = {"imported": time.time()}
     state["clock"] = clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     """Read one training of a script or notebook as a document."""
     count, card = (None, None) if options.gpu is None else find_gpus(options.gpu)
 
+    @cache
     def load(name: str) -> Mapping[str, Any] | None:
         return None if options.text_alone else read_side_files([name], path)[name]
 

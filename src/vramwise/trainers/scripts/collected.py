@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.documents.python.scopes import Site
@@ -50,6 +51,7 @@ class Collected:
 
     def is_open(self, key: str) -> bool:
         """Return whether a key is given but its value is unknown."""
+        work(len(self.unsaid))
         return any(one.key == key for one in self.unsaid)
 
     def owner(self, called: Called) -> Result | None:
@@ -66,6 +68,12 @@ class Collected:
         found = plain(result)
         if isinstance(found, Missing):
             self.unsaid.append(unsaid_of(key, found))
+            return
+        try:
+            charge(found.size + sum(len(key) + len(note) for note in found.notes))
+        except TooLarge as error:
+            lacking = Missing(name=key, line=self.found.call.lineno, why=str(error))
+            self.unsaid.append(unsaid_of(key, lacking))
             return
         self.values[key] = _as_yaml(found.value)
         self.assumed += [f"{key}: {note}" for note in found.notes]
@@ -126,6 +134,7 @@ class Collected:
 
     def lacking(self, key: str, unknown: list[Missing]) -> None:
         """Record what is unknown about a call's arguments."""
+        work(len(unknown))
         self.unsaid += [unsaid_of(key, one) for one in unknown]
 
 

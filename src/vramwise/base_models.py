@@ -17,7 +17,7 @@ from vramwise.types.document import Script
 _REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
 # A variable or template that another program fills in before the trainer reads the file.
 # transformers gave T5's attention a fused kernel in this version.
-_T5_FUSED = (5, 21)
+_T5_FUSED = (5, 15)
 # Types whose positions begin behind the padding's number.
 _COUNTS_FROM_PADDING, _LOST_POSITIONS = ("roberta", "xlm-roberta"), 2
 _PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")

@@ -26,6 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.installed import resolve_quantised_way
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -56,7 +57,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     else:
         _adapter(args)
     args.fields.neutral("activation_offloading", why="the plain Trainer has none")
-    _weights(args, modern)
+    _weights(args, target, modern)
     _shapes(args)
     _loss(args)
     resolve_eval(args)
@@ -115,7 +116,7 @@ def _head(args: Arguments) -> None:
         args.derive("target_len", facts["target length"], "the shorter of the lengths that the script cuts texts to")
 
 
-def _weights(args: Arguments, modern: bool) -> None:
+def _weights(args: Arguments, target: Target, modern: bool) -> None:
     written = [key for key in ("dtype", "torch_dtype") if args.fields.config.get(key) in _TYPES]
     if written:
         name = args.fields.config.get(written[0])
@@ -126,7 +127,7 @@ def _weights(args: Arguments, modern: bool) -> None:
         args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    _loading(args)
+    _loading(args, target)
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
     args.derive(
@@ -134,11 +135,11 @@ def _weights(args: Arguments, modern: bool) -> None:
     )
 
 
-def _loading(args: Arguments) -> None:
+def _loading(args: Arguments, target: Target) -> None:
     """Fill how weights are loaded: bitsandbytes quantises on the card; a device map loads weights onto it."""
     script = args.fields.config.document.script
     if args.values["quantization"] is not None:
-        args.derive("loads_through", "device", "quantised weights are loaded directly onto the card")
+        resolve_quantised_way(args, target.stack)
     elif script is not None and "device_map" in script.facts:
         args.derive("loads_through", "device", "device_map: weights are loaded directly onto the card")
     else:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
-from vramwise.variants.changes.dtypes import bf16_base
+from vramwise.variants.changes.dtypes import bf16_base, bf16_weights
 from vramwise.variants.changes.fused import losses
 from vramwise.variants.changes.methods import adapters, quantised_bases
 from vramwise.variants.changes.weights import eight_bit_optimizers
@@ -23,7 +23,12 @@ from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Losses that never hold the logits of all tokens at once.
 _LEAN = ("liger_fused_linear", "chunked")
-_WORDS = {"8bit-optimizer": eight_bit_optimizers, "lora": adapters, "qlora": quantised_bases}
+_WORDS = {
+    "8bit-optimizer": eight_bit_optimizers,
+    "bf16-weights": bf16_weights,
+    "lora": adapters,
+    "qlora": quantised_bases,
+}
 
 
 def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:

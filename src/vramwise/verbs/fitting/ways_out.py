@@ -23,7 +23,7 @@ from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 # A run that needs this many cards' memory is a typing error, and a search would not help.
 _FAR_OFF = 1000
 # Words of --allow to try if nothing fits that keeps the training result: the most common ones, the mildest first.
-_WORDS = ("8bit-optimizer", "lora", "qlora")
+_WORDS = ("8bit-optimizer", "bf16-weights", "lora", "qlora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

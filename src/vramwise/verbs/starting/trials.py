@@ -14,6 +14,7 @@ from vramwise.trainers.starting import Start, Starts
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
+from vramwise.variants.changes.weights import has_experts
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import NO_DATA, Data
 from vramwise.variants.prediction import Prediction
@@ -30,7 +31,7 @@ from vramwise.verbs.starting.sampling import sampled
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
 _SHARDING = ("fsdp", "zero")
-_EIGHT_BIT = "8bit-optimizer"
+_EIGHT_BIT, _NARROWER = "8bit-optimizer", "narrower-targets"
 _HOUR, _ABOUT = 3600, 1.05
 # If packed rows miss by more than this share of the card, padded rows do not fit either.
 _FAR = 0.15
@@ -166,7 +167,8 @@ def _fitted(
 ) -> Candidate | None:
     """Return the fastest variant that fits, or the closest; None if none is as fast as the first trial.
 
-    Full fine-tuning may use 8-bit optimizer states if it does not fit otherwise. Scripts are launched without a file
+    If it does not fit otherwise, full fine-tuning may use 8-bit optimizer states, and adapters on a mixture of experts
+    may leave the experts out, which can then be quantised with the rest. Scripts are launched without a file
     for sharding.
     """
     full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
@@ -177,10 +179,11 @@ def _fitted(
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
-    if method != "full":
+    more = _EIGHT_BIT if method == "full" else _NARROWER
+    if more == _NARROWER and not has_experts(subject.run):
         return ask(subject, _axes(allow))
     found = ask(subject, _axes(allow), or_closest=False)
-    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
+    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, more)))
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:

@@ -46,7 +46,7 @@ def test_the_verdict_is_the_first_line(vramwise, config):
     first = result.stdout.splitlines()[0]
     assert first.startswith("✓ Fits: ")
     assert "GiB reserved, 22.8 usable)" in first
-    for words in ("At the peak", "Expected error", "CUDA context"):
+    for words in ("At the peak", "no RTX 4090 was measured", "CUDA context"):
         assert words in result.stdout
     whole = vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").stdout
     for words in ("At the peak", "Phase by phase", "Assumptions", "Expected error", "CUDA context", "fragmentation"):
@@ -220,8 +220,9 @@ def test_what_was_never_measured_is_said_in_the_first_lines(vramwise, config, li
     error = predicted(vramwise, config)["expected_error"]
     assert error["applies"] is False
     assert error["outside"] == [named]
-    shown = vramwise("predict", config, "--gpu", "h100").stdout
-    assert f"Expected error: not measured with {named};" in shown
+    second = vramwise("predict", config, "--gpu", "h100").stdout.splitlines()[1]
+    assert f"never measured with axolotl: {named}" in second
+    assert "no H100 80GB was measured" in second
 
 
 def test_what_is_not_modelled_gets_a_range_and_never_a_bare_verdict(vramwise, config):

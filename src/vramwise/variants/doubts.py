@@ -52,4 +52,10 @@ def _of_model(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     yield from model_doubts(run, model)
 
 
-_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_model,)
+def _of_measurements(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unmeasured import measurement_doubts  # builds on this module
+
+    yield from measurement_doubts(run, model)
+
+
+_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_measurements, _of_model)

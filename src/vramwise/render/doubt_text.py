@@ -23,7 +23,8 @@ def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
         more = f"; and {len(doubts) - _NAMED} more" if len(doubts) > _NAMED else ""
         yield f"{_margin(prediction)}{'; '.join(one.text for one in doubts[:_NAMED])}{more}"
     if verdict.kind == "may_fit" and prediction.memory_fits is None:
-        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in _SETTLES]
+        asked = _SETTLES if verdict.rows_up_to is None else _SETTLES.keys() - {"rows"}  # which is said with the rows
+        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in asked]
         yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*named, 'try a step'])))}"
 
 

@@ -79,8 +79,12 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return name, f": {retries if prediction.report.retries else f'fits with only {spare}'} {room}"
     if verdict.kind == "does_not_fit":
         return name, f": {'stops while loading, ' * stops_loading(prediction)}{short} {room}"
-    if prediction.memory_fits is False:  # but shorter rows may
-        return name, f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
+    if prediction.rows_unlimited:
+        longest = f"; up to about {verdict.rows_up_to} tokens they fit" if verdict.rows_up_to is not None else ""
+        return name, f"{on}: nothing limits the rows{longest} {room}"
+    if prediction.memory_fits is False or (prediction.mixed_bytes and verdict.short_bytes):  # but shorter rows may
+        rows = "rows are full" if prediction.memory_fits is False else "row lengths vary up to"
+        return name, f": {short} if {rows} {prediction.run.shapes.sequence_len} tokens {room}"
     if prediction.fits_by_emptying and verdict.kind == "may_fit":
         return name, f": only by releasing cached memory and retrying{on} {room}"
     return name, f"{on}: {_range(prediction, verdict)}"
@@ -129,7 +133,8 @@ def _room(prediction: Prediction) -> str:
     needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
     end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
     bound = f"at {end} " if prediction.bounds is not None else ""
-    return f"(needs {bound}{gib(needed)} reserved, {_bare(capacity)} usable)"
+    rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
+    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> str:

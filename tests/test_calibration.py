@@ -2,14 +2,15 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from vramwise.facts.accuracy import margins
 
+ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "bench"))
-import calibration
+import calibration  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,8 @@ def margins() -> dict[str, dict[str, float]]:
 @cache
 def measured_with(trainer: str | None = None) -> frozenset[tuple[str, str]]:
     """Return every feature that a measured run had: of this trainer, or of any."""
-    runs = record()[0]
+    runs, same = record()[0], bundled_json("facts/margins.json")["measured_as"]
+    trainer = same.get(trainer, trainer)
     alike = [run.features for run in runs if trainer is None or ("trainer", trainer) in run.features]
     return frozenset().union(*alike)
 

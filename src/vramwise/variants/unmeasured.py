@@ -15,8 +15,6 @@ from vramwise.variants.doubts import Doubt
 from vramwise.variants.features import features
 
 _MEASURED_CARD = "H200"
-# Trainers that are measured under another name.
-_SAME = {"hf-trainer": "transformers"}
 # Kinds of features that decide what is allocated; a new one of another kind changes little.
 _DECISIVE = (
     *("method", "rl", "loss", "packing", "attention", "checkpointing", "activation_offloading", "optimizer"),
@@ -40,8 +38,7 @@ def measurement_doubts(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     if run.batch.gpus > 1:
         yield _doubt("ranks", "several cards were measured only as processes that share one")
     words = features(run, model)
-    trainer = _SAME.get(run.trainer, run.trainer)
-    known = measured_with(trainer)
+    known = measured_with(run.trainer)
     if not known:
         yield _doubt("trainer", f"{run.trainer} was never measured")
     if ("family", words["family"]) not in measured_with():

@@ -344,6 +344,7 @@ READERS = {
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
     "bundled.py": OWN,
     "facts/hub_request.py": "an answer, read up to a bound",
+    "facts/more_models.py": OWN,
     "facts/trace_templates.py": OWN,
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
     "mcp/clients.py": "a list of servers of the user's own, read with read_file",

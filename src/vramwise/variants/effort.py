@@ -59,17 +59,22 @@ class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)
 
 @dataclass(slots=True)
 class Effort:
-    """The effort spent so far on a subject and all its variants; `run`: the effort of the first prediction."""
+    """The effort spent so far on a subject and all its variants.
+
+    `run`: the effort of the first prediction. `predictions`: how many there were.
+    """
 
     spent: int = 0
     run: int = 0
+    predictions: int = 0
 
     def spend(self, units: int) -> None:
         """Add the units of completed work."""
         self.spent += units
 
     def predicted(self) -> None:
-        """Record the effort of the first prediction."""
+        """Count a prediction, and record the effort of the first one."""
+        self.predictions += 1
         self.run = self.run or self.spent
 
     def leaves(self, beyond: int, since: int | None = None) -> bool:

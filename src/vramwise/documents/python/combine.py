@@ -15,8 +15,8 @@ from vramwise.documents.python.scopes import dotted
 
 LARGEST_NUMBER = 2**128
 MOST_ITEMS = 1000
-# What messages show of an expression, and how many nodes those characters can be.
-_SHOWN, _SHOWN_NODES = 60, 64
+# What messages show of an expression; how many nodes those characters can be; what writing a node takes.
+_SHOWN, _SHOWN_NODES, _NODE_UNITS = 60, 64, 30
 
 
 def default_of(spec: ast.arguments, name: str) -> ast.expr | None:
@@ -107,7 +107,6 @@ def shown(node: ast.AST) -> str:
     """Return an expression as written, cut for messages; computed once."""
     text: str | None = getattr(node, "_shown", None)
     if text is None:
-        work(_SHOWN_NODES)
         text = _shown(node)
         node._shown = text  # type: ignore[attr-defined]
     return text
@@ -116,8 +115,11 @@ def shown(node: ast.AST) -> str:
 def _shown(node: ast.AST) -> str:
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
         return node.__class__.__name__
+    left = [_SHOWN_NODES]
+    cut = _cut(node, left)
+    work(_NODE_UNITS * (_SHOWN_NODES - left[0]))
     try:
-        text = ast.unparse(_cut(node, [_SHOWN_NODES]))
+        text = ast.unparse(cut)
     except (RecursionError, ValueError, AttributeError):
         return "an expression"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}…"

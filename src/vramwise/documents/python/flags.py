@@ -70,7 +70,7 @@ def same(one: Any, other: Any) -> bool:
     waiting = [(one, other)]
     while waiting:
         one, other = waiting.pop()
-        work(1)
+        work(5)
         if type(one) is not type(other):
             return False
         if isinstance(one, ast.AST):

@@ -190,7 +190,7 @@ class Names(Evaluates):
         """
         if under is None:
             return True, None
-        work(under.depth + (site.under.depth if site.under is not None else 0))
+        work(3 * (under.depth + (site.under.depth if site.under is not None else 0)))
         given = {(id(one.test), one.truth) for one in branches(site.under)}
         unknown: Missing | None = None
         for one in branches(under):
@@ -289,7 +289,7 @@ class Names(Evaluates):
         if isinstance(owner, ast.ClassDef) and name == "__init__":
             name, kind = owner.name, ast.Name
         named = self.found.named(name)
-        work(len(named))
+        work(3 * len(named))
         return [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:

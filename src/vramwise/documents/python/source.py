@@ -19,7 +19,7 @@ from vramwise.types import version_parts
 
 # Larger than any real script; ast would take gigabytes for more. And what parsing a word takes.
 _MOST_CHARACTERS = 2_000_000
-_WORD_UNITS = 10
+_WORD_UNITS = 50
 # Possessive, so that a line takes linear time.
 _MAGIC = re.compile(r"^([ \t]*+)(?:[%!?]|[\w, \t]++=[ \t]*+[%!](?!=)|[\w.]++\?{1,2}+[ \t]*+$)", re.MULTILINE)
 # What becomes nodes of the syntax tree; text and comments count, too.

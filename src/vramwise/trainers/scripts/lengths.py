@@ -59,7 +59,7 @@ def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
             site = Site(scope=inner, order=2**31)
             for node in ast.walk(inner.node):
-                work(1)  # a function inside others is walked with each of them
+                work(5)  # a function inside others is walked with each of them
                 if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
                     end = _end(node.value, node.slice)
                     least = 2 if node.slice.lower is None else _SHORTEST_BLOCK

@@ -52,4 +52,10 @@ def _of_model(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     yield from model_doubts(run, model)
 
 
-_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_model,)
+def _of_keys(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unread_keys import key_doubts  # builds on this module
+
+    yield from key_doubts(run, model)
+
+
+_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_model, _of_keys)

@@ -49,6 +49,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_optimizer(args)
     resolve_savers(args)
     # the script decides packing and preferences; what it trains is known if the script itself is read
+    _head(args)
     args.fields.neutral_section("objective")
     if document.script is None:
         args.fields.neutral_section("adapter")
@@ -102,6 +103,18 @@ def _adapter(args: Arguments) -> None:
     why = "prepare_model_for_kbit_training casts unquantised weights to fp32" if prepared else "not prepared by PEFT"
     args.derive("quantised_base_prepared", "all" if prepared and bits else "no", why)
     args.derive("upcasts_stay", prepared, "the plain Trainer casts nothing back" if prepared else why)
+
+
+def _head(args: Arguments) -> None:
+    """Fill the objective of a script whose model has a head for classes, and the length of what a decoder writes."""
+    script = args.fields.config.document.script
+    facts = {} if script is None else script.facts
+    for head in ("classes", "token_classes"):
+        if head in facts:
+            args.derive("objective", head, f"the model's class has a head for classes (line {facts[head]})")
+            args.derive("class_labels", facts.get("class labels", 2), "num_labels")
+    if "target length" in facts:
+        args.derive("target_len", facts["target length"], "the shorter of the lengths that the script cuts texts to")
 
 
 def _weights(args: Arguments, target: Target, modern: bool) -> None:

@@ -185,6 +185,15 @@ DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementa
 NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size", "env"})
 # Defaults of libraries that differ from those of TRL's command.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
+# How the classes of models with a head for classes end → the objective.
+HEADS: Mapping[str, str] = {
+    "ForSequenceClassification": "classes",
+    "ForMultipleChoice": "classes",
+    "ForTokenClassification": "token_classes",
+    "ForQuestionAnswering": "token_classes",
+}
+# How the classes of models end whose decoder attends to an encoder.
+TWO_STACKS = ("ForSeq2SeqLM", "ForSpeechSeq2Seq", "ForConditionalGeneration")
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})
 # The models that compile transformers' own modules.
 UNSLOTH_COMPILED = frozenset({"FastModel", "FastVisionModel"})

@@ -37,6 +37,8 @@ _ABSENT = (
     "loss_chunks",
     "reference_whole",
     "spare_model",
+    "class_labels",
+    "target_len",
     "empties_cache_each_step",
     "unfrozen",
     "trained_blocks",

@@ -1,6 +1,7 @@
 """Every key of the four trainers' schemas is read by a resolver, harmless with a reason, or named as not counted."""
 
 import ast
+import json
 import re
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +18,7 @@ from vramwise.variants.doubts import doubts_of
 from vramwise.variants.unread_keys import table_of
 
 SOURCE = Path(vramwise.__file__).parent
+ROOT = Path(__file__).parents[2]
 # Where each trainer's keys are read; those of scripts are renamed by `trainers/scripts/calls.py` before.
 RESOLVERS = {
     "axolotl": ("axolotl/resolve", "axolotl/schema/values.py", "axolotl/trainer.py"),
@@ -111,3 +113,12 @@ def test_a_value_that_changes_nothing_is_not_named():
 
     assert named("SIZE")
     assert not named("TRANSFORMER")
+
+
+def test_the_page_is_that_of_the_table():
+    page = (ROOT / "docs/unread-keys.md").read_text()
+    for part in json.loads((SOURCE / "trainers/unread.json").read_text()).values():
+        assert all(f"`{key}`" in page and entry["why"] in page for key, entry in part["named"].items())
+        assert all(
+            f"| {why} | {' '.join(f'`{key}`' for key in keys)} |" in page for why, keys in part["harmless"].items()
+        )

@@ -58,6 +58,12 @@ def _of_measurements(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     yield from measurement_doubts(run, model)
 
 
+def _of_keys(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unread_keys import key_doubts  # builds on this module
+
+    yield from key_doubts(run, model)
+
+
 # 44 measured runs of Unsloth, predicted with xformers and again with FlashAttention and with neither: the largest
 # differences but one, more and less; of 10 runs that keep what layers computed, and of 34 that recompute it.
 _OTHER_ATTENTION = {False: (0.007, 0.086), True: (0.013, 0.031)}
@@ -77,5 +83,6 @@ def _of_packages(run: RunSpec, _model: ModelSpec) -> Iterator[Doubt]:
 _SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (
     _of_measurements,
     _of_model,
+    _of_keys,
     _of_packages,
 )

@@ -21,7 +21,7 @@ BASE = {
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
-OPENING = {"options", "sidecar", "project", "files", "stacks", "sources", "targets", "base_models"}
+OPENING = {"options", "sidecar", "project", "files", "stacks", "repository", "sources", "targets", "base_models"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},
+    "repository": BASE,
     "sources": BASE | {"documents", "trainers", "options", "files", "scripts"},
     "targets": BASE | {"facts", "allocator", "trainers", "options", "project", "stacks", "sources"},
     "base_models": BASE | {"facts", "sources"},

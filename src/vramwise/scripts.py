@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     """Read one training of a script or notebook as a document."""
     count, card = (None, None) if options.gpu is None else find_gpus(options.gpu)
 
+    @cache
     def load(name: str) -> Mapping[str, Any] | None:
         return None if options.text_alone else read_side_files([name], path)[name]
 
@@ -71,10 +73,17 @@ def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Opti
         raise
 
 
+# The variable by which `accelerate launch` passes its option of the same name on.
+_EARLY = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+
+
 def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[str, Any], Options]:
     accelerate = dict(launch.accelerate)
     if "config_file" in accelerate:
         accelerate["config_file"] = _beside(accelerate["config_file"], folder)
+    early = launch.environment.get(_EARLY)
+    if early is not None:
+        accelerate.setdefault(_EARLY.lower(), str(early.lower() in ("1", "true", "yes", "on")).lower())
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not options.text_alone:
         gpus = _processes(accelerate.get("config_file"))

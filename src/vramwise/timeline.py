@@ -126,6 +126,8 @@ class MemoryReport:
     assumptions: Sequence[str] = field(default_factory=tuple)
     # weights of experts that are loaded in 16 bits or more
     experts_bytes: int = 0
+    # the least that the weights of an inference engine beside the policy take; 0: there is none
+    engine_weights_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

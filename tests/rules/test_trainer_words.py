@@ -40,6 +40,7 @@ FILES = [
     ("trl", _TRL, "--gpu t4 --with trl==0.16.0"),
     ("trl:dpo", _DPO, "--gpu rtx-4090"),
     ("trl:grpo", f"{_DPO}num_generations: 4\n", "--gpu rtx-4090"),
+    ("trl:grpo", f"{_DPO}use_vllm: true\nvllm_gpu_memory_utilization: 0.02\n", "--gpu rtx-4090 --predict"),
     ("llamafactory", f"{_LF}bf16: true\nflash_attn: fa2\n", "--gpu t4"),
     ("llamafactory", f"{_LF}fp16: true\nadditional_target: embed_tokens,lm_head\n", "--gpu rtx-4090"),
     ("llamafactory", f"{_LF}flash_attn: disabled\nval_size: 0.1\n{_EVAL}", "--gpu h100"),

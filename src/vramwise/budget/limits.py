@@ -46,3 +46,17 @@ RECORDED_BLOCKS: Final = 500_000
 # Limits for a library that decodes in its own process.
 CHILD_MEMORY_BYTES: Final = 640 * MIB
 CHILD_CPU_SECONDS: Final = 5
+# Reading a script, notebook or shell script. A unit of work is about 0.2 µs and at most 64 bytes: one character, leaf
+# or note of a result, or one turn of a loop. For one value, for one reading, and for all readings of a command (the
+# search of `fit` reads each of its edits); and what evaluating an expression, or parsing a word of Python, costs.
+READER_VALUE_UNITS: Final = 300_000
+READER_VALUE_STEPS: Final = 5_000
+READER_UNITS: Final = 20_000_000
+READER_ALL_UNITS: Final = 80_000_000
+READER_STEP_UNITS: Final = 30
+# The syntax tree of one word takes up to 1.7 KB and 8 µs.
+READER_WORDS: Final = 250_000
+# The last net under the units.
+READER_MEMORY_BYTES: Final = 640 * MIB
+READER_CPU_SECONDS: Final = 6
+READER_ALL_CPU_SECONDS: Final = 14

@@ -59,7 +59,10 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
     if report.prediction is None:
         yield "nothing predicted"
         return
-    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}"
+    from vramwise.render.verdict_text import judgement  # late: most checks predict nothing
+
+    said = judgement(report.prediction)
+    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}: {said}"
     if report.without_figures:
         yield f"the savings from fixing {_listed(report.without_figures)} were not predicted: the run is too long"
 

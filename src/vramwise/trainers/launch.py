@@ -10,10 +10,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.budget.meter import Meter, TooLarge, charge, metered, split_units
 from vramwise.errors import ConfigError
 
 _ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+_NAMED = re.compile(r"\$(\w+)")
 # Words before a command that are skipped.
 _PREFIXES = frozenset({"sudo", "nohup", "time", "exec", "srun", "env", "command", "then", "do", "&&"})
 _RUNNERS = {"uv": "run", "poetry": "run", "pdm": "run", "conda": "run"}
@@ -51,16 +53,16 @@ class Launch:
     def options(self) -> dict[str, str | bool]:
         """The `--key value`, `--key=value` and `key=value` words of its arguments; keys have underscores."""
         found: dict[str, str | bool] = {}
-        words = list(self.arguments)
-        while words:
-            word = words.pop(0)
+        words, at = self.arguments, 0
+        while at < len(words):
+            word, at = words[at], at + 1
             key, equals, value = word.partition("=")
             if word.startswith("--"):
                 name = key.removeprefix("--").replace("-", "_")
                 if equals:
                     found[name] = value
-                elif words and not words[0].startswith("--"):
-                    found[name] = words.pop(0)
+                elif at < len(words) and not words[at].startswith("--"):
+                    found[name], at = words[at], at + 1
                 else:
                     found[name] = not name.startswith("no_")
             elif equals and key.isidentifier():
@@ -76,7 +78,8 @@ def is_launch(words: Sequence[str]) -> bool:
 
 def read_launch(words: Sequence[str]) -> Launch:
     """Parse the words of a command; raises ConfigError if they start no known training."""
-    found = _launch(list(words), {}, 1)
+    with metered(Meter(), "command"):
+        found = _launch(list(words), {}, 1)
     if found is None:
         raise ConfigError(
             "not a known training command: expected accelerate launch, torchrun, deepspeed, trl, llamafactory-cli "
@@ -89,35 +92,43 @@ def read_shell(text: str) -> Launch:
     """Return the first command of a shell script that starts a training; raises ConfigError if there is none."""
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this shell script has more than {_MOST_CHARACTERS:,} characters")
-    variables: dict[str, str] = {}
-    for number, line in _commands(text):
-        assigned = _ASSIGNMENT.match(line)
-        if assigned is not None and " " not in _unquoted(assigned[2]).strip():
-            variables[assigned[1]] = _expanded(_unquoted(assigned[2]), variables)
-            continue
-        try:
-            words = shlex.split(_expanded(line, variables), comments=True)
-        except ValueError:
-            continue
-        found = _launch(words, dict(variables), number)
-        if found is not None:
-            return found
+    meter = Meter()
+    with metered(meter, "shell script"):
+        variables: dict[str, str] = {}
+        for number, line in _commands(text):
+            meter.begin_value()
+            meter.step(number)
+            assigned = _ASSIGNMENT.match(line)
+            if assigned is not None and " " not in _unquoted(assigned[2]).strip():
+                variables[assigned[1]] = _expanded(_unquoted(assigned[2]), variables)
+                continue
+            found = _launch(_words(_expanded(line, variables)), variables, number)
+            if found is not None:
+                return found
     raise ConfigError("this shell script contains no known training command")
 
 
 def _commands(text: str) -> Iterator[tuple[int, str]]:
     """Yield commands with their line numbers; continued lines are joined."""
-    number, held = 1, ""
+    held: list[str] = []
     first = 1
-    for line in text.replace("\r\n", "\n").split("\n"):
-        first = number if not held else first
-        held += line.removesuffix("\\") + (" " if line.endswith("\\") else "")
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        first = first if held else number
+        held.append(f"{line[:-1]} " if line.endswith("\\") else line)
         if not line.endswith("\\"):
-            for part in re.split(r"\s(?:&&|\|\||;|\|)\s", held):
+            for part in re.split(r"\s(?:&&|\|\||;|\|)\s", "".join(held)):
                 if part.strip() and not part.strip().startswith("#"):
                     yield first, part.strip()
-            held = ""
-        number += 1
+            held = []
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a command; none if its quotes do not match, or if it is too long to start a training."""
+    try:
+        charge(split_units(len(command)))
+        return shlex.split(command, comments=True)
+    except (ValueError, TooLarge):
+        return []
 
 
 def _unquoted(text: str) -> str:
@@ -129,28 +140,37 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     """Substitute the script's variables; others keep their form, or their default."""
 
     def value(found: re.Match[str]) -> str:
-        name = found[1] or found[3]
-        return variables.get(name, found[2] if found[2] is not None else found[0])
+        groups = found.groups()
+        default = groups[1] if len(groups) > 1 else None
+        return variables.get(groups[0] or groups[-1], found[0] if default is None else default)
 
-    return _VARIABLE.sub(value, text)
+    # An open brace that nothing closes is no variable, and is not searched for its end again and again.
+    closed = text.rfind("}") + 1
+    charge(len(text) + sum(len(value(one)) for one in _VARIABLE.finditer(text, 0, closed)))
+    charge(sum(len(value(one)) for one in _NAMED.finditer(text, closed)))
+    return _VARIABLE.sub(value, text[:closed]) + _NAMED.sub(value, text[closed:])
 
 
-def _launch(words: list[str], environment: dict[str, str], line: int) -> Launch | None:
-    while words:
-        assigned = _ASSIGNMENT.match(words[0])
+def _launch(words: list[str], variables: Mapping[str, str], line: int) -> Launch | None:
+    own: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        assigned = _ASSIGNMENT.match(words[at])
         if assigned is not None:
-            environment[assigned[1]] = assigned[2]
-        elif words[0] in _RUNNERS and words[1:2] == [_RUNNERS[words[0]]]:
-            words.pop(0)
-        elif words[0] not in _PREFIXES:
+            own[assigned[1]] = assigned[2]
+        elif words[at] in _RUNNERS and words[at + 1 : at + 2] == [_RUNNERS[words[at]]]:
+            at += 1
+        elif words[at] not in _PREFIXES:
             break
-        words.pop(0)
+        at += 1
+    words = words[at:]
     if not words:
         return None
     program = words[0].rpartition("/")[2]
     found = _started(program, words[1:])
     if found is None:
         return None
+    environment = {**variables, **own}
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if found.gpus is None and visible and re.fullmatch(r"[\d,]+", visible) and found.program != "script":
         found = replace(found, gpus=len(visible.strip(",").split(",")))
@@ -179,8 +199,7 @@ def _of_llamafactory(words: list[str]) -> Launch | None:
 
 
 def _of_python(words: list[str]) -> Launch | None:
-    while words and words[0].startswith("-") and words[0] != "-m":
-        words = words[1:]
+    words = words[next((at for at, one in enumerate(words) if one == "-m" or not one.startswith("-")), len(words)) :]
     if words[:1] == ["-m"] and len(words) > 1:
         module, rest = words[1], words[2:]
         if module.startswith("axolotl"):
@@ -275,7 +294,7 @@ def _config_of(words: Sequence[str]) -> str | None:
 
 
 def _number(word: str | None) -> int | None:
-    return int(word) if word is not None and word.isdigit() and len(word) < 7 else None
+    return int(word) if word is not None and word.isascii() and word.isdigit() and len(word) < 7 else None
 
 
 _STARTERS: Mapping[str, Callable[[list[str]], Launch | None]] = {

@@ -46,9 +46,10 @@ def margin_of(doubts: Sequence[Doubt]) -> Margin:
     return Margin(more=more, less=min(less, 1.0))
 
 
-def _none_yet(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
-    """Yield nothing: the calibrated margins follow."""
-    yield from ()
+def _of_model(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unknown_models import model_doubts  # builds on this module
+
+    yield from model_doubts(run, model)
 
 
-_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_none_yet,)
+_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_model,)

@@ -27,7 +27,7 @@ from vramwise.variants.lengths import Lengths
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
-from vramwise.variants.verdict import Verdict, verdict_of
+from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
 from vramwise.variants.versions import version_doubts
 
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
@@ -55,6 +55,8 @@ class Prediction(Displayed):
     assumed: tuple[Assumption, ...]
     # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
+    # The run with as much more memory as its margin allows for, if it runs out of memory without.
+    with_less_need: MemoryReport | None = None
     # What is not known and whose margin follows from the figure; see `doubts`.
     known_doubts: tuple[Doubt, ...] = ()
     # The errors of `check` that keep the run from starting, or make it differ from what the file describes.
@@ -129,19 +131,8 @@ class Prediction(Displayed):
 
     @property
     def memory_fits(self) -> bool | None:
-        """Whether memory is sufficient; None without a card or limit, or if the prediction leaves it open."""
-        if self.capacity_bytes is None:
-            return None
-        asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
-        runs = asked and self.report.out_of_memory is None
-        between = self.bounds
-        if between is None and not asked:  # whatever caches release, memory for all live tensors is needed
-            return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
-        if between is None:
-            return runs
-        if between.lower_bytes > self.capacity_bytes:
-            return False
-        return True if runs and between.upper_bytes is not None and self.most_bytes <= self.capacity_bytes else None
+        """Whether memory is sufficient, with its margin; None without a card, or if the margin leaves it open."""
+        return fits_with_margin(self)
 
     @property
     def most_bytes(self) -> int:
@@ -192,7 +183,9 @@ def predict_run(
     timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
     needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
-    needs = replace(needs, experts_bytes=_experts_bytes(run, model))
+    needs = replace(
+        needs, experts_bytes=_experts_bytes(run, model), engine_weights_bytes=_engine_weights_bytes(run, model)
+    )
     prediction = Prediction(
         run=run,
         model=model,
@@ -215,6 +208,17 @@ def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
         return 0
     size = 4 if run.precision.weights_dtype == "fp32" else 2
     return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
+
+
+def _engine_weights_bytes(run: RunSpec, model: ModelSpec) -> int:
+    """Return the memory of the engine's own weights: in 16 bits, or quantised to 4 bits as the policy's are."""
+    if run.objective.engine != "beside" or run.loading.quantization not in (None, "4bit"):
+        return 0
+    packed = run.loading.quantization == "4bit"
+    return (
+        sum(one.numel // 2 if packed and one.kind == "linear" else 2 * one.numel for one in parameters(model))
+        // run.sharding.tensor_parallel_size
+    )
 
 
 def _refuse_absurd(run: RunSpec) -> None:
@@ -257,17 +261,29 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
         return prediction
     if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
         return prediction
-    report = report_of(
+    report = _limited(prediction, simulations)
+    less = prediction.margin.less
+    tensors = prediction.needs.highest_allocated_bytes * (1 - less)
+    # Tensors alone that need more than the card cannot fit; otherwise the allocator decides.
+    asks = report.out_of_memory is not None and 0 < less < 1 and tensors <= capacity
+    news = [note for note in report.assumptions if note not in prediction.assumptions]
+    more = _limited(prediction, simulations, 1 / (1 - less)) if asks else None
+    return replace(prediction, report=report, with_less_need=more).assuming(*news)
+
+
+def _limited(prediction: Prediction, simulations: Simulations, more: float = 1.0) -> MemoryReport:
+    """Return the run under the limit and on the card. `more`: times the memory that it may reserve there."""
+    run, outside, limit = prediction.run, prediction.needs.outside_bytes, prediction.limit_bytes
+    room = None if prediction.gpu is None else int((prediction.gpu.memory_bytes - outside) * more) + outside
+    return report_of(
         simulations,
         prediction.short_timeline,
-        settings,
+        parse_settings(run.allocator.settings, run.target.torch),
         run.target.torch,
-        total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
-        limit_bytes=prediction.limit_bytes,
-        outside_bytes=prediction.needs.outside_bytes,
+        total_bytes=room,
+        limit_bytes=None if limit is None else int(limit * more),
+        outside_bytes=outside,
     )
-    news = [note for note in report.assumptions if note not in prediction.assumptions]
-    return replace(prediction, report=report).assuming(*news)
 
 
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
@@ -290,5 +306,5 @@ def profile_of(prediction: Prediction) -> Profile:
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
-    moved = replace(prediction, run=run, report=prediction.needs)
+    moved = replace(prediction, run=run, report=prediction.needs, with_less_need=None)
     return _within_capacity(moved, Simulations())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.flags import fields_of
 from vramwise.documents.python.scopes import Scope, dotted
 
@@ -37,6 +38,7 @@ def lineage(scope: Scope) -> tuple[list[Scope], ast.expr | None]:
     while waiting and len(line) < _LONGEST_LINE:
         one = waiting.pop(0)
         line.append(one)
+        work(len(one.node.bases) if isinstance(one.node, ast.ClassDef) else 0)
         for base in one.node.bases if isinstance(one.node, ast.ClassDef) else []:
             held = class_of(base.id, one.parent) if isinstance(base, ast.Name) else None
             if held is not None and held is not one:
@@ -50,6 +52,7 @@ def all_fields(scope: Scope) -> dict[str, Field]:
     """Return the fields of a class, including those of its base classes in the file."""
     found: dict[str, Field] = {}
     for one in reversed(lineage(scope)[0]):
+        work(5 * len(one.node.body))
         found |= {name: Field(default=default, line=line, scope=one) for name, default, line in fields_of(one)}
     return found
 

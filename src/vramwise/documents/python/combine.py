@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from vramwise.documents.python.results import Called, Entries, Items, Missing, Result, Value, plain
+from vramwise.budget.meter import charge, work
+from vramwise.documents.python.results import Called, Entries, Items, Missing, Result, Value, merged, plain
 from vramwise.documents.python.scopes import dotted
 
-LONGEST_TEXT = 100_000
 LARGEST_NUMBER = 2**128
 MOST_ITEMS = 1000
-# A format field with a huge width: `%100000000d`.
-_WIDTH = re.compile(r"\d{4}")
+# What messages show of an expression; how many nodes those characters can be; what writing a node takes.
+_SHOWN, _SHOWN_NODES, _NODE_UNITS = 60, 64, 30
 
 
 def default_of(spec: ast.arguments, name: str) -> ast.expr | None:
@@ -66,6 +66,7 @@ def _entry_by_entry(sides: list[Entries], test: Value | Missing | None, node: as
     """Merge alternative mappings key by key, keeping what they agree on."""
     absent = Missing(name="", line=0, why="")
     items: dict[str, Result] = {}
+    charge(sum(len(side.items) + len(side.unknown) for side in sides) * len(sides))
     for key in dict.fromkeys(key for side in sides for key in side.items):
         items[key] = one_of([side.items.get(key, absent) for side in sides], test, node)
     return Entries(items=items, unknown=tuple(one for side in sides for one in side.unknown))
@@ -74,8 +75,10 @@ def _entry_by_entry(sides: list[Entries], test: Value | Missing | None, node: as
 def joined(left: Result, right: Result, combine: Callable[[Any, Any], Any]) -> Result | None:
     """Return two mappings or two lists as one, even with unknown parts; None for anything else."""
     if combine is operator.or_ and isinstance(left, Entries) and isinstance(right, Entries):
+        charge(len(left.items) + len(right.items) + len(left.unknown) + len(right.unknown))
         return Entries(items={**left.items, **right.items}, unknown=(*left.unknown, *right.unknown))
     if combine is operator.add and isinstance(left, Items) and isinstance(right, Items):
+        charge(len(left.items) + len(right.items))
         return Items(items=(*left.items, *right.items)[:MOST_ITEMS])
     return None
 
@@ -87,6 +90,7 @@ def named_as(result: Result, name: str) -> Result:
 
 def parts_of(either: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     """Return one position of every possible tuple; empty if one of them is too short."""
+    charge(len(either))
     lists = [one for one in either if isinstance(one, list | tuple) and place < len(one)]
     return tuple(one[place] for one in lists) if len(lists) == len(either) else ()
 
@@ -96,54 +100,44 @@ def noted(result: Result, test: Result | None = None, note: str = "", notes: tup
     notes = (*(test.notes if isinstance(test, Value) else ()), *([note] if note else []), *notes)
     if not notes or not isinstance(result, Value | Called):
         return result
-    return replace(result, notes=tuple(dict.fromkeys((*result.notes, *notes))))
-
-
-def too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    """Return whether an operation would produce more than is worth computing."""
-    if combine is operator.pow:
-        return not (abs(right) <= 64 and abs(left) <= 1_000_000 if _numbers(left, right) else False)
-    if combine is operator.mul and not _numbers(left, right):
-        sized = [size(one) for one in (left, right) if isinstance(one, str | list | tuple)]
-        counts = [one for one in (left, right) if isinstance(one, int)]
-        return bool(sized and counts) and sized[0] * abs(counts[0]) > LONGEST_TEXT
-    if combine is operator.mod and isinstance(left, str):
-        return _WIDTH.search(left) is not None
-    if combine is operator.add and not _numbers(left, right):
-        return size(left) + size(right) > LONGEST_TEXT
-    return any(isinstance(one, int) and abs(one) > LARGEST_NUMBER for one in (left, right))
-
-
-def size(value: Any) -> int:
-    """Return the number of characters and items in a value, counted up to a limit."""
-    waiting, found = [value], 0
-    while waiting and found <= LONGEST_TEXT:
-        one = waiting.pop()
-        if isinstance(one, str | bytes):
-            found += len(one)
-        elif isinstance(one, list | tuple | set | frozenset):
-            found += len(one)
-            waiting.extend(one)
-        elif isinstance(one, Mapping):
-            found += len(one)
-            waiting.extend(one.values())
-        else:
-            found += 1
-    return found
-
-
-def _numbers(*values: Any) -> bool:
-    return all(isinstance(one, int | float) for one in values)
+    return replace(result, notes=merged(result.notes, notes))
 
 
 def shown(node: ast.AST) -> str:
-    """Return an expression as written, shortened for messages."""
+    """Return an expression as written, cut for messages; computed once."""
+    text: str | None = getattr(node, "_shown", None)
+    if text is None:
+        text = _shown(node)
+        node._shown = text  # type: ignore[attr-defined]
+    return text
+
+
+def _shown(node: ast.AST) -> str:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+        return node.__class__.__name__
+    left = [_SHOWN_NODES]
+    cut = _cut(node, left)
+    work(_NODE_UNITS * (_SHOWN_NODES - left[0]))
     try:
-        text = (
-            ast.unparse(node)
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)
-            else node.__class__.__name__
-        )
+        text = ast.unparse(cut)
     except (RecursionError, ValueError, AttributeError):
         return "an expression"
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}…"
+
+
+def _cut(node: Any, left: list[int]) -> Any:
+    """Return a copy of at most as many nodes as its first characters can show."""
+    if not isinstance(node, ast.AST) or not node._fields:
+        return node
+    left[0] -= 1
+    if left[0] < 0 and isinstance(node, ast.expr):
+        return ast.Name(id="…", ctx=ast.Load())
+    made = copy(node)
+    for name, held in ast.iter_fields(node):
+        if isinstance(held, list):
+            setattr(made, name, [_cut(one, left) for one in held[:_SHOWN]])
+        elif isinstance(held, str | bytes):
+            setattr(made, name, held[: 2 * _SHOWN])
+        else:
+            setattr(made, name, _cut(held, left))
+    return made

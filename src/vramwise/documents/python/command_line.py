@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.budget.meter import charge, measure, split_units, work
 from vramwise.documents.document import parse_value
 from vramwise.documents.python.classes import all_fields, class_of, lineage
-from vramwise.documents.python.combine import noted
+from vramwise.documents.python.combine import noted, shown
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import Flag, parsed
+from vramwise.documents.python.growth import as_text
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -23,6 +25,7 @@ from vramwise.documents.python.results import (
     Result,
     Value,
     plain,
+    said,
 )
 from vramwise.documents.python.scopes import Scope, Site, dotted
 from vramwise.errors import ConfigError
@@ -64,19 +67,23 @@ class CommandLine:
 
     def dispatched(self, evaluator: Evaluator, name: str) -> Result | None:
         """Return the parsed flags for a function that `set_defaults(func=…)` of a subcommand names, or None."""
-        for call, _ in evaluator.found.calls:
-            sets = isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults"
-            if sets and any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords):
+        for call, _ in evaluator.found.named("set_defaults"):
+            work(len(call.keywords))
+            if isinstance(call.func, ast.Attribute) and any(
+                isinstance(one.value, ast.Name) and one.value.id == name for one in call.keywords
+            ):
                 return self.parsed_flags(evaluator)
         return None
 
     def parsed_flags(self, evaluator: Evaluator, called: Called | None = None) -> Record:
         """Return the result of `parse_args()`: command-line values, else defaults; values of a list in the call win."""
         items: dict[str, Result] = {}
+        work(len(self.flags))
         for name, flag in self.flags.items():
             items[name] = self._flag(evaluator, flag)
         listed = evaluator.value(called.node.args[0], called.site) if called is not None and called.node.args else None
         if isinstance(listed, Value) and isinstance(listed.value, list):
+            charge(split_units(as_text(listed.value)))
             written = parsed(shlex.join(str(one) for one in listed.value), self.flags)
             return Record(name="args", items={**items, **{name: Value(value=one) for name, one in written.items()}})
         for name, value in self.given.items():
@@ -101,7 +108,9 @@ class CommandLine:
         if isinstance(held, Missing):
             return held
         value = _typed(held.value, flag.kind)
-        return Value(value=value, notes=(*held.notes, f"{word} has its default, {value!r} (line {flag.line})"))
+        shown_value = said(value)
+        charge(len(held.notes) + len(shown_value))
+        return Value(value=value, notes=(*held.notes, f"{word} has its default, {shown_value} (line {flag.line})"))
 
     def filled_classes(self, evaluator: Evaluator, called: Called) -> Result | None:
         """Return the dataclasses that HfArgumentParser or TrlParser fills from the command line, or None."""
@@ -136,7 +145,7 @@ class CommandLine:
         return dict(made.items) if isinstance(made, Entries) else {}
 
     def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
-        name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+        name = node.id if isinstance(node, ast.Name) else shown(node)
         inner = class_of(name, site.scope)
         if inner is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
@@ -159,7 +168,9 @@ class CommandLine:
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
     """Return the fields of a class of the file, with their defaults."""
     items: dict[str, Result] = {}
-    for name, one in all_fields(scope).items():
+    fields = all_fields(scope)
+    work(len(fields))
+    for name, one in fields.items():
         if name in evaluator.said:
             items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
         elif one.default is None:
@@ -171,10 +182,15 @@ def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
 
 def as_entries(content: Any, note: str) -> Result:
     """Return the content of a file as a result, every value with a note."""
+    charge(2 * measure(content))
+    return _entries(content, note)
+
+
+def _entries(content: Any, note: str) -> Result:
     if isinstance(content, Mapping):
-        return Entries(items={str(key): as_entries(held, note) for key, held in content.items()})
+        return Entries(items={str(key): _entries(held, note) for key, held in content.items()})
     if isinstance(content, list):
-        return Items(items=tuple(as_entries(held, note) for held in content))
+        return Items(items=tuple(_entries(held, note) for held in content))
     return Value(value=content, notes=(note,))
 
 
@@ -182,7 +198,7 @@ def _typed(value: Any, kind: str) -> Any:
     convert = {"int": int, "float": float}.get(kind)
     try:
         return convert(value) if convert is not None and value is not None else value
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return value
 
 

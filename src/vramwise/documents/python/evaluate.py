@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.classes import all_fields, class_of, enclosing_class, lineage
 from vramwise.documents.python.combine import LARGEST_NUMBER, shown
 from vramwise.documents.python.expressions import Expressions
+from vramwise.documents.python.growth import as_text
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
     Called,
@@ -27,10 +29,9 @@ from vramwise.documents.python.results import (
 )
 from vramwise.documents.python.scopes import RETURNED, Scope, Site, dotted
 
-# Limits on the depth of name lookups, and on the expressions evaluated for one value and for one file: far more than
-# real scripts need. A value that exceeds its limit leaves enough for the others.
+# The depth of name lookups: far more than real scripts need.
 _DEEPEST = 60
-_MOST_STEPS_A_VALUE, _MOST_STEPS = 5_000, 50_000
+_LONGEST_NAME = 200
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
 
 
@@ -41,16 +42,18 @@ class Evaluator(Expressions):
 
     def evaluate(self, node: ast.expr, site: Site) -> Result:
         """Return the result of an expression at its place."""
-        if not self._depth:
-            self._last_step = min(self._steps + _MOST_STEPS_A_VALUE, _MOST_STEPS)
-        self._steps += 1
         here = (id(node), site.order)
-        if self._steps > self._last_step or self._depth > _DEEPEST or here in self._open:
+        if self._depth > _DEEPEST or here in self._open:
             return Missing(name=shown(node), line=node.lineno, why="it takes too many steps to compute")
+        if not self._depth:
+            self.meter.begin_value()
         self._open.add(here)
         self._depth += 1
         try:
+            self.meter.step(node.lineno)
             return self._evaluated(node, site)
+        except TooLarge as error:
+            return Missing(name=shown(node), line=node.lineno, why=str(error))
         finally:
             self._depth -= 1
             self._open.discard(here)
@@ -70,6 +73,7 @@ class Evaluator(Expressions):
             if keyword.arg is not None:
                 named[keyword.arg] = found
             elif isinstance(found, Entries | Record):
+                charge(len(found.items))
                 named |= found.items
                 unknown += found.unknown if isinstance(found, Entries) else ()
             else:
@@ -77,6 +81,7 @@ class Evaluator(Expressions):
                 if isinstance(missing, Missing):
                     unknown.append(missing)
                 elif isinstance(missing.value, dict):
+                    charge(as_text(missing.value))
                     named |= {str(key): Value(value=held) for key, held in missing.value.items()}
         return positional, named, unknown
 
@@ -134,6 +139,7 @@ class Evaluator(Expressions):
         """Evaluate `a.b` or `a["b"]`: an own assignment, an attribute of `a`, or an item."""
         name = dotted(node)
         if name is not None:
+            work(len(name))
             if name in self.said or name.rpartition(".")[2] in self.said:
                 value = self.said.get(name, self.said.get(name.rpartition(".")[2]))
                 return Value(value=value, notes=(f"{name} = {value!r} (--set)",))
@@ -145,7 +151,9 @@ class Evaluator(Expressions):
         key = node.attr if isinstance(node, ast.Attribute) else self.value(node.slice, site)
         if isinstance(key, Missing):
             return key
-        return self._item(holder, key if isinstance(key, str) else key.value, node)
+        key = key if isinstance(key, str) else key.value
+        charge(as_text(key))
+        return self._item(holder, key, node)
 
     def attribute(self, node: ast.expr, name: str, site: Site) -> Result:
         """Return an attribute of an expression at a place."""
@@ -172,11 +180,11 @@ class Evaluator(Expressions):
                 return Value(value=holder.value[key], notes=holder.notes)
             except (KeyError, IndexError, TypeError):
                 pass
+        name = key if isinstance(key, str) and len(key) <= _LONGEST_NAME and key.isidentifier() else shown(node)
         if isinstance(holder, Missing):
-            return replace(holder, name=str(key) if str(key).isidentifier() else shown(node))
+            return replace(holder, name=name)
         if isinstance(holder, Called) and FROM_COMMAND_LINE in holder.notes:
-            return Missing(name=str(key), line=node.lineno, why=f"--{key} is given on the command line")
-        name = str(key) if str(key).isidentifier() else shown(node)
+            return Missing(name=name, line=node.lineno, why=f"--{name} is given on the command line")
         return Missing(name=name, line=node.lineno, why=f"{shown(node)} is set at run time")
 
     def _of_library(self, name: str, node: ast.expr) -> Result:

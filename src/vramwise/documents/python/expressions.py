@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.documents.python.combine import LONGEST_TEXT, MOST_ITEMS, joined, noted, one_of, shown, too_large
+from vramwise.budget.meter import charge, work
+from vramwise.documents.python.combine import LARGEST_NUMBER, MOST_ITEMS, joined, noted, one_of, shown
+from vramwise.documents.python.growth import OPERATORS, as_text, is_in, is_not_in, size_of
 from vramwise.documents.python.names import Names
-from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, merged, plain
 from vramwise.documents.python.scopes import Changing, Each, Site
 
 _MAKE_OBJECTS = frozenset({"from_pretrained", "get_peft_model"})
@@ -33,8 +35,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
-    ast.In: lambda left, right: left in right,
-    ast.NotIn: lambda left, right: left not in right,
+    ast.In: is_in,
+    ast.NotIn: is_not_in,
 }
 
 
@@ -57,6 +59,7 @@ class Expressions(Names):
             if isinstance(one, ast.Starred):
                 if not isinstance(found, Items):
                     return Missing(name=shown(one), line=one.lineno, why="items come from another list")
+                charge(len(found.items))
                 items += found.items
             else:
                 items.append(found)
@@ -115,15 +118,19 @@ class Expressions(Names):
         loop = node.generators[0]
         held = self.evaluate(loop.iter, site) if len(node.generators) == 1 and not loop.ifs else None
         if isinstance(held, Value) and isinstance(held.value, str | list | tuple):
+            charge(MOST_ITEMS)
             held = Items(items=tuple(Value(value=one, notes=held.notes) for one in held.value[: MOST_ITEMS + 1]))
         if not isinstance(held, Items) or not isinstance(loop.target, ast.Name) or len(held.items) > MOST_ITEMS:
             return Missing(name=shown(node), line=node.lineno, why="it is computed while the script runs")
         before = self._local
         made: list[Result] = []
-        for one in held.items:
-            self._local = {**before, loop.target.id: one}
-            made.append(self.evaluate(node.elt, site))
-        self._local = before
+        try:
+            for one in held.items:
+                work(len(before))
+                self._local = {**before, loop.target.id: one}
+                made.append(self.evaluate(node.elt, site))
+        finally:
+            self._local = before
         return Items(items=tuple(made))
 
     def _selected(self, node: ast.DictComp, site: Site) -> Result:
@@ -139,6 +146,7 @@ class Expressions(Names):
             held = self.evaluate(loop.iter.func.value, site)
         if not isinstance(held, Entries) or len(node.generators) > 1 or names != kept or len(names) != 2:
             return Missing(name=shown(node), line=node.lineno, why="it is computed while the script runs")
+        charge(len(held.items))
         note = f"nothing of it is taken to be left out in line {node.lineno}" if loop.ifs else ""
         return replace(held, items={key: noted(one, note=note) for key, one in held.items.items()}, node=None)
 
@@ -160,31 +168,31 @@ class Expressions(Names):
                 return Value(value=combine in (operator.is_not, operator.ne))
             return replace(lacking, either=())  # those values belong to a part, not to the result
         left, right = [one.value for one in values if isinstance(one, Value)]
-        if too_large(combine, left, right):
+        if any(type(one) is int and abs(one) > LARGEST_NUMBER for one in (left, right)):
             return Missing(name=shown(node), line=node.lineno, why="its result would be too large")
+        charge(size_of(OPERATORS[combine], (left, right)))
         try:
             result = combine(left, right)
         except Exception:
             return Missing(name=shown(node), line=node.lineno, why="it cannot be computed from known values")
-        notes = tuple(dict.fromkeys(note for one in values if isinstance(one, Value) for note in one.notes))
-        return Value(value=result, notes=notes)
+        return Value(value=result, notes=merged(*(one.notes for one in values if isinstance(one, Value))))
 
     def _boolean(self, node: ast.BoolOp, site: Site) -> Result:
-        notes: tuple[str, ...] = ()
+        notes: list[tuple[str, ...]] = []
         last: Result = Value(value=None)
         stops = isinstance(node.op, ast.Or)
         for one in node.values:
             last = self.evaluate(one, site)
             if stops and isinstance(last, Missing) and last.environment and one is not node.values[-1]:
-                notes += (f"{last.name} is not set (line {last.line})",)
+                notes.append((f"{last.name} is not set (line {last.line})",))
                 continue
             truth = self.truth(last)
             if truth is None:
                 return last if isinstance(last, Missing) else plain(last)
-            notes += last.notes if isinstance(last, Value) else ()
+            notes += [last.notes] if isinstance(last, Value) else []
             if truth is stops:
                 break
-        return replace(last, notes=tuple(dict.fromkeys(notes))) if isinstance(last, Value) else last
+        return replace(last, notes=merged(*notes)) if isinstance(last, Value) else last
 
     def truth(self, result: Result) -> bool | None:
         """Return whether a result counts as true; None if unknown. Objects do; results of functions are unknown."""
@@ -197,15 +205,16 @@ class Expressions(Names):
 
     def _text(self, node: ast.JoinedStr, site: Site) -> Result:
         parts: list[str] = []
-        notes: tuple[str, ...] = ()
+        notes: list[tuple[str, ...]] = []
         for one in node.values:
             inner = one.value if isinstance(one, ast.FormattedValue) else one
             found = self.value(inner, site)
             if isinstance(found, Missing):
                 return replace(found, either=())
+            charge(2 * as_text(found.value))  # once alone, and once joined
             parts.append(str(found.value))
-            notes += found.notes
-        return Value(value="".join(parts)[:LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))
+            notes.append(found.notes)
+        return Value(value="".join(parts), notes=merged(*notes))
 
     def mapping(self, node: ast.Dict, site: Site) -> Result:
         """Evaluate a mapping, with `**` expanded."""
@@ -216,6 +225,7 @@ class Expressions(Names):
         for key, held in zip(node.keys, node.values, strict=True):
             if key is None:
                 inner = self.evaluate(held, site)
+                charge(len(inner.items) if isinstance(inner, Entries | Record) else 0)
                 items |= inner.items if isinstance(inner, Entries | Record) else {}
                 lacking = None if isinstance(inner, Entries | Record) else plain(inner)
                 unknown += [lacking] if isinstance(lacking, Missing) else []

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.errors import VramwiseError
 
@@ -61,8 +62,24 @@ def flags_of(found: Index) -> dict[str, Flag]:
 
 def _same(one: Flag, other: Flag) -> bool:
     """Return whether two flags have the same default."""
-    first, second = (ast.dump(flag.default) if flag.default is not None else "" for flag in (one, other))
-    return first == second
+    return same(one.default, other.default)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two syntax trees are the same; stops at the first difference."""
+    waiting = [(one, other)]
+    while waiting:
+        one, other = waiting.pop()
+        work(5)
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, ast.AST):
+            waiting += [(getattr(one, name, None), getattr(other, name, None)) for name in one._fields]
+        elif isinstance(one, list) and len(one) == len(other):
+            waiting += zip(one, other, strict=True)
+        elif one != other:
+            return False
+    return True
 
 
 def _flag(call: ast.Call, site: Site) -> Flag | None:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramwise.documents.python.combine import size
+from vramwise.budget.meter import charge
 from vramwise.documents.python.command_line import CommandLine, as_entries, written_here
 from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.growth import FUNCTIONS, METHODS, as_text, size_of
 from vramwise.documents.python.objects import made_object
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
@@ -24,10 +25,11 @@ from vramwise.documents.python.results import (
     Record,
     Result,
     Value,
+    merged,
     plain,
+    said,
 )
 from vramwise.documents.python.scopes import WITHOUT
-from vramwise.documents.python.texts import TEXT_METHODS, text_method
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -56,8 +58,8 @@ _PARSES_CLASSES = frozenset(
 )
 # Helpers of QLoRA's script and its many copies, which return the names of all linear layers.
 _ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
-# The longest text that is used in a computation.
-_LONGEST = 1000
+# Reading a character of YAML takes as long as this many units.
+_YAML_UNITS = 8
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
@@ -74,6 +76,7 @@ class Functions(CommandLine):
     gpus: int = 1
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     nothing_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parsed: dict[str, Result] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
         """Return the result of a call; None if the function is not known."""
@@ -105,8 +108,8 @@ class Functions(CommandLine):
             held = evaluator.attribute(called.node.args[0], name, called.site)
             if not isinstance(held, Value) or held.value:
                 return None
-            notes += held.notes
-        return Value(value=None, notes=tuple(dict.fromkeys(notes)))
+            notes = merged(notes, held.notes)
+        return Value(value=None, notes=notes)
 
     def of_library(self, name: str, line: int) -> Result | None:
         """Return `sys.argv`: the script's name and its arguments; None for other names."""
@@ -153,7 +156,9 @@ class Functions(CommandLine):
             if isinstance(held, Called):
                 unset = {name: self._default(replace(held, name=f"{held.name}.{name}")) for name in self._known(held)}
                 items = {name: one for name, one in unset.items() if one is not None}
+                charge(len(held.assigned))
                 return Entries(items={**items, **held.assigned})
+            charge(len(held.items) if isinstance(held, Record | Entries) else 0)
             return Entries(items=held.items) if isinstance(held, Record | Entries) else None
         if (
             last in _LOADERS
@@ -177,6 +182,7 @@ class Functions(CommandLine):
             values.append(evaluator.value(default, called.site))
         if not values or not isinstance(values[0], Value):
             return None
+        charge(as_text(values[0].value))
         name = str(values[0].value)
         if name in evaluator.said:
             return Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
@@ -190,7 +196,7 @@ class Functions(CommandLine):
             return held
         if name in _RANKS:
             return held
-        note = f"{name} is not set: {held.value!r} is used (line {line})"
+        note = f"{name} is not set: {said(held.value)} is used (line {line})"
         return Value(value=held.value, notes=(*held.notes, note))
 
     def _attribute(self, evaluator: Evaluator, called: Called) -> Result | None:
@@ -199,6 +205,7 @@ class Functions(CommandLine):
         name = evaluator.value(called.node.args[1], called.site)
         if isinstance(name, Missing):
             return name
+        charge(as_text(name.value))
         if isinstance(holder, Record):
             if str(name.value) in holder.items:
                 return holder.items[str(name.value)]
@@ -211,7 +218,9 @@ class Functions(CommandLine):
     def _mapping(self, evaluator: Evaluator, called: Called) -> Result | None:
         positional, named, _ = evaluator.arguments(called)
         first = positional[0] if positional else None
-        items = {**(first.items if isinstance(first, Entries | Record) else {}), **named}
+        held = first.items if isinstance(first, Entries | Record) else {}
+        charge(len(held))
+        items = {**held, **named}
         if called.last == "dict":
             return Entries(items=items)
         return Record(name=called.name, items=items)
@@ -232,22 +241,31 @@ class Functions(CommandLine):
         line = called.node.lineno
         if isinstance(name, Missing):
             return name
-        if isinstance(name.value, str) and "\n" in name.value:
-            return written_here(name.value, line)
-        content = self.load(str(name.value)) if isinstance(name.value, str) else None
+        if not isinstance(name.value, str):
+            return Missing(name="a file", line=line, why="a file is loaded whose name is no text")
+        if name.value not in self.parsed:  # parsed once: every use of the name leads here
+            self.parsed[name.value] = self._parsed(name.value, line)
+        return self.parsed[name.value]
+
+    def _parsed(self, name: str, line: int) -> Result:
+        if "\n" in name:
+            charge(_YAML_UNITS * len(name))
+            return written_here(name, line)
+        content = self.load(name)
         if content is None:
-            return Missing(name=str(name.value), line=line, why=f"{name.value} is not available here")
-        return as_entries(content, f"as {name.value} says")
+            return Missing(name=name, line=line, why=f"{name} is not available here")
+        return as_entries(content, f"as {name} says")
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
         """Evaluate `config.get("lr", 1e-4)` of a known mapping, or a method of a known text."""
-        if function.attr not in ("get", "items", "copy", *TEXT_METHODS):
+        if function.attr not in ("get", "items", "copy", *METHODS):
             return None
         holder = evaluator.evaluate(function.value, called.site)
         if function.attr == "get" and isinstance(holder, Entries | Record) and called.node.args:
             key = evaluator.value(called.node.args[0], called.site)
             if isinstance(key, Missing):
                 return key
+            charge(as_text(key.value))
             if str(key.value) in holder.items:
                 return holder.items[str(key.value)]
             if isinstance(holder, Record) and holder.open:
@@ -261,7 +279,19 @@ class Functions(CommandLine):
             return holder
         if isinstance(holder, Value) and isinstance(holder.value, str):
             given = [evaluator.value(one, called.site) for one in called.node.args]
-            return None if called.node.keywords else text_method(holder, function.attr, given)
+            return None if called.node.keywords else _of_text(holder, function.attr, given)
+        return None
+
+
+def _of_text(text: Value, method: str, given: list[Value | Missing]) -> Value | None:
+    """Return the result of a text's method; None if an argument is unknown."""
+    values = [one.value for one in given if isinstance(one, Value)]
+    if method not in METHODS or len(values) < len(given):
+        return None
+    charge(size_of(METHODS[method], (text.value, *values)))
+    try:
+        return Value(value=getattr(text.value, method)(*values), notes=text.notes)
+    except Exception:
         return None
 
 
@@ -270,6 +300,7 @@ def _without(evaluator: Evaluator, called: Called) -> Result:
     held, key = (evaluator.evaluate(one, called.site) for one in called.node.args)
     name = plain(key)
     if isinstance(held, Entries) and isinstance(name, Value):
+        charge(len(held.items) + as_text(name.value))
         return replace(held, items={one: value for one, value in held.items.items() if one != str(name.value)})
     return held
 
@@ -283,11 +314,9 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     if lacking is not None or called.node.keywords:
         return lacking and replace(lacking, either=())
     values = [one.value for one in given if isinstance(one, Value)]
-    if size(values) > _LONGEST:
-        return None
+    charge(size_of(FUNCTIONS[called.name], values))
     try:
         made = function(*values)
     except Exception:
         return None
-    notes = tuple(dict.fromkeys(note for one in given if isinstance(one, Value) for note in one.notes))
-    return Value(value=made, notes=notes)
+    return Value(value=made, notes=merged(*(one.notes for one in given if isinstance(one, Value))))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from vramwise.budget.meter import Meter, charge, current, work
 from vramwise.documents.python.classes import lineage
 from vramwise.documents.python.combine import (
     default_of,
@@ -19,7 +20,7 @@ from vramwise.documents.python.combine import (
 )
 from vramwise.documents.python.flags import decorated_default
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
-from vramwise.documents.python.scopes import Binding, Condition, Each, Index, Scope, Site, dotted
+from vramwise.documents.python.scopes import Binding, Branch, Each, Index, Scope, Site, branches, dotted
 
 
 class Answer(Protocol):
@@ -64,8 +65,7 @@ class Names(Evaluates):
     answer: Answer
     said: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
-    _steps: int = 0
-    _last_step: int = 0  # the limit for the current value
+    meter: Meter = field(default_factory=current)
     _depth: int = 0
     _open: set[tuple[int, int]] = field(default_factory=set)
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class Names(Evaluates):
         here = site
         while scope is not None:
             bindings = scope.bindings.get(name, [])
+            work(len(bindings))
             known = [one for one in bindings if scope is not site.scope or one.order < site.order]
             found = self._bound(known, here) if known else None
             if found is not None:
@@ -161,9 +162,13 @@ class Names(Evaluates):
         if not isinstance(result, Called | Record | Entries) or "." in one.target:
             return result
         later: dict[str, Result] = {}
-        for name, bindings in site.scope.bindings.items():
+        members = site.scope.members.get(one.target, ())
+        work(len(members))
+        for name in members:
             if name.startswith(f"{one.target}."):
                 rest = name[len(one.target) + 1 :]
+                bindings = site.scope.bindings[name]
+                work(len(bindings))
                 held = [binding for binding in bindings if one.order < binding.order < site.order]
                 if held:
                     otherwise = self._before(result, rest, held[0])
@@ -171,27 +176,33 @@ class Names(Evaluates):
                     later |= {rest: found} if found is not None else {}
         if not later:
             return result
+        charge(len(result.assigned if isinstance(result, Called) else result.items))
         if isinstance(result, Record | Entries):
             return replace(result, items={**result.items, **later})
         return replace(result, assigned={**result.assigned, **later})
 
     def _holds(
-        self, under: tuple[Condition, ...], site: Site, notes: list[str] | None = None
+        self, under: Branch | None, site: Site, notes: list[str] | None = None
     ) -> tuple[bool | None, Missing | None]:
         """Return whether conditions hold, and what is missing to decide; the conditions of the place itself hold.
 
         `notes` collects the assumptions behind known conditions.
         """
-        given = {(id(test), truth) for test, truth, _ in site.under}
+        if under is None:
+            return True, None
+        work(3 * (under.depth + (site.under.depth if site.under is not None else 0)))
+        given = {(id(one.test), one.truth) for one in branches(site.under)}
         unknown: Missing | None = None
-        for test, truth, order in under:
+        for one in branches(under):
+            test, truth = one.test, one.truth
             if (id(test), truth) in given:
                 continue
             if (id(test), not truth) in given:
                 return False, None
-            found = self.evaluate(test, replace(site, order=order, under=()))
+            found = self.evaluate(test, replace(site, order=one.order, under=None))
             known = self.truth(found)
             if notes is not None and isinstance(found, Value):
+                charge(len(found.notes))
                 notes += found.notes
             if known is None:
                 missing = plain(found)
@@ -203,7 +214,7 @@ class Names(Evaluates):
 
     def holds(self, site: Site) -> bool | None:
         """Return whether the branches that lead to a place are taken; None if unknown."""
-        return self._holds(site.under, replace(site, under=()))[0]
+        return self._holds(site.under, replace(site, under=None))[0]
 
     def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
         """Return the value of a function's parameter: from the followed call, from its only call, or its default."""
@@ -219,6 +230,7 @@ class Names(Evaluates):
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
+        work(len(spec.posonlyargs) + len(spec.args) + len(spec.kwonlyargs) + len(function.decorator_list))
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         calls = self._calls_of(scope) if calls is None else calls
         if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
@@ -246,7 +258,7 @@ class Names(Evaluates):
             return noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
         owner = scope.parent
         if owner is not None and isinstance(owner.node, ast.ClassDef) and names[:1] == [name]:
-            made = [one for one in self.found.calls if dotted(one[0].func) == owner.node.name]
+            made = [one for one in self.found.named(owner.node.name) if isinstance(one[0].func, ast.Name)]
             if len(made) == 1:  # the only object of its class
                 return self.evaluate(*made[0])
         dispatched = self.answer.dispatched(self, function.name) if names[:1] == [name] and not calls else None
@@ -265,6 +277,7 @@ class Names(Evaluates):
         """Return `**kwargs` of a function: the keywords of its call without a parameter of their own."""
         node, site = call
         _, named, unknown = self.arguments(Called(name="", node=node, site=site))
+        charge(len(named))
         return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
 
     def _calls_of(self, scope: Scope) -> list[tuple[ast.Call, Site]]:
@@ -275,13 +288,12 @@ class Names(Evaluates):
         name, kind = function.name, ast.Attribute if isinstance(owner, ast.ClassDef) else ast.Name
         if isinstance(owner, ast.ClassDef) and name == "__init__":
             name, kind = owner.name, ast.Name
-        return [
-            (call, site)
-            for call, site in self.found.calls
-            if isinstance(call.func, kind) and (dotted(call.func) or "").rpartition(".")[2] == name
-        ]
+        named = self.found.named(name)
+        work(3 * len(named))
+        return [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
+        work(len(call.keywords))
         for keyword in call.keywords:
             if keyword.arg == name:
                 return self.evaluate(keyword.value, site)

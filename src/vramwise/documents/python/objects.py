@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from vramwise.budget.meter import charge, work
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.command_line import class_fields
 from vramwise.documents.python.evaluate import Evaluator
@@ -27,6 +28,9 @@ def made_object(evaluator: Evaluator, called: Called) -> Result | None:
 def _copy(evaluator: Evaluator, called: Called) -> Result | None:
     held = evaluator.evaluate(called.node.args[0], called.site)
     _, named, _ = evaluator.arguments(called)
+    charge(
+        len(held.assigned) if isinstance(held, Called) else len(held.items) if isinstance(held, Record | Entries) else 0
+    )
     if isinstance(held, Called):
         return replace(held, assigned={**held.assigned, **named})
     return replace(held, items={**held.items, **named}) if isinstance(held, Record | Entries) else None
@@ -56,7 +60,8 @@ def _instance(evaluator: Evaluator, called: Called, inner: Scope) -> Result | No
 
 def _attributes(evaluator: Evaluator, method: Scope, called: Called) -> dict[str, Result]:
     """Return the attributes that a method sets on its object: `self.x = …`."""
-    names = [name for name in method.bindings if name.startswith("self.") and name.count(".") == 1]
+    work(len(method.members.get("self", ())))
+    names = [name for name in method.members.get("self", ()) if name.count(".") == 1]
     site = Site(scope=method, order=2**31, caller=(called.node, called.site))
     found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}
     return {name: one for name, one in found.items() if one is not None}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from vramwise.budget.meter import TooLarge, charge, measure
 from vramwise.documents.python.scopes import Site
 
+_LONGEST_NOTE = 300
 # The note of objects that a parser fills.
 FROM_COMMAND_LINE = "its settings come from the command line; those that --args does not give have their defaults"
 
@@ -23,6 +25,14 @@ class Value:
     value: Any
     node: ast.expr | None = None
     notes: tuple[str, ...] = ()
+    _size: int = field(default=0, init=False, compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Its characters, leaves and notes."""
+        if not self._size:
+            object.__setattr__(self, "_size", measure(self.value) + len(self.notes))
+        return self._size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +46,7 @@ class Missing:
     sides: tuple[Called, ...] = ()
     # An environment variable without a default: None unless it is set.
     environment: bool = False
+    size: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,7 @@ class Called:
     notes: tuple[str, ...] = ()
     # The last part of `name` is an attribute of the call's result.
     attribute: bool = False
+    size: ClassVar[int] = 1
 
     @property
     def last(self) -> str:
@@ -66,6 +78,12 @@ class Entries:
     items: Mapping[str, Result]
     node: ast.expr | None = None
     unknown: tuple[Missing, ...] = ()
+    # Counted once: its leaves may be shared, and be many more than there are objects.
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Count."""
+        object.__setattr__(self, "size", _size(self.items.values()) + len(self.unknown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +92,11 @@ class Items:
 
     items: tuple[Result, ...]
     node: ast.expr | None = None
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Count."""
+        object.__setattr__(self, "size", _size(self.items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,30 +110,32 @@ class Record:
     items: Mapping[str, Result]
     open: bool = False
     line: int = 0
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Count."""
+        object.__setattr__(self, "size", _size(self.items.values()))
 
 
 Result = Value | Missing | Called | Entries | Items | Record
 
 
+def _size(parts: Iterable[Result]) -> int:
+    return 1 + sum(one.size + 1 for one in parts)
+
+
 def plain(result: Result) -> Value | Missing:
-    """Return the plain value of a result; Missing if a part of it is unknown."""
+    """Return the plain value of a result; Missing if a part of it is unknown, or if it is too large."""
     if isinstance(result, Value | Missing):
         return result
-    if isinstance(result, Entries):
-        parts = {key: plain(one) for key, one in result.items.items()}
-        lacking = next((one for one in parts.values() if isinstance(one, Missing)), None)
-        if lacking is not None:
-            return lacking
-        values = {key: one.value for key, one in parts.items() if isinstance(one, Value)}
-        return Value(value=values, node=result.node, notes=_notes(parts.values()))
-    if isinstance(result, Items):
-        found = [plain(one) for one in result.items]
-        lacking = next((one for one in found if isinstance(one, Missing)), None)
-        if lacking is not None:
-            return lacking
-        return Value(
-            value=[one.value for one in found if isinstance(one, Value)], node=result.node, notes=_notes(found)
-        )
+    if isinstance(result, Entries | Items):
+        try:
+            charge(result.size)
+        except TooLarge as error:
+            return Missing(name="a list", line=getattr(result.node, "lineno", 0), why=str(error))
+        notes: dict[str, None] = {}
+        value = _built(result, notes)
+        return value if isinstance(value, Missing) else Value(value=value, node=result.node, notes=tuple(notes))
     name = result.name
     if isinstance(result, Called):
         return Missing(name=name, line=result.node.lineno, why=f"it calls {name}, and scripts are not run")
@@ -119,5 +144,38 @@ def plain(result: Result) -> Value | Missing:
     return Missing(name=last, line=result.line, why=why)
 
 
-def _notes(parts: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for one in parts if isinstance(one, Value) for note in one.notes))
+def _built(result: Result, notes: dict[str, None]) -> Any:
+    """Return the value of a result that was charged for, or the first Missing in it; collects its notes."""
+    if isinstance(result, Value):
+        notes.update(dict.fromkeys(result.notes))
+        return result.value
+    if isinstance(result, Entries):
+        held = {}
+        for key, one in result.items.items():
+            held[key] = _built(one, notes)
+            if isinstance(held[key], Missing):
+                return held[key]
+        return held
+    if isinstance(result, Items):
+        parts = []
+        for one in result.items:
+            parts.append(_built(one, notes))
+            if isinstance(parts[-1], Missing):
+                return parts[-1]
+        return parts
+    return plain(result)
+
+
+def merged(*notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return several results' notes, each once."""
+    if not any(notes):
+        return ()
+    charge(sum(map(len, notes)))
+    return tuple(dict.fromkeys(note for some in notes for note in some))
+
+
+def said(value: Any) -> str:
+    """Return a value as a note shows it; a long one is cut, because every flag may have it."""
+    if isinstance(value, str) and len(value) > _LONGEST_NOTE:
+        return f"{value[:_LONGEST_NOTE]!r}…"
+    return repr(value) if measure(value) <= _LONGEST_NOTE else "a long value"

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# A condition: its test, whether it must be true, and the order of the test.
-Condition = tuple[ast.expr, bool, int]
+from vramwise.budget.meter import work
+
 # The return value of a function is bound to this name.
 RETURNED = "return"
 _ADDS = {"append", "extend"}
@@ -31,6 +31,26 @@ class Changing(ast.expr):
         self.value = value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """A condition: its test, whether it must be true, and the order of the test; inside the branch `outer`."""
+
+    test: ast.expr
+    truth: bool
+    order: int
+    outer: Branch | None
+    depth: int
+
+
+def branches(inner: Branch | None) -> list[Branch]:
+    """Return the conditions that lead to a place, from the outermost."""
+    found: list[Branch] = []
+    while inner is not None:
+        found.append(inner)
+        inner = inner.outer
+    return found[::-1]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """An assignment to a name or `name.attribute`. `part`: positions inside an unpacked tuple.
@@ -41,7 +61,7 @@ class Binding:
     target: str
     value: ast.expr
     order: int
-    under: tuple[Condition, ...] = ()
+    under: Branch | None = None
     part: tuple[int, ...] = ()
     # The assumption behind this binding.
     note: str = ""
@@ -58,9 +78,13 @@ class Scope:
     classes: dict[str, Scope] = field(default_factory=dict)
     # Name → full name of the import: `SFTConfig` → `trl.SFTConfig`.
     imports: dict[str, str] = field(default_factory=dict)
+    # Name → the bound attributes of it: `args` → `args.seed`, `args.model.name`.
+    members: dict[str, list[str]] = field(default_factory=dict)
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; bindings are added in order."""
+        if binding.target not in self.bindings and "." in binding.target:
+            self.members.setdefault(binding.target.partition(".")[0], []).append(binding.target)
         self.bindings.setdefault(binding.target, []).append(binding)
 
 
@@ -73,7 +97,7 @@ class Site:
 
     scope: Scope
     order: int
-    under: tuple[Condition, ...] = ()
+    under: Branch | None = None
     caller: tuple[ast.Call, Site] | None = None
 
 
@@ -83,8 +107,19 @@ class Index:
 
     module: Scope
     calls: list[tuple[ast.Call, Site]] = field(default_factory=list)
-    # Names that a scope takes from the module (`global x`).
     _order: int = 0
+    _named: dict[str, list[tuple[ast.Call, Site]]] = field(default_factory=dict)
+
+    def add(self, call: ast.Call, site: Site) -> None:
+        """Add a call."""
+        self.calls.append((call, site))
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+        if last is not None:
+            self._named.setdefault(last, []).append((call, site))
+
+    def named(self, last: str) -> list[tuple[ast.Call, Site]]:
+        """Return the calls of a function or method of this name."""
+        return self._named.get(last, [])
 
     def next(self) -> int:
         """Advance and return the order."""
@@ -95,7 +130,7 @@ class Index:
 def index(tree: ast.Module) -> Index:
     """Return the scopes and calls of a module."""
     found = Index(module=Scope(tree))
-    _Walk(found, found.module).body(tree.body, ())
+    _Walk(found, found.module).body(tree.body, None)
     return found
 
 
@@ -108,36 +143,39 @@ class _Walk:
         # Names that an `except` also binds, with the assumption for those of its `try`.
         self.hoped: dict[str, str] = {}
 
-    def body(self, statements: list[ast.stmt], under: tuple[Condition, ...]) -> None:
+    def body(self, statements: list[ast.stmt], under: Branch | None) -> None:
         for statement in statements:
             self._statement(statement, under)
             # After `if x: return`, x is false.
             if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
-                under = (*under, (statement.test, False, self.found.next()))
+                under = self._branch(statement.test, False, self.found.next(), under)
 
-    def _statement(self, node: ast.stmt, under: tuple[Condition, ...]) -> None:
+    def _branch(self, test: ast.expr, truth: bool, order: int, outer: Branch | None) -> Branch:
+        return Branch(test, truth, order, outer, 1 if outer is None else outer.depth + 1)
+
+    def _statement(self, node: ast.stmt, under: Branch | None) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = Scope(node, self.scope)
             self.scope.functions[node.name] = inner
             for decorator in node.decorator_list:
                 self._calls(decorator, under)
-            _Walk(self.found, inner).body(node.body, ())
+            _Walk(self.found, inner).body(node.body, None)
         elif isinstance(node, ast.ClassDef):
             inner = Scope(node, self.scope)
             self.scope.classes[node.name] = inner
-            _Walk(self.found, inner).body(node.body, ())
+            _Walk(self.found, inner).body(node.body, None)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             self._import(node)
         elif isinstance(node, ast.If):
             self._calls(node.test, under)
             order = self.found.next()
             # If one side stops the script, a run that trains takes the other.
-            self.body(node.body, under if _stops(node.orelse) else (*under, (node.test, True, order)))
-            self.body(node.orelse, under if _stops(node.body) else (*under, (node.test, False, order)))
+            self.body(node.body, under if _stops(node.orelse) else self._branch(node.test, True, order, under))
+            self.body(node.orelse, under if _stops(node.body) else self._branch(node.test, False, order, under))
         else:
             self._plain(node, under)
 
-    def _plain(self, node: ast.stmt, under: tuple[Condition, ...]) -> None:
+    def _plain(self, node: ast.stmt, under: Branch | None) -> None:
         for expression in _expressions(node):
             self._calls(expression, under)
         if isinstance(node, ast.Assign):
@@ -169,20 +207,23 @@ class _Walk:
         elif isinstance(node, ast.Try | ast.TryStar):
             before = self.hoped
             note = f"what the try in line {node.lineno} does is taken to succeed"
+            work(len(before))
             self.hoped = {**before, **dict.fromkeys(_bound_otherwise(node), note)}
             self.body(node.body, under)
             self.hoped = before
             self.body(node.orelse, under)
             self.body(node.finalbody, under)
         elif isinstance(node, ast.Match):
-            earlier: tuple[Condition, ...] = ()
             for case in node.cases:
                 test = _matches(node.subject, case)
-                own: tuple[Condition, ...] = () if test is None else ((test, True, self.found.next()),)
-                self.body(case.body, (*under, *earlier, *own))
-                earlier = (*earlier, *((one, False, order) for one, _, order in own))
+                if test is None:
+                    self.body(case.body, under)
+                    continue
+                order = self.found.next()
+                self.body(case.body, self._branch(test, True, order, under))
+                under = self._branch(test, False, order, under)
 
-    def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
+    def _changed(self, call: ast.Call, under: Branch | None) -> None:
         """Rebind the name for calls such as `kwargs.update(…)` or `targets.append(…)`."""
         function = call.func
         if dotted(function) == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
@@ -207,9 +248,7 @@ class _Walk:
             made = Changing(function.value) if self.loops and function.attr in _ADDS else made
             self._bind(function.value, ast.copy_location(made, call), under)
 
-    def _bind(
-        self, target: ast.expr, value: ast.expr, under: tuple[Condition, ...], part: tuple[int, ...] = ()
-    ) -> None:
+    def _bind(self, target: ast.expr, value: ast.expr, under: Branch | None, part: tuple[int, ...] = ()) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             for place, element in enumerate(target.elts):
                 if isinstance(value, ast.Tuple | ast.List) and not part and place < len(value.elts):
@@ -229,11 +268,11 @@ class _Walk:
             name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
             self.scope.imports[name] = f"{module}{alias.name}" if alias.asname or module else name
 
-    def _calls(self, expression: ast.expr, under: tuple[Condition, ...]) -> None:
+    def _calls(self, expression: ast.expr, under: Branch | None) -> None:
         order = self.found.next()
         for node in ast.walk(expression):
             if isinstance(node, ast.Call):
-                self.found.calls.append((node, Site(scope=self.scope, order=order, under=under)))
+                self.found.add(node, Site(scope=self.scope, order=order, under=under))
             elif isinstance(node, ast.NamedExpr):
                 self._bind(node.target, node.value, under)
 

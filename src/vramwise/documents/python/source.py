@@ -6,23 +6,31 @@ import ast
 import operator
 import re
 import warnings
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
+from vramwise.budget.limits import READER_WORDS
+from vramwise.budget.meter import work
+from vramwise.documents.python.notebook import CELL_END, Cell, cells_of, is_notebook
+from vramwise.documents.python.original import code_of, decoded
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
 
-# Larger than any real script; ast would take gigabytes for more.
+# Larger than any real script; ast would take gigabytes for more. And what parsing a word takes.
 _MOST_CHARACTERS = 2_000_000
-_MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w, \t]+=[ \t]*[%!](?!=)|[\w.]+\?{1,2}[ \t]*$)", re.MULTILINE)
+_WORD_UNITS = 50
+# Possessive, so that a line takes linear time.
+_MAGIC = re.compile(r"^([ \t]*+)(?:[%!?]|[\w, \t]++=[ \t]*+[%!](?!=)|[\w.]++\?{1,2}+[ \t]*+$)", re.MULTILINE)
+# What becomes nodes of the syntax tree; text and comments count, too.
+_WORD = re.compile(r"\w+|\.{3}|[^\w\s,.:=)\]}]")
 _TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
 # A cell with one of these is not skipped if it cannot be parsed.
 _NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
 _RANGE = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?((?:,?[<>!]=?[0-9][\w.]*)+)""")
 _BOUND = re.compile(r"([<>!]=?)([0-9][\w.]*)")
-_REPOSITORY = re.compile(r"git\+\S+/([\w-]+)(?:\.git)?(?=[\s'\"#]|$)")
+_REPOSITORY = re.compile(r"([\w-]+)(?:\.git)?(?=['\"#]|$)")
 _COMMENTED = re.compile(r"\s*#\s*[!%]")
 _PIN = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?==([0-9][\w.+!-]*)""")
 
@@ -34,22 +42,25 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
-    # The notebook's JSON; "" for a script.
+    # The file's content, with its mark and line ends, and its encoding.
     raw: str = ""
+    encoding: str = "utf-8"
     # Package → version, from lines that install packages.
     versions: dict[str, str] = field(default_factory=dict)
     # The numbers of skipped notebook cells that are not Python.
     unread: tuple[int, ...] = ()
     _starts: list[int] = field(default_factory=list)
+    # Line → where its characters of several bytes end, and how many bytes more than characters it has up to there.
+    _wide: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def offset(self, line: int, column_bytes: int) -> int:
         """Return the character offset of an ast position: lines from 1, columns in UTF-8 bytes."""
         start = self._starts[line - 1]
-        end = self._starts[line] if line < len(self._starts) else len(self.text)
-        shown = self.text[start:end]
-        if shown.isascii():
-            return start + column_bytes
-        return start + len(shown.encode("utf-8")[:column_bytes].decode("utf-8", "ignore"))
+        if line not in self._wide:
+            end = self._starts[line] if line < len(self._starts) else len(self.text)
+            self._wide[line] = _wide_characters(self.text[start:end])
+        wide = self._wide[line]
+        return start + column_bytes - (wide[bisect_left(wide, (column_bytes + 1,)) - 1][1] if wide else 0)
 
     def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
         """Return the start and end of a node in the text."""
@@ -60,24 +71,31 @@ class Source:
 
 def read_source(data: bytes) -> Source:
     """Parse a script or a notebook; raises ConfigError with its place if it is neither."""
-    text = _decoded(data)
+    raw, encoding = decoded(data)
+    text = code_of(raw)
     cells: tuple[Cell, ...] = ()
-    raw = ""
-    if is_notebook(text):
-        raw, cells = text, cells_of(text)
+    if is_notebook(raw):
+        cells = cells_of(raw)
         text = "".join(cell.text for cell in cells)
     elif text.lstrip().startswith("{") and '"cells"' in text:
         raise ConfigError(
             "this is no notebook of today's format, a JSON object with a list of cells: save it in Jupyter"
         )
+    if "\0" in text:
+        raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this source has {len(text):,} characters: the limit is {_MOST_CHARACTERS:,}")
+    words = len(text) // 4 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
+    if words > READER_WORDS:
+        raise ConfigError(f"this source has {words:,} words and signs: the limit is {READER_WORDS:,}")
+    work(_WORD_UNITS * words)
     tree, unread = _tree_of(_without_magics(text), cells)
     return Source(
         text=text,
         tree=tree,
         cells=cells,
         raw=raw,
+        encoding=encoding,
         versions=_versions(text),
         unread=unread,
         _starts=_line_starts(text),
@@ -115,20 +133,6 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _decoded(data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        found = re.match(rb"[^\n]*\n?[^\n]*coding[:=]\s*([-\w.]+)", data)
-        try:
-            text = data.decode(found[1].decode("ascii") if found else "utf-8")
-        except (UnicodeDecodeError, LookupError) as error:
-            raise ConfigError("this source is not UTF-8 text: save it as UTF-8", line=1, column=1) from error
-    if "\0" in text:
-        raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def _tree(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
@@ -146,7 +150,7 @@ def _without_magics(text: str) -> str:
     if not _MAGIC.search(text):
         return text
     lines = text.split("\n")
-    launched = {name.rpartition("/")[2] for name in _LAUNCHED.findall(text)}
+    launched = {name.rpartition("/")[2] for line in lines for name in _launched(line)}
     at = 0
     while at < len(lines):
         found = _MAGIC.match(lines[at])
@@ -192,10 +196,15 @@ def _blank_cell(lines: list[str], at: int) -> int:
     return at
 
 
+def _launched(line: str) -> list[str]:
+    """Return the first script that a line such as `!python train.py` names."""
+    runs = (_LAUNCHED.match(one[0]) for one in _RUN.finditer(line)) if line.lstrip().startswith("!") else ()
+    return [one[0] for one in runs if one is not None][:1]
+
+
 _WRITTEN = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+\.py)\s*$")
-_LAUNCHED = re.compile(r"^\s*!.*?([\w./-]+\.py)\b", re.MULTILINE)
-# A comment separates cells, so that the end of a cell magic is known.
-CELL_END = "# %%"
+_LAUNCHED = re.compile(r"[\w./-]+\.py\b")
+_RUN = re.compile(r"[\w./-]++")
 
 
 def _versions(text: str) -> dict[str, str]:
@@ -215,9 +224,17 @@ def _replaced(line: str, pinned: Mapping[str, str]) -> list[str]:
     """Return the pins that a pip line removes: by a range, by `--upgrade`, or by a repository's newest version."""
     words = {_package(word.strip("'\"")) for word in line.split()}
     newest = words if words & {"-u", "--upgrade"} else set()
-    newest |= {_package(name) for name in _REPOSITORY.findall(line)}
+    newest |= {_package(name) for word in line.split() for name in _repository(word)}
     outside = {_package(name): bounds for name, bounds in _RANGE.findall(line)}
-    return [one for one in pinned if one in newest or (one in outside and not _inside(pinned[one], outside[one]))]
+    ranges = [one for one in outside if one in pinned and not _inside(pinned[one], outside[one])]
+    return [*(one for one in newest if one in pinned), *ranges]
+
+
+def _repository(word: str) -> list[str]:
+    """Return the package that `git+https://…/name.git` installs."""
+    _, found, address = word.partition("git+")
+    names = (_REPOSITORY.match(part) for part in reversed(address.split("/")[1:] if found else []))
+    return [one[1] for one in names if one is not None][:1]
 
 
 def _package(name: str) -> str:
@@ -228,6 +245,14 @@ def _inside(version: str, bounds: str) -> bool:
     at = version_parts(version)
     compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
     return all(compare[sign](at, version_parts(bound)) for sign, bound in _BOUND.findall(bounds) if sign in compare)
+
+
+def _wide_characters(line: str) -> list[tuple[int, int]]:
+    found = [] if line.isascii() else [(0, 0)]
+    for one in () if line.isascii() else re.finditer(r"[^\x00-\x7f]", line):
+        more = found[-1][1] + len(one[0].encode("utf-8", "surrogatepass")) - 1
+        found.append((one.end() + more, more))
+    return found
 
 
 def _line_starts(text: str) -> list[int]:

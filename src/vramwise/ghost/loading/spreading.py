@@ -81,7 +81,8 @@ def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
     planned = planned_adapters(weights)
     fsdp = _fsdp(weights)
-    by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor and not fsdp.one_unit
+    loading = weights.run.loading
+    by_tensor = fsdp.version == 2 and loading.shards_by_tensor and loading.quantization is None and not fsdp.one_unit
     for unit in [[one] for one in parameters(weights.model)] if by_tensor else _units(weights):
         t.mark("weights", f"{unit[0].name}: whole")
         whole = [

@@ -26,6 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.installed import resolve_quantised_way
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -55,7 +56,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     else:
         _adapter(args)
     args.fields.neutral("activation_offloading", why="the plain Trainer has none")
-    _weights(args, modern)
+    _weights(args, target, modern)
     _shapes(args)
     _loss(args)
     resolve_eval(args)
@@ -102,7 +103,7 @@ def _adapter(args: Arguments) -> None:
     args.derive("upcasts_stay", prepared, "the plain Trainer casts nothing back" if prepared else why)
 
 
-def _weights(args: Arguments, modern: bool) -> None:
+def _weights(args: Arguments, target: Target, modern: bool) -> None:
     written = [key for key in ("dtype", "torch_dtype") if args.fields.config.get(key) in _TYPES]
     if written:
         name = args.fields.config.get(written[0])
@@ -113,7 +114,7 @@ def _weights(args: Arguments, modern: bool) -> None:
         args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    _loading(args)
+    _loading(args, target)
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
     args.derive(
@@ -121,11 +122,11 @@ def _weights(args: Arguments, modern: bool) -> None:
     )
 
 
-def _loading(args: Arguments) -> None:
+def _loading(args: Arguments, target: Target) -> None:
     """Fill how weights are loaded: bitsandbytes quantises on the card; a device map loads weights onto it."""
     script = args.fields.config.document.script
     if args.values["quantization"] is not None:
-        args.derive("loads_through", "device", "quantised weights are loaded directly onto the card")
+        resolve_quantised_way(args, target.stack)
     elif script is not None and "device_map" in script.facts:
         args.derive("loads_through", "device", "device_map: weights are loaded directly onto the card")
     else:

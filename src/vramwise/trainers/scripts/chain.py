@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import unsaid_of
@@ -125,10 +126,12 @@ class Chain(Loads):
             if not read:
                 return
         for one in read:
+            work((1 + len(one.unsaid)) * (1 + len(self.unsaid)))
             self.homes = {**one.homes, **self.homes}
             self.unsaid += [open_key for open_key in one.unsaid if open_key not in self.unsaid]
             self.facts = {**one.facts, **self.facts}
         for key in dict.fromkeys(key for one in read for key in one.values):
+            work(sum(len(one.spans) + len(one.assumed) + len(self.unsaid) for one in read))
             held = [one.values.get(key, False if key in calls.SWITCHES else None) for one in read]
             whole = all(key in one.values for one in read)
             if all(value == held[0] for value in held) or (not whole and key not in calls.DECIDING):

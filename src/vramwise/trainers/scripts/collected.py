@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.documents.python.scopes import Site
@@ -50,6 +51,7 @@ class Collected:
 
     def is_open(self, key: str) -> bool:
         """Return whether a key is given but its value is unknown."""
+        work(len(self.unsaid))
         return any(one.key == key for one in self.unsaid)
 
     def owner(self, called: Called) -> Result | None:
@@ -67,19 +69,32 @@ class Collected:
         if isinstance(found, Missing):
             self.unsaid.append(unsaid_of(key, found))
             return
+        try:
+            charge(found.size + sum(len(key) + len(note) for note in found.notes))
+        except TooLarge as error:
+            lacking = Missing(name=key, line=self.found.call.lineno, why=str(error))
+            self.unsaid.append(unsaid_of(key, lacking))
+            return
         self.values[key] = _as_yaml(found.value)
         self.assumed += [f"{key}: {note}" for note in found.notes]
         home = self.homes.get(role)
-        if home is not None and argument in home.arguments:
+        if home is None:
+            return
+        written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
+        value = self.source.span(found.node) if found.node is not None and written else None
+        if argument in home.arguments:
             start, end = home.arguments[argument]
             self.written[key] = (role, argument)
-            written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
-            value = self.source.span(found.node) if found.node is not None and written else None
             at = self.source.text.find("=", start, end)
             inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
             first, last = value or inside
             self.spans[(key,)] = Span(
                 key_start=start, key_end=at, value_start=first, value_end=last, shared=value is None
+            )
+        elif home.unpacks:  # a second argument of this name in the call would be an error
+            first, last = value or home.others[-1]
+            self.spans[(key,)] = Span(
+                key_start=first, key_end=first, value_start=first, value_end=last, shared=value is None
             )
 
     def put(self, key: str, value: Any) -> None:
@@ -99,9 +114,15 @@ class Collected:
         opening = text.find("(", function_end, end)
         if opening < 0:
             return
-        arguments = {one.arg: self.source.span(one) for one in node.keywords if one.arg is not None}
+        unpacked = [one for one in node.keywords if one.arg is None]
         self.homes[role] = Home(
-            name=called.last, line=node.lineno, open_end=opening + 1, close_start=end - 1, arguments=arguments
+            name=called.last,
+            line=node.lineno,
+            open_end=opening + 1,
+            close_start=end - 1,
+            arguments={one.arg: self.source.span(one) for one in node.keywords if one.arg is not None},
+            others=(*map(self.source.span, node.args), *map(self.source.span, unpacked)),
+            unpacks=bool(unpacked),
         )
 
     def argument_line(self, role: str, argument: str) -> int:
@@ -113,6 +134,7 @@ class Collected:
 
     def lacking(self, key: str, unknown: list[Missing]) -> None:
         """Record what is unknown about a call's arguments."""
+        work(len(unknown))
         self.unsaid += [unsaid_of(key, one) for one in unknown]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.flags import same
 from vramwise.documents.python.results import Missing, Value, plain
 from vramwise.documents.python.scopes import Scope, Site, dotted
 
@@ -57,6 +59,7 @@ def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
             site = Site(scope=inner, order=2**31)
             for node in ast.walk(inner.node):
+                work(5)  # a function inside others is walked with each of them
                 if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
                     end = _end(node.value, node.slice)
                     least = 2 if node.slice.lower is None else _SHORTEST_BLOCK
@@ -72,6 +75,6 @@ def _end(rows: ast.expr, part: ast.Slice) -> ast.expr | None:
         name = rows.slice.value if isinstance(rows, ast.Subscript) and isinstance(rows.slice, ast.Constant) else ""
         return part.upper if (name or (dotted(rows) or "").rpartition(".")[2]) in _ROWS else None
     upper = part.upper
-    if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and ast.dump(upper.left) == ast.dump(part.lower):
+    if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and same(upper.left, part.lower):
         return upper.right
     return None

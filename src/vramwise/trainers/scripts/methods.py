@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.results import Called
 from vramwise.documents.python.scopes import Site
 from vramwise.trainers.scripts import calls
@@ -55,6 +56,7 @@ class Methods(Chain):
 
     def _not_checkpointed(self, called: Called) -> None:
         """Undo checkpointing that a method turned on before; the training's arguments still turn it on."""
+        work(len(self.assumed))
         kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
         if called.site.order < self.found.site.order:
             self.facts.pop("prepared with checkpointing", None)

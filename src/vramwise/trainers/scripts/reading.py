@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from vramwise.actions import action
+from vramwise.budget.meter import Meter, metered
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
@@ -48,6 +49,8 @@ class Reading:
     capability: tuple[int, int] | None = None
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    # Shared by all readings of a command: a search reads each of its edits.
+    meter: Meter = field(default_factory=Meter)
 
 
 @cache
@@ -67,10 +70,8 @@ def may_train(data: bytes) -> bool:
 
 def read_script(path: str, data: bytes, reading: Reading) -> Document:
     """Read one training of a script or notebook. Raises NoTraining, or a ConfigError with its place."""
-    try:
+    with metered(reading.meter, "source"):
         return _read(path, data, reading)
-    except RecursionError:
-        raise ConfigError("this source is nested too deeply to be read") from None
 
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
@@ -110,7 +111,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
-    return _document(path, data, source, training, listed, chosen, reading)
+    return _document(path, source, training, listed, chosen, reading)
 
 
 def _shard(training: Training, reading: Reading) -> None:
@@ -153,19 +154,24 @@ def _of_other_subcommands(evaluator: Evaluator) -> set[str]:
 
 
 def _document(
-    path: str, data: bytes, source: Source, training: Training, listed: list[Found], chosen: int, reading: Reading
+    path: str, source: Source, training: Training, listed: list[Found], chosen: int, reading: Reading
 ) -> Document:
+    # These outlive the reading, and must not keep its syntax tree: a search holds many documents.
+    written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
+    lacking = {one.key for one in training.unsaid}
+    old = not unsloth and _is_old(source)
+
     def home_of(key: str) -> tuple[str, str] | None:
-        if key in training.written:
-            return training.written[key]
+        if key in written:
+            return written[key]
         elsewhere = False
-        listed = {**calls.ARGUMENTS, **calls.UNSLOTH_ARGUMENTS} if training.unsloth else calls.ARGUMENTS
+        listed = {**calls.ARGUMENTS, **calls.UNSLOTH_ARGUMENTS} if unsloth else calls.ARGUMENTS
         for role in ("lora", "quantization", "model"):
             for argument, other in listed[role].items():
                 elsewhere = elsewhere or other == key
-                if other == key and role in training.homes:
-                    return role, _spelt(argument, training, source)
-        home = training.homes.get("args")
+                if other == key and role in homes:
+                    return role, "torch_dtype" if argument == "dtype" and old else argument
+        home = homes.get("args")
         if home is None or elsewhere or key in calls.NO_ARGUMENTS:
             return None
         return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
@@ -186,34 +192,25 @@ def _document(
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
-        leaves_open=lambda key: _open(key, training),
+        leaves_open=lambda key: key not in known and not lacking.isdisjoint(_with_groups(key)),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
-        raw=source.raw or _as_it_was(data, source),
+        raw=source.raw,
+        encoding=source.encoding,
         split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
 
 
-def _open(key: str, training: Training) -> bool:
-    """Return whether a key has an unknown value, by itself or together with its group."""
-    if key in training.values:
-        return False
-    kinds = next((kinds for keys, kinds in calls.OPEN_KINDS if key in keys), calls.OPEN_ARGUMENTS)
-    return any(training.is_open(one) for one in (key, *kinds))
+def _with_groups(key: str) -> tuple[str, ...]:
+    """Return a key and the groups of settings that may set it."""
+    return (key, *next((kinds for keys, kinds in calls.OPEN_KINDS if key in keys), calls.OPEN_ARGUMENTS))
 
 
-def _spelt(argument: str, training: Training, source: Source) -> str:
-    """Return an argument's name in a pinned transformers: `dtype` is `torch_dtype` before 4.56."""
+def _is_old(source: Source) -> bool:
+    """Return whether the script pins a transformers before 4.56, where `dtype` is `torch_dtype`."""
     pinned = source.versions.get("transformers")
-    old = pinned is not None and version_parts(pinned) < (4, 56) and not training.unsloth
-    return "torch_dtype" if argument == "dtype" and old else argument
-
-
-def _as_it_was(data: bytes, source: Source) -> str:
-    """Return the script's original text with its line endings and mark; "" if it is the same as the text used."""
-    text = data.decode("utf-8", "replace")
-    return "" if text == source.text else text
+    return pinned is not None and version_parts(pinned) < (4, 56)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
+from vramwise.budget.meter import work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
@@ -132,9 +133,12 @@ class Training(Methods):
         """Read `trainer.args.x = …` after the trainer's call."""
         scope = self.found.site.scope
         for name, bindings in list(scope.bindings.items()):
+            work(len(bindings))
             if any(one.value is self.found.call for one in bindings):
                 start = f"{name}.{calls.ARGS}."
-                for other in [one for one in scope.bindings if one.startswith(start)]:
+                members = scope.members.get(name.partition(".")[0], [])
+                work(len(members))
+                for other in [one for one in members if one.startswith(start)]:
                     held = self.evaluator.lookup(other, Site(scope=scope, order=2**31))
                     if held is not None:
                         self.add(other[len(start) :], held)

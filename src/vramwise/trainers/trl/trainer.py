@@ -153,7 +153,8 @@ class Trl(ArgumentsTrainer):
         if run.config.document.script is not None:
             release = run.target.stack.releases["trl"]
             if release.origin.kind == "assumed":
-                return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
+                unpinned = "" if "trl" in run.target.stack.bounds else " (no version is pinned here)"
+                return Severity.WARNING, f"TRL {release.version} stops with a TypeError{unpinned}"
             said = "" if release.known else f" in TRL {release.version}"
             return Severity.ERROR, f"the call stops with a TypeError{said}"
         if run.target.launcher == "module":

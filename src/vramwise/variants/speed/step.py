@@ -28,6 +28,8 @@ def no_speed(run: RunSpec) -> str:
         return f"no speed estimate: the rates of {run.target.gpu.name} are unknown"
     if run.objective.generation_rows is not None:
         return "no speed estimate: the time to generate completions is not modelled"
+    if run.kernels.torch_compile:
+        return "no speed estimate: what torch.compile fuses is not modelled"
     return ""
 
 
@@ -133,6 +135,4 @@ def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple
             f"the speed of several GPUs is not measured: exchanges at {rates.link / 1e9:,.0f} GB/s ({way}, published), "
             "all GPUs in one machine"
         )
-    if run.kernels.torch_compile:
-        said.append("torch_compile: timed as eager; compiled runs are usually faster")
     return tuple(said)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.trainers.arguments import Arguments, loads_by_itself, resolve_adapter, resolve_loaded_type
+from vramwise.trainers.installed import resolve_quantised_way
 from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -105,7 +106,7 @@ def _attention(args: Arguments, target: Target) -> None:
 
 def _loading(args: Arguments, target: Target) -> None:
     if args.values["quantization"] in ("4bit", "8bit"):
-        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+        resolve_quantised_way(args, target.stack)
     elif target.gpus > 1 or args.values["sharding"] != "none":
         args.derive("loads_through", "host", "no device map with several processes: weights move from host memory")
     else:

@@ -180,7 +180,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
 # Doubts that are named; the rest are counted.
 _NAMED = 3
 # What settles a doubt of a kind; a run of a few steps settles all others.
-_SETTLES = {"rows": "read the lengths", "version": "say the version", "model": "name the model"}
+_SETTLES = {"rows": "read the lengths", "model": "name the model"}
 
 
 def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:

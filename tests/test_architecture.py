@@ -344,6 +344,7 @@ READERS = {
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
     "bundled.py": OWN,
     "facts/hub_request.py": "an answer, read up to a bound",
+    "facts/more_models.py": OWN,
     "facts/trace_templates.py": OWN,
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
     "mcp/clients.py": "a list of servers of the user's own, read with read_file",
@@ -390,6 +391,7 @@ TORCH = "torch and the card decide the allocator's rules, workspaces and attenti
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
     "variants/prediction.py": TORCH,
+    "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
     "variants/speed/asked.py": TORCH,

@@ -26,7 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.installed import resolve_quantised_way
+from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -49,6 +49,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_optimizer(args)
     resolve_savers(args)
     # the script decides packing and preferences; what it trains is known if the script itself is read
+    _head(args)
     args.fields.neutral_section("objective")
     if document.script is None:
         args.fields.neutral_section("adapter")
@@ -94,6 +95,7 @@ def _adapter(args: Arguments) -> None:
     bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    resolve_storage(args, args.fields.config.get("bnb_4bit_quant_storage"))
     nested = bool(args.fields.config.get("use_bnb_nested_quant"))
     args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")
@@ -101,6 +103,18 @@ def _adapter(args: Arguments) -> None:
     why = "prepare_model_for_kbit_training casts unquantised weights to fp32" if prepared else "not prepared by PEFT"
     args.derive("quantised_base_prepared", "all" if prepared and bits else "no", why)
     args.derive("upcasts_stay", prepared, "the plain Trainer casts nothing back" if prepared else why)
+
+
+def _head(args: Arguments) -> None:
+    """Fill the objective of a script whose model has a head for classes, and the length of what a decoder writes."""
+    script = args.fields.config.document.script
+    facts = {} if script is None else script.facts
+    for head in ("classes", "token_classes"):
+        if head in facts:
+            args.derive("objective", head, f"the model's class has a head for classes (line {facts[head]})")
+            args.derive("class_labels", facts.get("class labels", 2), "num_labels")
+    if "target length" in facts:
+        args.derive("target_len", facts["target length"], "the shorter of the lengths that the script cuts texts to")
 
 
 def _weights(args: Arguments, target: Target, modern: bool) -> None:

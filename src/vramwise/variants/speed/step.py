@@ -20,8 +20,10 @@ from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apar
 _MOST_SHAPES = 4
 
 
-def no_speed(run: RunSpec) -> str:
+def no_speed(run: RunSpec, model: ModelSpec | None = None) -> str:
     """Return the reason why there is no speed estimate for this run, or "" if there is one."""
+    if model is not None and model.reads == "both":
+        return "no speed estimate: the time of models with an encoder and a decoder is not modelled"
     if run.target.gpu is None:
         return "no speed estimate: use --gpu"
     if rates_of(run.target.gpu) is None:
@@ -46,7 +48,7 @@ def speed_of(
     length of a sample, which determines the cost of attention in packed rows. `effort`: counts the work.
     """
     rates = rates_of(run.target.gpu)
-    if rates is None or no_speed(run):
+    if rates is None or no_speed(run, model):
         return None
     found = list(shapes) or train_shapes(run, None)
     steps = [

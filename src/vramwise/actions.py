@@ -22,7 +22,7 @@ COMMAND_LINE: Mapping[str, str] = {
     "allow": "--allow {}",
     "allow several": " ",
     "allowed only": "only with --allow",
-    "nothing to allow": "No --allow option makes it fit",
+    "nothing to allow": "No --allow option was found that makes it fit",
     "search less": "use --keep KEY to search fewer",
     "keep room": "use --margin {}GiB to get it",
     "list the cards": "name a card (`vramwise gpus`)",

@@ -79,6 +79,11 @@ class Subject:
         return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
 
     @property
+    def simulations(self) -> Simulations:
+        """The cache of ghost runs and allocator runs, shared by all variants."""
+        return self._simulations
+
+    @property
     def effort(self) -> Effort:
         """The work done so far for this subject and all its variants."""
         return self._simulations.effort

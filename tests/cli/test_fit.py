@@ -123,7 +123,7 @@ def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, con
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
-    assert first.startswith("✗ Does not fit on RTX 4090: ")
+    assert first.startswith("✗ Found nothing that fits on RTX 4090 in ")
     assert " short of the margin at the closest" in first
     assert "Written" not in result.stdout
     assert config.read_text() == CONFIG

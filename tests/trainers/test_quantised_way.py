@@ -9,6 +9,7 @@ from vramwise.subject import open_subject
 from vramwise.variants.prediction import predict_run
 
 SCRIPT = """
+import torch
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from peft import LoraConfig
 from trl import SFTTrainer, SFTConfig
@@ -22,6 +23,7 @@ args = SFTConfig("out", per_device_train_batch_size=1, bf16=True, packing=True, 
 SFTTrainer(model=model, args=args, peft_config=LoraConfig(r=8, target_modules="all-linear")).train()
 """
 FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": True}}
+SHARDED = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}
 ZERO = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}}
 
 
@@ -74,3 +76,13 @@ def test_deepspeed_that_nobody_stated_leaves_lora_under_zero_3_open(tmp_path, mo
     least, most = [one.highest_reserved_bytes for one in said]
     assert unsaid.least_bytes <= least < most == unsaid.most_bytes
     assert unsaid.verdict().kind == "may_fit"
+
+
+def test_fsdp_2_leaves_a_base_of_bytes_whole(tmp_path, monkeypatch):
+    """accelerate since 1.14 excludes 4-bit weights that are stored as bytes, bitsandbytes' own default, from FSDP 2."""
+    cut = predicted(tmp_path, monkeypatch, SHARDED, "transformers==5.14.0")
+    monkeypatch.setitem(globals(), "SCRIPT", SCRIPT.replace(", bnb_4bit_quant_storage=torch.bfloat16", ""))
+    whole = predicted(tmp_path, monkeypatch, SHARDED, "transformers==5.14.0")
+    assert (cut.run.loading.packed_as_bytes, whole.run.loading.packed_as_bytes) == (False, True)
+    held = [one.needs.breakdown_bytes["weights"] for one in (cut, whole)]
+    assert held[1] - held[0] == pytest.approx(0.25 * 68.7e9, rel=0.1)  # half of 4 bits each

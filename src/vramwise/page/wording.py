@@ -21,7 +21,7 @@ ACTIONS: Mapping[str, str] = {
     "allow": "ticking “{}”",
     "allow several": " and ",
     "allowed only": "needs a ticked box",
-    "nothing to allow": "Ticking the other boxes does not make it fit",
+    "nothing to allow": "Ticking the other boxes was not found to make it fit",
     "search less": "untick boxes to leave fewer",
     "keep room": "see Variants below",
     "list the cards": "choose a card",

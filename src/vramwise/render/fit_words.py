@@ -82,7 +82,10 @@ def _nothing_fits(fit: Fit) -> str:
     short = f"{readable(-_free(closest))} short"
     if closest.prediction is not None and closest.prediction.fits:
         short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
-    said = f"{NAMES['does_not_fit']}{_where(closest)}: {short} at the closest"
+    said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
+    if fit.weights_bytes:
+        alone = f"its weights alone need at least {gib(fit.weights_bytes)}"
+        said = f"{NAMES['does_not_fit']}{_where(closest)}: {alone}, {short}"
     if closest.attempt.changes:
         said += f" ({closest.attempt.words})"
     if not fit.opened:
@@ -211,7 +214,7 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
 
 def nothing_opened() -> str:
     """Return the sentence for the case that no permitted change makes it fit."""
-    return f"{action('nothing to allow')}: it takes a larger card, or {action('several cards')}"
+    return f"{action('nothing to allow')}. Not tried: a larger card, {action('several cards')}, or a smaller model"
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:

@@ -78,8 +78,12 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return name, f": {retries if prediction.report.retries else f'fits with only {spare}'} {room}"
     if verdict.kind == "does_not_fit":
         return name, f": {'stops while loading, ' * stops_loading(prediction)}{short} {room}"
-    if prediction.memory_fits is False:  # but shorter rows may
-        return name, f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
+    if prediction.rows_unlimited:
+        longest = f"; up to about {verdict.rows_up_to} tokens they fit" if verdict.rows_up_to is not None else ""
+        return name, f"{on}: nothing limits the rows{longest} {room}"
+    if prediction.memory_fits is False or (prediction.mixed_bytes and verdict.short_bytes):  # but shorter rows may
+        rows = "rows are full" if prediction.memory_fits is False else "row lengths vary up to"
+        return name, f": {short} if {rows} {prediction.run.shapes.sequence_len} tokens {room}"
     if prediction.fits_by_emptying and verdict.kind == "may_fit":
         return name, f": only by releasing cached memory and retrying{on} {room}"
     return name, f"{on}: {_range(prediction, verdict)}"
@@ -128,7 +132,8 @@ def _room(prediction: Prediction) -> str:
     needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
     end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
     bound = f"at {end} " if prediction.bounds is not None else ""
-    return f"(needs {bound}{gib(needed)} reserved, {_bare(capacity)} usable)"
+    rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
+    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> str:
@@ -190,7 +195,8 @@ def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
         more = f"; and {len(doubts) - _NAMED} more" if len(doubts) > _NAMED else ""
         yield f"{_margin(prediction)}{'; '.join(one.text for one in doubts[:_NAMED])}{more}"
     if verdict.kind == "may_fit" and prediction.memory_fits is None:
-        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in _SETTLES]
+        asked = _SETTLES if verdict.rows_up_to is None else _SETTLES.keys() - {"rows"}  # which is said with the rows
+        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in asked]
         yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*named, 'try a step'])))}"
 
 

@@ -15,6 +15,7 @@ _MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
 
 # The releases of transformers that move each quantised weight on to host memory; since 5.0 they stay on the card.
 _MOVES_ON = ((4, 39), (5,))
+_FLOATS = ("bf", "float", "half")
 _KEPT = "the whole quantised base is on each card until it is sharded"
 
 
@@ -36,6 +37,14 @@ def resolve_quantised_way(args: Filled, stack: Stack, *, announced: bool = True)
         args.assume("loads_through", "device", f"transformers 5: {_KEPT}; transformers 4 moves each weight to the host")
     else:
         args.derive("loads_through", "device", f"transformers {release.version}: {_KEPT}")
+
+
+def resolve_storage(args: Filled, storage: object) -> None:
+    """Fill packed_as_bytes from `bnb_4bit_quant_storage`: uint8 unless it names a floating-point type."""
+    key = "bnb_4bit_quant_storage"
+    as_bytes = args.values["quantization"] == "4bit" and not str(storage).rpartition(".")[2].startswith(_FLOATS)
+    why = f"{key} is {'not a floating-point type' if as_bytes else storage}"
+    args.derive("packed_as_bytes", as_bytes, why, key=key)
 
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:

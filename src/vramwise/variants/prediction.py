@@ -20,16 +20,20 @@ from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
+from vramwise.variants.batches import rows_unlimited
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
 from vramwise.variants.versions import version_doubts
 
+# Full rows that take less than this part of the card leave room for whatever mixed rows add: caches are released first.
+_FAR_BELOW = 2
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
@@ -55,6 +59,8 @@ class Prediction(Displayed):
     assumed: tuple[Assumption, ...]
     # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
+    # What the run reserves over drawn sequences of mixed rows, if that might not fit.
+    mixed_bytes: tuple[int, ...] = ()
     # The run with as much more memory as its margin allows for, if it runs out of memory without.
     with_less_need: MemoryReport | None = None
     # What is not known and whose margin follows from the figure; see `doubts`.
@@ -88,6 +94,7 @@ class Prediction(Displayed):
             out_of_memory=self.report.out_of_memory,
             retries=self.report.retries,
             capacity_bytes=self.capacity_bytes,
+            mixed_rows_bytes=max(self.mixed_bytes, default=0),
         )
 
     @property
@@ -126,8 +133,10 @@ class Prediction(Displayed):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs: False if it does not start, else whether memory is sufficient."""
-        return False if self.stops else self.memory_fits
+        """Whether it runs: False if it does not start, None if rows have no limit, else whether memory is enough."""
+        if self.stops:
+            return False
+        return None if self.memory_fits and self.rows_unlimited else self.memory_fits
 
     @property
     def memory_fits(self) -> bool | None:
@@ -138,7 +147,7 @@ class Prediction(Displayed):
     def most_bytes(self) -> int:
         """The highest reserved memory, as far as it is known."""
         upper = None if self.bounds is None else self.bounds.upper_bytes
-        return max(self.needs.highest_reserved_bytes, upper or 0)
+        return max(self.needs.highest_reserved_bytes, upper or 0, *self.mixed_bytes)
 
     @property
     def least_bytes(self) -> int:
@@ -149,6 +158,11 @@ class Prediction(Displayed):
     def doubts(self) -> tuple[Doubt, ...]:
         """What is not known of the run and widens the margin of its verdict."""
         return (*self.known_doubts, *doubts_of(self.run, self.model))
+
+    @property
+    def rows_unlimited(self) -> bool:
+        """Whether nothing known limits the rows, so that their lengths decide whether it fits."""
+        return self.full_rows and rows_unlimited(self.run)
 
     @property
     def margin(self) -> Margin:
@@ -197,9 +211,16 @@ def predict_run(
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
     tokens = max((shape.rows * shape.width for shape in shapes), default=0)
-    prediction = replace(prediction, known_doubts=tuple(version_doubts(run, model, needs, tokens)))
+    doubts = [*_unlimited(prediction), *version_doubts(run, model, needs, tokens)]
+    prediction = replace(prediction, known_doubts=tuple(doubts))
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
-    return _within_capacity(counted, simulations) if on_card else counted
+    return _with_mixed_rows(_within_capacity(counted, simulations), simulations) if on_card else counted
+
+
+def _unlimited(prediction: Prediction) -> Iterator[Doubt]:
+    """Yield that nothing limits the rows: a long one decides, by any amount."""
+    if prediction.rows_unlimited:
+        yield Doubt(kind="rows", text=prediction.run.origins["sequence_len"].why)
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
@@ -286,6 +307,20 @@ def _limited(prediction: Prediction, simulations: Simulations, more: float = 1.0
     )
 
 
+def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Prediction:
+    """Simulate mixed rows if full rows run and need so much of the card that mixed ones might not fit."""
+    capacity = prediction.capacity_bytes
+    if capacity is None or not prediction.full_rows or not follows_data(prediction.run):
+        return prediction
+    near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
+    if not near or prediction.mixed_bytes or prediction.report.out_of_memory is not None:
+        return prediction
+    simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
+    mixed = mixed_bytes(prediction.run, prediction.model, simulations)
+    doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *mixed))
+    return replace(prediction, mixed_bytes=mixed, known_doubts=(doubt, *prediction.known_doubts))
+
+
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
     """Return whether torch may refuse a request although there is room.
 
@@ -307,4 +342,5 @@ def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     moved = replace(prediction, run=run, report=prediction.needs, with_less_need=None)
-    return _within_capacity(moved, Simulations())
+    simulations = Simulations()
+    return _with_mixed_rows(_within_capacity(moved, simulations), simulations)

@@ -69,6 +69,8 @@ def _memory(prediction: Prediction, *, may_be_shorter: bool) -> Kind:
         return "not_known" if _has_no_end(prediction) else "may_fit"
     if fits is False:
         return "may_fit" if may_be_shorter else "does_not_fit"
+    if prediction.rows_unlimited:  # one long row decides
+        return "may_fit"
     return "tight" if is_tight(prediction) else "fits"
 
 

@@ -188,11 +188,15 @@ def _cut(
 
 
 def _cut_quantised(t: Tape, weights: Weights, parameter: Described, whole: Weights | None) -> None:
-    """4-bit bytes are cut as other weights are; their scales stay whole. 8-bit weights stay whole too."""
+    """4-bit weights are cut as others are; their scales stay whole.
+
+    8-bit weights stay whole too, and under FSDP 2 what is no floating-point tensor: experts, and a base kept as bytes.
+    """
     name, sharding = parameter.name, weights.sharding
     weights.shapes[name] = parameter.shape
     held = packed_4bit(t, parameter.shape) if whole is None else whole.quantised[name]
-    if bits_of(weights.run, parameter) == "8bit":
+    as_bytes = weights.run.loading.packed_as_bytes or parameter.kind == "experts"
+    if bits_of(weights.run, parameter) == "8bit" or (as_bytes and _fsdp(weights).version == 2):
         weights.quantised[name] = [*held]
         return
     weights.packed_bytes[name] = packed = held[0].nbytes

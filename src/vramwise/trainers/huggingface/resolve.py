@@ -26,7 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.installed import resolve_quantised_way
+from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -95,6 +95,7 @@ def _adapter(args: Arguments) -> None:
     bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    resolve_storage(args, args.fields.config.get("bnb_4bit_quant_storage"))
     nested = bool(args.fields.config.get("use_bnb_nested_quant"))
     args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")

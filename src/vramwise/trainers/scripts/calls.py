@@ -119,6 +119,7 @@ _LORA: Mapping[str, str] = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
+    "target_parameters": "lora_target_parameters",
     "modules_to_save": "lora_modules_to_save",
     "use_rslora": "use_rslora",
     "use_dora": "use_dora",
@@ -153,6 +154,7 @@ _QUANTIZATION: Mapping[str, str] = {
     "load_in_8bit": "load_in_8bit",
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
+    "bnb_4bit_quant_storage": "bnb_4bit_quant_storage",
 }
 # Keys that concern only an adapter.
 ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})

@@ -18,7 +18,8 @@ from vramwise.variants.effort import REMEDY, OutOfEffort
 from vramwise.variants.search.fitness import weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.commands import fit_command
-from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out, weights_alone_bytes
+from vramwise.verbs.fitting.proof import weights_alone_bytes
+from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Losses that never hold the logits of all tokens at once.

@@ -23,8 +23,8 @@ from vramwise.variants.search.result import Candidate
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import answer_of
+from vramwise.verbs.fitting.proof import proof_bytes
 from vramwise.verbs.fitting.repair import repaired
-from vramwise.verbs.fitting.ways_out import weights_alone_bytes
 from vramwise.verbs.starting.plan import Plan
 from vramwise.verbs.starting.sampling import sampled
 
@@ -57,6 +57,12 @@ class Trial:
     def fits(self) -> bool:
         """Whether it fits and starts."""
         return self.best.fits and not self.subject.stops
+
+    @property
+    def proof_bytes(self) -> int:
+        """What the weights alone need, if that proves that the method does not fit; otherwise 0."""
+        prediction = self.best.prediction
+        return 0 if prediction is None else proof_bytes(self.subject, (), prediction.capacity_bytes or 0)
 
     @property
     def searched(self) -> Subject:
@@ -174,7 +180,7 @@ def _fitted(
     full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may divide the weights
-    if alone and weights_alone_bytes(subject, ()) > (full_rows.capacity_bytes or 0):
+    if alone and proof_bytes(subject, (), full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
@@ -183,7 +189,12 @@ def _fitted(
     if more == _NARROWER and not has_experts(subject.run):
         return ask(subject, _axes(allow))
     found = ask(subject, _axes(allow), or_closest=False)
-    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, more)))
+    if found is not None and found.fits:
+        return found
+    again = subject.apart()
+    found = ask(again, _axes((*allow, more)))
+    subject.effort.predictions += again.effort.predictions
+    return found
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:

@@ -28,6 +28,7 @@ def resolve_loading(fields: Fields, stack: Stack) -> None:
     _way(fields, stack)
     _upcasts(fields, schema)
     _preparation(fields, schema)
+    fields.derive("packed_as_bytes", False, "Axolotl stores 4-bit weights in the type of the others")
     fields.derive("upcasts_stay", False, "the cast is undone, except as fp32_embeddings says")
     fields.derive("trains_in_fp32", False, "weights are trained in the type they are loaded in")
     fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")

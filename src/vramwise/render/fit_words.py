@@ -84,7 +84,8 @@ def _nothing_fits(fit: Fit) -> str:
         short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
     said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
     if fit.weights_bytes:
-        said = f"{NAMES['does_not_fit']}{_where(closest)}: its weights alone need at least {gib(fit.weights_bytes)}, {short}"
+        alone = f"its weights alone need at least {gib(fit.weights_bytes)}"
+        said = f"{NAMES['does_not_fit']}{_where(closest)}: {alone}, {short}"
     if closest.attempt.changes:
         said += f" ({closest.attempt.words})"
     if not fit.opened:

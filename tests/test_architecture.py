@@ -357,6 +357,7 @@ READERS = {
     "practice/entries.py": OWN,
     "project.py": "up to a million characters of TOML, and keys of 100 parts",
     "recordings/unpickle.py": "a pickle whose memory was counted",
+    "tracing/concealment.py": "one byte of each other process, to see that none can be read",
     "tracing/sandbox.py": "one line of the kernel about the process itself",
     "tracing/worker.py": "what its parent gives, in a confined process",
     "training/guard/memory_log.py": "charges a Budget line by line",

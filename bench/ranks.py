@@ -36,7 +36,7 @@ _VERSIONS: dict[str, tuple[str, ...]] = {
     "trl": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"),
     "llamafactory": (
         *("llamafactory==0.9.5", "transformers==5.6.0"),
-        *("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
+        *("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0", "deepspeed==0.19.8"),
     ),
 }
 

@@ -24,6 +24,7 @@ def halves(cases: list[dict]) -> dict[str, list[dict]]:
 
 
 def main() -> None:
+    """Write the halves below the given folder."""
     street, target = Path(sys.argv[1]), Path(sys.argv[2])
     cases = [
         {**json.loads(line), "folder": source}

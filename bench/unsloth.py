@@ -48,7 +48,7 @@ VERSIONS = (
 
 def script_of(row: dict[str, Any], model: Path) -> str:
     """The calls of a measured run."""
-    _, load, peft, args = row["case"]
+    _, load, peft, args = row["case"][:4]
     lines = ["from unsloth import FastLanguageModel", "from trl import SFTConfig, SFTTrainer"]
     named = {"model_name": str(model), "max_seq_length": 2048, **load}
     lines.append(f"model, tokenizer = FastLanguageModel.from_pretrained({_words(named)})")

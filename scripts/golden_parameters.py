@@ -40,7 +40,11 @@ _WRITTEN_OUT = (
     "lfm2_moe", "llama4_text", "gemma4_text", "gemma4_unified_text", "gemma3n_text", "afmoe", "kimi_linear", "dbrx",
     "mpt", "gptj", "minimax_m2", "paddleocr_vl_text", "paddleocr_vl",
     # no class in transformers: their code is on the hub
-    "kimi_k2", "mimo", "bailing_moe", "bailing_moe_v2",
+    "kimi_k2", "mimo", "bailing_moe", "bailing_moe_v2", "baichuan", "chatglm", "deepseek", "internlm", "internlm2",
+    "minicpm", "orion", "qwen",
+    # encoders, and decoders that attend to one
+    "albert", "bart", "bert", "bloom", "deberta-v2", "distilbert", "electra", "modernbert", "mt5", "roberta", "t5",
+    "whisper", "xlm-roberta",
 )  # fmt: skip
 # What cannot be built here: its vision tower needs timm.
 NOT_BUILT = ("gemma3n",)
@@ -88,6 +92,7 @@ def small_cases() -> Iterable[dict[str, Any]]:
     glm = {"n_routed_experts": 4, "n_shared_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
     yield {"model_type": "glm4_moe", **_SMALL, **glm, "head_dim": 16, "use_qk_norm": True}
     yield {"model_type": "gpt_oss", **_SMALL, "num_local_experts": 4, "head_dim": 16}
+    yield from _encoder_cases()
     yield from _linear_and_latent_cases()
     yield from _state_space_cases()
     yield from _other_cases()
@@ -121,6 +126,46 @@ _DEEPSEEK = {
     "n_group": 1,
     "topk_group": 1,
 }
+
+
+# Whose parameters are those without a head.
+_ENCODERS = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+_BERT = {key: value for key, value in _SMALL.items() if key != "num_key_value_heads"}
+_TWO_STACKS = {
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 112,
+    "decoder_ffn_dim": 112,
+    "vocab_size": 100,
+}
+_T5 = {"d_model": 64, "d_kv": 24, "d_ff": 112, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 4}
+
+
+def _encoder_cases() -> Iterable[dict[str, Any]]:
+    yield from ({"model_type": kind, **_BERT} for kind in ("bert", "roberta", "xlm-roberta", "electra", "modernbert"))
+    yield {"model_type": "electra", **_BERT, "embedding_size": 64}
+    yield {"model_type": "albert", **_BERT, "embedding_size": 32}
+    narrow = {"dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 112, "max_position_embeddings": 128}
+    yield {"model_type": "distilbert", **narrow, "vocab_size": 100}
+    distances = {
+        "relative_attention": True,
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm",
+    }
+    distances |= {"position_buckets": 16, "max_relative_positions": -1, "position_biased_input": False}
+    yield {"model_type": "deberta-v2", **_BERT, **distances}
+    # untied ones are not here: transformers ties all that it builds anew, and unties those whose files hold a head
+    yield {"model_type": "t5", **_T5, "vocab_size": 100}
+    yield {"model_type": "t5", **_T5, "vocab_size": 100, "feed_forward_proj": "gated-gelu"}
+    yield {"model_type": "mt5", **_T5, "vocab_size": 100, "tie_word_embeddings": True}
+    yield {"model_type": "bart", **_TWO_STACKS, "max_position_embeddings": 128}
+    audio = {"num_mel_bins": 20, "max_source_positions": 40, "max_target_positions": 30}
+    yield {"model_type": "whisper", **_TWO_STACKS, **audio, **_TOKENS}
+    yield {"model_type": "bloom", "hidden_size": 64, "n_layer": 3, "n_head": 4, "vocab_size": 100}
 
 
 def _linear_and_latent_cases() -> Iterable[dict[str, Any]]:
@@ -283,14 +328,21 @@ def named_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]
     import torch
     from transformers import (
         CONFIG_MAPPING,
+        AutoModel,
         AutoModelForCausalLM,
         AutoModelForImageTextToText,
         AutoModelForMultimodalLM,
+        AutoModelForSeq2SeqLM,
+        AutoModelForSpeechSeq2Seq,
     )
 
     fields = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](**fields)
     auto = AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
+    if config["model_type"] in _ENCODERS:
+        auto = AutoModel
+    elif config["model_type"] in ("t5", "mt5", "bart", "whisper"):
+        auto = AutoModelForSpeechSeq2Seq if config["model_type"] == "whisper" else AutoModelForSeq2SeqLM
     if "vision_config" not in config and "audio_config" in config:
         auto = AutoModelForMultimodalLM
     with torch.device("meta"):

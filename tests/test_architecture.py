@@ -21,7 +21,7 @@ BASE = {
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
-OPENING = {"options", "sidecar", "project", "files", "stacks", "sources", "targets", "base_models"}
+OPENING = {"options", "sidecar", "project", "files", "stacks", "repository", "sources", "targets", "base_models"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},
+    "repository": BASE,
     "sources": BASE | {"documents", "trainers", "options", "files", "scripts"},
     "targets": BASE | {"facts", "allocator", "trainers", "options", "project", "stacks", "sources"},
     "base_models": BASE | {"facts", "sources"},
@@ -344,6 +345,7 @@ READERS = {
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
     "bundled.py": OWN,
     "facts/hub_request.py": "an answer, read up to a bound",
+    "facts/more_models.py": OWN,
     "facts/trace_templates.py": OWN,
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
     "mcp/clients.py": "a list of servers of the user's own, read with read_file",
@@ -390,13 +392,16 @@ TORCH = "torch and the card decide the allocator's rules, workspaces and attenti
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
     "variants/prediction.py": TORCH,
+    "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
     "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
     "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
-    "rules/config/rows.py": "card-without-kernels is about the target's torch",
+    "rules/config/rows.py": "card-without-kernels is about the target's torch, unknown-version about all versions",
+    "rules/judge.py": "what a trainer's rules say is uncertain with an unknown release",
+    "variants/versions.py": "what is unknown of a release has a margin; no byte depends on it",
     "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
     "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
 }

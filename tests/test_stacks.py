@@ -78,13 +78,37 @@ def test_contradictions_are_refused():
         stack(said=("torch==2.9",), torch="2.8")
 
 
-def test_a_torch_whose_allocator_is_not_known_is_refused_where_it_was_said(tmp_path):
-    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.15"):
-        stack(said=("torch==2.20",))
+def test_an_unknown_torch_is_treated_as_the_nearest_and_keeps_its_name(tmp_path):
+    newer = stack(said=("torch==2.20",))
+    assert newer.torch == NEWEST_TORCH
+    assert newer.releases["torch"].meant == "2.20"
+    assert set(newer.unknown) == {"torch"}
     listed = tmp_path / "list.txt"
     listed.write_text("torch==1.13\n")
-    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.15"):
-        stack(file=str(listed))
+    assert stack(file=str(listed)).torch == OLDEST_TORCH
+    with pytest.raises(VramwiseError, match="is not a torch version"):
+        stack(torch="new")
+
+
+@pytest.mark.parametrize(
+    ("version", "known"), [("0.8.0", False), ("0.20.5", True), ("0.21.0", True), ("0.22.0", False)]
+)
+def test_a_release_outside_the_known_ones_is_marked(version, known):
+    release = stack(said=(f"axolotl=={version}",)).releases["axolotl"]
+    assert release.known is known
+    assert release.meant == version
+
+
+@pytest.mark.parametrize(("version", "known"), [("4.41.2", False), ("4.57.1", True), ("5.24.0", False)])
+def test_transformers_outside_the_known_releases_keeps_its_version_and_is_marked(version, known):
+    from vramwise.stacks import _RANGES
+    from vramwise.trainers.arguments.vocabulary import argument_versions
+    from vramwise.types import version_parts
+
+    release = stack(said=(f"transformers=={version}",)).releases["transformers"]
+    assert (release.version, release.known) == (version, known)
+    oldest, *_, newest = argument_versions()
+    assert _RANGES["transformers"] == (version_parts(oldest)[:2], version_parts(newest)[:2])
 
 
 @pytest.mark.parametrize("content", ["", "no pins here\n", "version = 1\n[[package]]\nname = [\n"])

@@ -65,6 +65,7 @@ def data() -> None:
     rows = [{"prompt": text(12), "completion": text(count)} for count in lengths]
     write("sft.jsonl", rows)
     write("pt.jsonl", [{"text": text(count)} for count in lengths])
+    write("full.jsonl", [{"text": text(1300)} for _ in range(120)])  # longer than any batch is wide
     (WORK / "dataset_info.json").write_text(json.dumps(trainer_configs.DATASET_INFO))
     (WORK / "words.txt").write_text(" ".join(words))
 
@@ -238,7 +239,7 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     ends = row.pop("ends", None)
     if ends is not None:
         row["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(ends)]
-    row |= {key: case[key] for key in ("site", "workload", "limit_mib", "foretold") if key in case}
+    row |= {key: case[key] for key in ("site", "workload", "limit_mib", "share", "foretold") if key in case}
     if row["rc"]:
         row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
     return row

@@ -36,7 +36,10 @@ def config_of(work: Path, name: str, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trl(work: Path, case: dict[str, Any]) -> dict[str, Any]:
-    return {"datasets": [{"path": "json", "data_files": str(work / FILES[case["method"]])}], "test_split_size": 0.1}
+    return {
+        "datasets": [{"path": "json", "data_files": str(work / case.get("file", FILES[case["method"]]))}],
+        "test_split_size": 0.1,
+    }
 
 
 def _llamafactory(work: Path, case: dict[str, Any]) -> dict[str, Any]:

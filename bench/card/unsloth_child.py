@@ -9,6 +9,7 @@ more step. NAME.timed says that the card is free again.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -114,6 +115,24 @@ class Turn:
             self.state["host"] = sorted((row for row in host if row[2]), key=lambda row: -row[2])[:120]
 
 
+def write_trace(path: Path) -> None:
+    """Every allocator event: [action, address, size, frames by number], and the frames."""
+    import torch
+
+    frames: dict[str, int] = {}
+    events = []
+    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+        places = [
+            f"{frame['filename'].split('site-packages/')[-1].split('/sites/')[-1]}:{frame['line']}:{frame['name']}"
+            for frame in event.get("frames", ())
+            if frame["filename"].endswith(".py")
+        ]
+        number = frames.setdefault(" < ".join(places[:12]), len(frames))
+        events.append([event["action"], event.get("addr", 0), event["size"], number])
+    with gzip.open(path, "wt") as file:
+        json.dump({"frames": list(frames), "events": events}, file)
+
+
 def one(name: str, case: list[Any], timed: bool) -> dict[str, Any]:
     """What one run took."""
     from unsloth import FastLanguageModel  # isort: skip
@@ -122,7 +141,12 @@ def one(name: str, case: list[Any], timed: bool) -> dict[str, Any]:
     from transformers import TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
-    model_name, load, peft, args = case
+    model_name, load, peft, args, *more_of_case = case
+    for told in more_of_case:  # a smaller card
+        if limit := told.get("limit_mib"):
+            torch.cuda.set_per_process_memory_fraction(limit * MIB / torch.cuda.mem_get_info()[1])
+        if told.get("trace"):
+            torch.cuda.memory._record_memory_history(max_entries=5_000_000, context="alloc", stacks="python")
     state: dict[str, Any] = {"name": name, "case": case, "steps": [], "widths": [], "eval_widths": []}
     clock: dict[str, float] = {"imported": time.time()}
     state["clock"] = clock
@@ -199,6 +223,8 @@ def one(name: str, case: list[Any], timed: bool) -> dict[str, Any]:
     trainer.train()
     state.update(retries=torch.cuda.memory_stats()["num_alloc_retries"], torch=torch.__version__, rc=0)
     state["conf"] = os.environ.get("PYTORCH_ALLOC_CONF")
+    if any(told.get("trace") for told in more_of_case):
+        write_trace(WORK / "runs" / f"{name}.trace.json.gz")
     return state
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,8 @@ class Run:
             row["tail"] = (self.folder / "log").read_text(errors="replace")[-1500:]
         with out.open("a") as file:
             file.write(json.dumps(row) + "\n")
+        for trace in (WORK / "runs").glob(f"{self.name}.trace.json.gz"):
+            shutil.move(trace, out.parent / trace.name)
         peaks = [[round(step[0]), round(step[2])] for step in row.get("steps", [])[-2:]]
         took = f"{time.time() - self.since:.0f} s"
         print(self.name, row["rc"], peaks, row.get("clock"), row.get("error", "")[-300:], took, flush=True)

@@ -10,12 +10,16 @@ from vramwise.actions import action
 from vramwise.errors import VramwiseError
 from vramwise.facts.models import cached_config, find_model
 from vramwise.sources import TEXT
-from vramwise.types import Document, ModelSpec, RunSpec
+from vramwise.types import Document, ModelSpec, Origin, RunSpec
 from vramwise.types.document import Script
 
 # The keys that trainers use for the revision of the base model.
 _REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
 # A variable or template that another program fills in before the trainer reads the file.
+# transformers gave T5's attention a fused kernel in this version.
+_T5_FUSED = (5, 15)
+# Types whose positions begin behind the padding's number.
+_COUNTS_FROM_PADDING, _LOST_POSITIONS = ("roberta", "xlm-roberta"), 2
 _PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
 
 
@@ -66,6 +70,38 @@ def _unsaid_model(script: Script, document: Document) -> str:
     )
 
 
+def _before(run: RunSpec, release: tuple[int, ...]) -> bool:
+    parts = run.target.stack.parts("transformers")
+    return bool(parts) and parts < release
+
+
+def _as_stored(run: RunSpec, model: ModelSpec) -> RunSpec:
+    """Return the run with what the model decides where the file leaves it open: the weights' type and longest row."""
+    changed: dict[str, object] = {}
+    origins = dict(run.origins)
+
+    def is_open(name: str) -> bool:
+        return name in origins and origins[name].kind == "assumed"
+
+    dtype = model.stored_dtype
+    if dtype and dtype != run.precision.weights_dtype and is_open("weights_dtype"):
+        changed |= {"weights_dtype": dtype, "fp32_embeddings": dtype == "fp32"}
+        origins["weights_dtype"] = Origin(kind="derived", why=f"the checkpoint's type: {dtype}")
+    if model.size("buckets") and _before(run, _T5_FUSED) and run.kernels.attn_implementation == "sdpa":
+        changed["attn_implementation"] = "eager"
+        origins["attn_implementation"] = Origin(
+            kind="derived", why=f"{model.model_type} has no other before transformers {'.'.join(map(str, _T5_FUSED))}"
+        )
+    longest = model.max_position_embeddings - (_LOST_POSITIONS if model.model_type in _COUNTS_FROM_PADDING else 0)
+    learned = model.reads != "decoder" and not model.rotary_fraction
+    if learned and run.shapes.sequence_len > longest and is_open("sequence_len"):
+        changed["sequence_len"] = longest
+        origins["sequence_len"] = Origin(
+            kind="assumed", why=f"no key sets the row length: {longest}, the model's positions, assumed"
+        )
+    return run.changed(**changed, origins=origins) if changed else run
+
+
 def with_model_type(run: RunSpec, model: ModelSpec | None) -> RunSpec:
     """Return the run with the architecture of its model, if the model is known.
 
@@ -78,5 +114,6 @@ def with_model_type(run: RunSpec, model: ModelSpec | None) -> RunSpec:
     kind: str | None = model.model_type
     if model.text_part:
         kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
+    run = _as_stored(run, model)
     unfollowed = tuple(one for one in run.unfollowed if model.num_experts or not one.experts_only)
     return replace(run, model_type=kind, unfollowed=unfollowed)

@@ -186,6 +186,22 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
     return f"{path} had hard links: {names} the old content"
 
 
+def refuse_unwritable(path: str) -> None:
+    """Raise WriteRefused if a file cannot be replaced or made, before work is done for its content."""
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            return  # pipes and devices are written directly
+        if target.exists() and not os.access(target, os.W_OK):
+            raise WriteRefused(f"cannot write {path}: the file is read-only")
+        if not target.parent.is_dir():
+            raise WriteRefused(f"cannot write {path}: there is no folder {target.parent}")
+        if not os.access(target.parent, os.W_OK):
+            raise WriteRefused(f"cannot write {path}: no file can be made in its folder")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise WriteRefused(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> None:
     """Write one of our own files completely or not at all, replacing any old one. Pipes are written directly.
 

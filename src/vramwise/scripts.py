@@ -73,10 +73,17 @@ def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Opti
         raise
 
 
+# The variable by which `accelerate launch` passes its option of the same name on.
+_EARLY = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+
+
 def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[str, Any], Options]:
     accelerate = dict(launch.accelerate)
     if "config_file" in accelerate:
         accelerate["config_file"] = _beside(accelerate["config_file"], folder)
+    early = launch.environment.get(_EARLY)
+    if early is not None:
+        accelerate.setdefault(_EARLY.lower(), str(early.lower() in ("1", "true", "yes", "on")).lower())
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not options.text_alone:
         gpus = _processes(accelerate.get("config_file"))

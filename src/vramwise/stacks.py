@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Literal
 
 from vramwise.budget import limits, read_file
 from vramwise.errors import VramwiseError
@@ -25,6 +26,9 @@ PACKAGES = (
     # only their presence matters, not their version
     *("flash-attn", "xformers"),
 )
+# The oldest and newest releases whose behaviour is known, of packages besides the trainer and torch. Their own version
+# stays in force, since some settings follow from it.
+_RANGES = {"transformers": ((4, 57), (5, 23))}
 # A name and a version, as packaging allows them, with a limit on their length.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
 _SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)
@@ -75,6 +79,7 @@ def make_stack(
         why = f"what {trainer} {found[trainer].version} installs with"
         found.setdefault(name, Release(version=version, origin=Origin(kind="assumed", why=why)))
     found["torch"] = known_torch(found.get("torch"))
+    found |= {name: _marked(name, found[name]) for name in _RANGES if name in found and name != trainer}
     return Stack(releases={name: found[name] for name in packages if name in found})
 
 
@@ -163,7 +168,22 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
     earlier = [version for version in known if version_parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
     why = f"{wanted.origin.why}, which is unknown: treated as {trainer} {nearest}"
-    return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why))
+    origin = Origin(kind=wanted.origin.kind, why=why)
+    age = _age(wanted.parts, version_parts(known[0]), version_parts(known[-1]))
+    return Release(version=nearest, origin=origin, said=wanted.version, age=age)
+
+
+def _marked(package: str, found: Release) -> Release:
+    """Return a release, marked as unknown if it is outside the known range."""
+    return replace(found, age=_age(found.parts[:2], *_RANGES[package]))
+
+
+def _age(
+    version: tuple[int, ...], oldest: tuple[int, ...], newest: tuple[int, ...]
+) -> Literal["known", "older", "newer"]:
+    if not version or oldest <= version <= newest:
+        return "known"
+    return "older" if version < oldest else "newer"
 
 
 def _normal(name: str) -> str:

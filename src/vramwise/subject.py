@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.options import Options, Text
+from vramwise.repository import asked_by_repository
 from vramwise.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.stops import stops_of
@@ -78,6 +79,11 @@ class Subject:
         return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
 
     @property
+    def simulations(self) -> Simulations:
+        """The cache of ghost runs and allocator runs, shared by all variants."""
+        return self._simulations
+
+    @property
     def effort(self) -> Effort:
         """The work done so far for this subject and all its variants."""
         return self._simulations.effort
@@ -116,7 +122,8 @@ class Subject:
                 on_card=on_card,
             )
             self.effort.predicted()
-            prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes, *self._assumed())
+            late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
+            prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
             # The lengths are kept alive, so that their ids stay unique.
             self._memo[key] = (prediction, (lengths, eval_lengths))
         found: Prediction = self._memo[key][0]
@@ -232,6 +239,9 @@ def subject_of(
     if engine is not None:
         trainer = running(trainer, engine)
     target = target_for(document.path, _with_pins(document, options), trainer)
+    if document.script is not None and not options.text_alone and document.path not in ("-", TEXT):
+        bounds = asked_by_repository(document.path, target.stack.releases)
+        target = replace(target, stack=replace(target.stack, bounds=bounds))
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 

@@ -124,8 +124,12 @@ class MemoryReport:
     # the reserved peak before the trainer reset torch's peak figures: in no phase's peak, but the card must hold it
     forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
+    # the highest reserved memory over rows of mixed lengths; 0 if they were not simulated
+    mixed_rows_bytes: int = 0
     # weights of experts that are loaded in 16 bits or more
     experts_bytes: int = 0
+    # the least that the weights of an inference engine beside the policy take; 0: there is none
+    engine_weights_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

@@ -266,3 +266,22 @@ def test_alloc_conf_empty_means_torchs_defaults(vramwise, config):
 
 def test_colour_only_on_a_terminal(vramwise, config):
     assert "\x1b" not in vramwise("check", config("base_model: x\nfp16: true\n")).stdout
+
+
+_OLD = ("--with", "trl==0.16.0")
+
+
+def test_an_unknown_version_is_said_first_and_what_rests_on_it_is_no_error(vramwise, tmp_path):
+    path = tmp_path / "sft.py"
+    path.write_text(
+        "from trl import SFTConfig, SFTTrainer\n\n"
+        'args = SFTConfig(output_dir="out", max_seq_length=512, fp16=True, bf16=True)\n'
+        'SFTTrainer("Qwen/Qwen3-0.6B", args=args).train()\n'
+    )
+    known = vramwise("check", path, "--with", "trl==1.16.0", "--no-predict").output
+    assert " error " in known
+    said = vramwise("check", path, *_OLD, "--no-predict").output
+    assert "unknown-version: no known release: trl 0.16.0 (treated as 1.9.0)" in said.splitlines()[0]
+    assert " error " not in said
+    assert "uncertain: trl 0.16.0 is unknown" in said
+    assert "Will not start" not in vramwise("predict", path, *_OLD, "--gpu", "a100-80gb").output

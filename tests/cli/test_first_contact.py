@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.variants.effort import FIGURES, REMEDY, ROWS, Effort
+from vramwise.variants.effort import FIGURES, REMEDY, Effort
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SMALL = """\
@@ -141,7 +141,7 @@ def test_check_does_not_search(vramwise, config, spent, monkeypatch):
     assert f"vramwise fit {config} --gpu rtx-4090" in done.stdout
     assert "--write" not in done.stdout
     # a simulation that was begun is ended
-    assert all(one.spent <= one.run + ROWS + FIGURES + 2 * one.run for one in spent)
+    assert all(one.spent <= one.run + REMEDY + FIGURES + 2 * one.run for one in spent)
 
 
 def test_predict_offers_what_it_simulated_within_a_second(vramwise, config, spent):

@@ -123,10 +123,29 @@ def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, con
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
-    assert first.startswith("✗ Does not fit on RTX 4090: ")
+    assert first.startswith("✗ Found nothing that fits on RTX 4090 in ")
     assert " short of the margin at the closest" in first
     assert "Written" not in result.stdout
     assert config.read_text() == CONFIG
+
+
+def test_a_shell_script_stays_and_its_config_is_written(vramwise, config):
+    script = config.with_name("run.sh")
+    line = f"axolotl train {config}\n"
+    script.write_text(line)
+    result = fit(vramwise, script, "--write")
+    assert f"Written: {config}" in result.stdout
+    assert script.read_text() == line
+    assert config.read_text() != CONFIG
+    script.write_text(f"axolotl train {config} --micro-batch-size 2\n")
+    assert "the launch line changes values" in str(fit(vramwise, script, "--write").exception)
+
+
+def test_a_file_that_cannot_be_written_is_said_before_the_search(vramwise, config, monkeypatch):
+    monkeypatch.setattr(sys.modules["vramwise.cli.fit"], "fit_source", None)  # it is not called
+    assert "there is no folder" in str(fit(vramwise, config, "--out", str(config.parent / "none" / "c.yml")).exception)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "the file is read-only" in str(fit(vramwise, config, "--write").exception)
 
 
 @pytest.mark.parametrize(

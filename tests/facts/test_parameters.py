@@ -71,7 +71,8 @@ def test_every_family_is_checked():
         return model_from_config(config, name="", source="").family
 
     every = {family.name for family in all_families()}
-    assert every - {"bailing"} == {family(case["config"]) for case in GOLDEN["small"]}
+    # code on the hub, which transformers alone does not have
+    assert every - {"bailing", "by_names"} == {family(case["config"]) for case in GOLDEN["small"]}
     assert every >= {family(shape["config"]) for shape in catalogue_shapes()}
 
 

@@ -117,7 +117,5 @@ def test_rows_and_figures_draw_from_the_same_count(monkeypatch):
     prediction = subject.prediction()
     assert rows_that_fit(subject, prediction) is not None
     spent = subject.effort.spent - subject.effort.run
-    assert rows_that_fit(subject, prediction, most=spent) is None
-    assert rows_that_fit(subject, prediction, most=1, since=subject.effort.spent) is not None
     assert figures.reserved_as_written(small(WIDE, 3)) is not None
     assert way_out(subject, most=spent).attempt is None

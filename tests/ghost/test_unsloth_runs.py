@@ -18,8 +18,6 @@ RUNS = {row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-dev.jsonl"
 DRAWN = {
     row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-chance.jsonl", bench.RUNS / "unsloth-drawn.jsonl"])
 }
-# Allocated is exact, but it fragments less than predicted, and it is not known why.
-UNEXPLAINED = {"v22_lora16_qwen25_05b": 0.07}
 MIB = 1024**2
 
 
@@ -43,7 +41,7 @@ def test_a_measured_run_is_predicted(name):
 @pytest.mark.parametrize("name", sorted(DRAWN))
 def test_a_run_drawn_by_chance_is_predicted(name):
     guess, truth = compared(name)
-    assert guess.reserved == pytest.approx(truth.reserved, rel=UNEXPLAINED.get(name, 0.05))
+    assert guess.reserved == pytest.approx(truth.reserved, rel=0.05)
     assert guess.load_reserved == pytest.approx(truth.load_reserved, rel=0.015)
 
 
@@ -51,6 +49,12 @@ def test_a_run_drawn_by_chance_is_predicted(name):
 def test_tied_copies_and_compiled_layers_are_followed(name):
     guess, truth = compared(name)
     assert guess.allocated == pytest.approx(truth.allocated, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["u14_lora16_mistral7b8", "u33_lora16_llama8b8", "v01_lora16_llama3b"])
+def test_dropped_inputs_live_until_the_next_projection_drops_its_own(name):
+    guess, truth = compared(name)
+    assert guess.reserved == pytest.approx(truth.reserved, rel=0.002)
 
 
 def test_all_together_are_nearly_exact():

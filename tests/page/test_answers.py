@@ -89,7 +89,8 @@ def test_a_slider_is_answered_by_one_prediction(answers, monkeypatch):
     unpadded = SMALL.replace("sample_packing: true\npad_to_sequence_len: true\n", "")
     knobs = {"micro_batch_size": 64, "sequence_len": 8192}
     found = ask(answers, "drag", unpadded, knobs=knobs)
-    assert found["headline"].startswith("Does not fit with full rows of 8192 tokens: ")
+    assert found["headline"].startswith("May not fit: ")
+    assert "if rows are full 8192 tokens" in found["headline"]
     assert (found["fits"], found["state"], len(asked)) == (False, "open", 1)
     weighed = ask(answers, "weigh", unpadded, knobs=knobs)
     assert (weighed["fits"], weighed["reserved_bytes"]) == (False, found["reserved_bytes"])

@@ -74,9 +74,14 @@ def test_a_file_that_is_the_answer():
 
 def test_nothing_fits_and_what_would():
     lines = told(nothing_fits()[1])
-    assert lines[0].startswith("✗ Does not fit on 8GB: ")
+    assert lines[0].startswith("✗ Found nothing that fits on 8GB in 40 tries: ")
     assert "short at the closest (micro 1 × accumulation 16); --allow 8bit-optimizer would (" in lines[0]
     assert lines[-1] == f"  {COMMAND} --allow 8bit-optimizer"
+
+
+def test_weights_that_are_too_large_are_the_proof():
+    first = told(replace(nothing_fits()[1], weights_bytes=9 * 1024**3))[0]
+    assert first.startswith("✗ Does not fit on 8GB: its weights alone need at least 9.0 GiB, ")
 
 
 def test_words_that_are_needed_together_are_said_together():

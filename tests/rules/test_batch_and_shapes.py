@@ -127,7 +127,7 @@ class TestUnpaddedSequences:
     def test_fires_and_padding_mends_it(self, text):
         after, safe = fixed(unpadded_sequences, text, launcher="module")
         assert "pad_to_sequence_len: true\n" in after
-        assert safe
+        assert safe == ("sample_packing: true" in text)  # full rows may not fit, and nothing is predicted here
         assert severities(unpadded_sequences, text, launcher="module") == ["warning"]
         assert "padding" in messages(unpadded_sequences, text, launcher="module")[0]
 
@@ -153,7 +153,7 @@ class TestUnpaddedSequences:
         assert (soft.severity.value, soft.fix) == ("info", None)
         assert "padding would save nothing" in soft.message
         assert "rounded up to 64" in soft.message
-        assert (hard.severity.value, hard.fix.safe) == ("warning", True)
+        assert (hard.severity.value, hard.fix.safe) == ("warning", False)
         assert "expandable" not in hard.message
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from opened import check_document, make_target
+from opened import check_document, example_document, make_target, trainer_name
 from vramwise import explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
@@ -72,6 +72,36 @@ class TestFp16FullFinetune:
     )
     def test_is_silent_where_no_plain_scaler_meets_fp16_weights(self, text):
         assert self.found(text, gpus=2, versions=OLD) == []
+
+    def in_script(self, dtype, more="", trainer="transformers"):
+        args, start = ("TrainingArguments", "Trainer") if trainer == "transformers" else ("SFTConfig", "SFTTrainer")
+        text = (
+            f"import torch\nfrom transformers import AutoModelForCausalLM\nfrom {trainer} import {start}, {args}\n"
+            f'model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", dtype={dtype})\n{more}'
+            f'{start}(model=model, args={args}("out", fp16=True)).train()\n'
+        )
+        document = example_document(text)
+        target = make_target(trainer=trainer_name(document))
+        return list(check_document(document, target, [explain("fp16-full-finetune")]).findings)
+
+    @pytest.mark.parametrize("trainer", ["transformers", "trl"])
+    @pytest.mark.parametrize(
+        ("dtype", "words"), [("torch.bfloat16", "not implemented for 'BFloat16'"), ("torch.float16", "FP16 gradients")]
+    )
+    def test_weights_of_16_bits_in_scripts(self, trainer, dtype, words):
+        found = only(self.in_script(dtype, trainer=trainer))
+        assert found.severity is Severity.ERROR
+        assert words in found.message
+
+    @pytest.mark.parametrize("trainer", ["transformers", "trl"])
+    def test_weights_in_fp32_are_scaled(self, trainer):
+        assert self.in_script("torch.float32", trainer=trainer) == []
+
+    def test_an_adapter_is_fp32_but_copies_of_whole_modules_are_not(self):
+        lora = "from peft import LoraConfig, get_peft_model\nmodel = get_peft_model(model, LoraConfig({}))\n"
+        assert self.in_script("torch.float16", lora.format("r=8")) == []
+        saved = lora.format('r=8, modules_to_save=["lm_head"]')
+        assert "adapter's trained weights are fp16" in only(self.in_script("torch.float16", saved)).message
 
 
 class TestBf16:

@@ -83,3 +83,30 @@ def test_a_notebook_changes_in_one_cell_alone(indent, lines):
     changed = json.loads(added.file_text)
     assert "".join(changed["cells"][2]["source"]).count("packing=True") == 1
     assert changed["cells"][:2] == notebook["cells"][:2]
+
+
+def test_a_comment_stays_on_its_line():
+    text = SCRIPT.replace("max_steps=10 * 3,", "max_steps=10 * 3  # keep")
+    after = edited(Edit(op="insert", key="packing", value=True), text=text)
+    assert after == text.replace("10 * 3  # keep\n", "10 * 3,  # keep\n    packing=True,\n")
+    last = SCRIPT.replace("    max_steps=10 * 3,\n)", "    seed=3, max_steps=1)").replace("plain", "keep, this")
+    assert edited(Edit(op="delete", key="max_steps"), text=last) == last.replace(", max_steps=1", "")
+    assert edited(Edit(op="delete", key="seed"), text=last) == last.replace("seed=3, ", "")
+    alone = last.replace("seed=3, ", "")
+    assert edited(Edit(op="delete", key="max_steps"), text=alone) == alone.replace("max_steps=1", "")
+
+
+@pytest.mark.parametrize("mapping", ['{"fp16": True}', "dict(fp16=True)"])
+def test_a_value_in_an_unpacked_mapping_is_changed_there(mapping):
+    text = f"from trl import SFTConfig, SFTTrainer\nheld = {mapping}\nt = SFTTrainer('m', args=SFTConfig(**held))\n"
+    after = edited(Edit(op="set", key="fp16", value=False), Edit(op="insert", key="bf16", value=True), text=text)
+    assert after == text.replace("True", "False").replace("**held", "**held, bf16=True")
+    computed = text.replace("True", "not None")
+    with pytest.raises(EditRefused, match="computed at line 3"):
+        edited(Edit(op="set", key="fp16", value=False), text=computed)
+
+
+def test_nothing_is_added_beside_an_unknown_mapping():
+    text = "from trl import SFTConfig, SFTTrainer\nt = SFTTrainer('m', args=SFTConfig(**settings()))\n"
+    with pytest.raises(EditRefused, match="unpacks a mapping that is not known and may hold 'bf16'"):
+        edited(Edit(op="insert", key="bf16", value=True), text=text)

@@ -797,7 +797,7 @@ def test_the_file_of_accelerate_launch_shards_a_plain_trainer():
     file = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": True}}
     body = "t = Trainer(AutoModelForCausalLM.from_pretrained('m'), TrainingArguments('o'))\n"
     found = read(body, gpus=2, said={"accelerate_config": "acc.yaml"}, load={"acc.yaml": file}.get).values
-    assert found["fsdp_config"] == {"version": 2, "offload_params": True}
+    assert found["fsdp_config"] == {"version": 2, "offload_params": True, "cpu_ram_efficient_loading": "true"}
 
 
 def test_trl_takes_over_the_defaults_of_plain_training_arguments():

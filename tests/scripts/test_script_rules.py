@@ -36,6 +36,44 @@ def test_moved_and_gone_arguments_go_by_the_pinned_release(pin, severity):
         assert (rules[name].severity.value if name in rules else None) == severity
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "severity"),
+    [
+        ("requirements.txt", "torch\ntrl==0.9.6  # old\n", None),
+        ("requirements-train.txt", "trl[peft] >= 0.8, <0.13\n", None),
+        ("pyproject.toml", '[project]\ndependencies = ["torch>=2", "trl~=0.12.1"]\n', None),
+        ("pyproject.toml", '[tool.poetry.dependencies]\ntrl = "^0.12"\n', None),
+        ("environment.yml", "dependencies:\n  - pip:\n    - trl=0.12.2\n", None),
+        ("uv.lock", 'version = 1\n[[package]]\nname = "trl"\nversion = "0.12.2"\n', None),
+        ("requirements.txt", "# trl==0.9.6\ntrl>=0.9\nmy-trl==0.1\n", "warning"),
+        ("notes.txt", "trl==0.9.6\n", "warning"),
+    ],
+)
+def test_a_release_that_the_repository_pins_counts(name, text, severity, tmp_path):
+    """What is valid there is no finding; what is assumed to be gone is not deleted as a safe fix."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / name).write_text(text)
+    script = tmp_path / "scripts" / "train.py"
+    script.parent.mkdir()
+    script.write_text(OLD.replace("!pip install {pin}\n", ""))
+    [report] = check(str(script), Options(gpu="rtx-4090"))
+    rules = {one.rule: one for one in report.findings}
+    for rule in ("moved-argument", "unknown-argument"):
+        assert (rules[rule].severity.value if rule in rules else None) == severity
+    [fixed] = fix(str(script), Options(gpu="rtx-4090"), write=False)
+    assert "max_prompt_length=8" in fixed.after.text
+    assert not any(one.fix.safe for name, one in rules.items() if name == "unknown-argument")
+
+
+def test_a_pin_counts_before_the_repository(tmp_path):
+    (tmp_path / "requirements.txt").write_text("trl==0.9.6\n")
+    script = tmp_path / "train.py"
+    script.write_text(OLD.replace("!pip install {pin}\n", ""))
+    for pin, gone in (("1.16.0", True), ("0.12.2", False)):
+        [report] = check(str(script), Options(gpu="rtx-4090", versions=(f"trl=={pin}",)))
+        assert ("unknown-argument" in {one.rule for one in report.findings}) == gone
+
+
 def test_what_only_models_with_experts_do_leaves_no_doubt_for_others():
     assert predict(OLD.format(pin="trl==0.22.2"), OPTIONS).bounds is None
 

@@ -183,7 +183,7 @@ def test_accelerates_file_in_arguments_words():
     fsdp = read_accelerate(
         {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": True}}, key="k", name="n"
     )
-    assert fsdp.fsdp == {"version": 2, "offload_params": True}
+    assert fsdp.fsdp == {"version": 2, "offload_params": True, "cpu_ram_efficient_loading": "true"}
     assert read_accelerate(None, key="k", name="n").missing
 
 

@@ -5,6 +5,7 @@ import pytest
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
 from vramwise.types import SETTINGS
+from vramwise.variants.bounds import has_no_upper_bound, unmodelled
 
 
 def run_of(text: str, **target):
@@ -579,3 +580,28 @@ def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
 )
 def test_losses_of_the_trainers_own(key, version, loss):
     assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).kernels.loss_kernel == loss
+
+
+STAGED = "adapter: qlora\nload_in_4bit: true\nfsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        (STAGED, "host"),
+        (STAGED + "qlora_sharded_model_loading: false\n", "device"),
+        (STAGED.replace("ing: true", "ing: false"), "device"),
+        (STAGED.replace("adapter: qlora", "adapter: lora"), "host"),
+    ],
+)
+def test_axolotl_stages_qlora_in_host_memory_by_itself(text, way):
+    """Since 0.20, with cpu_ram_efficient_loading."""
+    assert run_of(text, gpus=2).loading.loads_through == way
+
+
+def test_rows_with_images_are_not_bounded_by_sequence_len():
+    """Neither end is known: rows are not cut, and images are not counted."""
+    run = run_of("processor_type: AutoProcessor\nsequence_len: 512\n")
+    assert has_no_upper_bound(run)
+    assert {one.less for one in unmodelled(run)} == {True, False}
+    assert not has_no_upper_bound(run_of("sequence_len: 512\n"))

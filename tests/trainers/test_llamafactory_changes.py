@@ -170,3 +170,9 @@ def test_the_allocator_is_a_shell_line():
 def test_expandable_segments_come_with_torchrun_alone(words, text, expandable):
     run = opened(text, **words)[1]
     assert ("expandable_segments:True" in run.allocator.settings) is expandable
+
+
+def test_zero_3_is_that_of_the_newest_deepspeed_it_supports():
+    """0.16.9 frees frozen weights that are recomputed; newer ones hold them until backward ends."""
+    zero = opened("deepspeed: examples/deepspeed/ds_z3_config.json\n", gpus=8)[1].sharding.zero
+    assert (zero.release, zero.holds_recomputed) == ((0, 16, 9), False)

@@ -37,7 +37,7 @@ class Trainer:
         self.callbacks.append(callback)
 
     def tell(self, event):
-        control = SimpleNamespace(should_training_stop=False)
+        control = SimpleNamespace(should_training_stop=False, should_evaluate=False, should_save=False)
         for callback in self.callbacks:
             getattr(callback, event, lambda *words, **more: None)(self.args, self.state, control)
         return control.should_training_stop

@@ -81,7 +81,7 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
         if show_resolved and report.run is not None:
             say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
-    say_all([*_cards_taken(done), *_data_unread(done)], err=True)
+    say_all([*_cards_taken(done), *_models_taken(done), *_data_unread(done)], err=True)
     alone = len(done) == 1 and done[0].foreign is not None
     say_prose(render_text(done[0]) if alone else [summary(done)])
     return done
@@ -92,6 +92,14 @@ def _cards_taken(reports: Sequence[FileReport]) -> Iterator[str]:
     cards = [report.run.target.gpu for report in reports if report.run is not None]
     for said in dict.fromkeys(card.taken_for for card in cards if card is not None and card.taken_for):
         yield f"note: {said}"
+
+
+def _models_taken(reports: Sequence[FileReport]) -> Iterator[str]:
+    """Yield notes about models that are not known, with the range of the figure."""
+    known = [report.prediction for report in reports if report.prediction is not None]
+    found = [doubt for prediction in known for doubt in prediction.doubts if doubt.kind == "model"]
+    for doubt in dict.fromkeys(found):
+        yield f"note: {doubt.text}: the run may need up to {doubt.more:.0%} more or {doubt.less:.0%} less"
 
 
 def _data_unread(reports: Sequence[FileReport]) -> Iterator[str]:

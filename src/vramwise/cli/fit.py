@@ -23,11 +23,12 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
-from vramwise.files import STDIN, write_atomic, write_new
+from vramwise.files import STDIN, refuse_unwritable, write_atomic, write_new
 from vramwise.options import FitOptions, Options
 from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
 from vramwise.render.json_text import json_text
+from vramwise.sources import started
 from vramwise.units import parse_size
 from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.report import FitReport
@@ -87,6 +88,9 @@ def command(
     if write and out is not None:
         raise VramwiseError(f"--write changes {path}, --out writes {out}: use only one")
     options = Options(**{name: asked.pop(name) for name in (*TARGET_OPTIONS, *SOURCE_OPTIONS)}, data=asked.pop("data"))
+    target = _file_to_write(path, options) if write else out
+    if out is not None and out != STDIN:
+        refuse_unwritable(out)
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
     with Status() as status:
@@ -94,10 +98,25 @@ def command(
     again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
     again |= {"memory_limit": memory_limit, "model": ask.model}
     line = command_again("fit", path, options, again, online=ask.online)
-    report = replace(report, command=line, written=_write_config(report, path if write else out))
+    report = replace(report, command=line, written=_write_config(report, target))
     _write_page(report, html)
     _tell(report, output_format, aside=report.written == STDIN)
     sys.exit(1 if report.fit.best is None or report.fit.stops else 0)
+
+
+def _file_to_write(path: str, options: Options) -> str:
+    """Return the file that a source keeps its config in; raises a VramwiseError if it cannot be written.
+
+    A launch line or shell script names it.
+    """
+    source, options = started(path, options)
+    if not isinstance(source, str):
+        raise VramwiseError("this command names no config that could be written: use --out FILE")
+    if options.settings and not source.endswith((".py", ".ipynb")):
+        raise VramwiseError(f"the launch line changes values of {source}: write them into it, then run again")
+    if source != STDIN:
+        refuse_unwritable(source)
+    return source
 
 
 def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
@@ -117,11 +136,11 @@ def _write_config(report: FitReport, target: str | None) -> str:
         raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.attempt.by_hand)}")
     before = report.document
     if target == STDIN:
-        pass_on(after.file_text, to_a_log=False)
+        pass_on(after.file_bytes, to_a_log=False)
     elif target != before.path:
-        write_new(target, after.file_text.encode("utf-8"))
+        write_new(target, after.file_bytes)
     elif after.text != before.text:
-        say_note(write_atomic(target, after.file_text.encode("utf-8"), expected=before.file_text.encode("utf-8")))
+        say_note(write_atomic(target, after.file_bytes, expected=before.file_bytes))
     else:
         return ""
     return target

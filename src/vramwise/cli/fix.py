@@ -80,10 +80,10 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
         # The lines are the user's own text, but the file's name may come from elsewhere.
         name = visible(report.path)
         text = diff(replace(report.before, path=name), replace(report.after, path=name))
-        pass_on(text, to_a_log=in_ci())
+        pass_on(text.encode("utf-8"), to_a_log=in_ci())
     elif stdin and report.after:
         # As a filter, the output is a config, which goes to a file even in CI.
-        pass_on(report.after.file_text, to_a_log=False)
+        pass_on(report.after.file_bytes, to_a_log=False)
 
 
 def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:

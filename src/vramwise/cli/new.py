@@ -78,7 +78,7 @@ def command(model: str, out: str | None, written_as: str | None, output_format: 
     else:
         say_all(fold_all(render_new(found), terminal_width()), err=True)
         if found.fits and out is None:
-            pass_on(found.text, to_a_log=False)
+            pass_on(found.text.encode("utf-8"), to_a_log=False)
     for line in written:
         say(line, err=True)
     sys.exit(0 if found.fits and not found.subject.stops else 1)

@@ -41,13 +41,13 @@ def say_prose(lines: Iterable[str]) -> None:
     say_all(fold_all(lines, terminal_width()))
 
 
-def pass_on(text: str, *, to_a_log: bool) -> None:
-    """Write a user's own text: unchanged as UTF-8 for programs, neutralised on a terminal or in a log."""
+def pass_on(data: bytes, *, to_a_log: bool) -> None:
+    """Write a user's own text: unchanged for programs, neutralised on a terminal or in a log."""
     if sys.stdout.isatty() or to_a_log:
-        text = text.replace("\r\n", "\n").removesuffix("\n")
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
         say_all(text.split("\n") if text else ())
     else:
-        click.echo(text.encode("utf-8"), nl=False)
+        click.echo(data, nl=False)
 
 
 class Status:

@@ -131,7 +131,9 @@ def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple
     # As in `predict`: what each would reserve with memory to spare.
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, prediction)]
     said = f"{before} → {after} reserved of {gib(prediction.capacity_bytes or 0)}"
-    return prediction.memory_fits, said + (", only by releasing cached memory" if prediction.fits_by_emptying else "")
+    if prediction.fits_by_emptying and prediction.bounds is None:
+        return True, f"{said}, only by releasing cached memory"
+    return prediction.memory_fits, said
 
 
 def _fault(error: Exception) -> str:

@@ -63,7 +63,8 @@ def _decode(data: bytes) -> str:
     if len(data) > CONFIG_BYTES:
         raise too_large()
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ConfigError("this file is UTF-16, not UTF-8: save it as UTF-8", line=1, column=1)
+        kind = 32 if data[:4] == b"\xff\xfe\0\0" else 16
+        raise ConfigError(f"this file is UTF-{kind}, not UTF-8: save it as UTF-8", line=1, column=1)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

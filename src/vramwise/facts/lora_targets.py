@@ -49,8 +49,10 @@ def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
     """
     if run.adapter.lora_target_linear and run.adapter.linear_targets_by_name:
         return tuple(dict.fromkeys((*run.adapter.lora_target_modules, *linear_leaf_names(model))))
-    if run.adapter.lora_target_linear or not run.adapter.lora_target_modules:
+    if run.adapter.lora_target_linear:
         return ALL_LINEAR
+    if not run.adapter.lora_target_modules:
+        return () if run.adapter.lora_target_parameters else ALL_LINEAR
     if run.adapter.lora_target_modules == (BY_MODEL,):
         return peft_targets(model)
     return run.adapter.lora_target_modules
@@ -70,8 +72,29 @@ def _peft_targets() -> Mapping[str, Sequence[str] | str]:
     return cast("Mapping[str, Sequence[str] | str]", bundled_json("facts/peft_targets.json"))
 
 
-def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
-    """Return where the adapters go, in the order of the model. Targets that match nothing add nothing."""
+def lora_targets(model: ModelSpec, targets: Sequence[str] | str, bare: Sequence[str] = ()) -> Sequence[LoraTarget]:
+    """Return where the adapters go, in the order of the model. Targets that match nothing add nothing.
+
+    `bare`: PEFT's `target_parameters`, parameters that get an adapter of their own, whichever module holds them.
+    """
+    found = _of_modules(model, targets)
+    there = {target.name for target in found}
+    return (*found, *(one for one in _bare(model, bare) if one.name not in there))
+
+
+def _bare(model: ModelSpec, names: Collection[str]) -> Iterator[LoraTarget]:
+    """Yield the parameters of two or three dimensions that have one of these names, or end with it after a dot."""
+    for parameter in parameters(model) if names else ():
+        if len(parameter.shape) not in (2, 3) or not _matches(parameter.name, names):
+            continue
+        experts, outputs, inputs = (1, *parameter.shape)[-3:]
+        if parameter.kind == "linear":
+            yield LoraTarget(parameter.name.removesuffix(".weight"), "linear", inputs, outputs, parameter.layer)
+        elif parameter.kind in ("experts", "router"):
+            yield LoraTarget(parameter.name, "parameter", inputs, outputs, parameter.layer, experts)
+
+
+def _of_modules(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
     targets = _as_written(targets)
     mixture = block_of(model).mixture
     redirects = mixture.peft_names if mixture is not None and (model.num_experts or model.trace) else {}

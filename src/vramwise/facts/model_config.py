@@ -8,7 +8,7 @@ layer (Mamba, linear attention, short convolutions) and latent attention are rej
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from vramwise.errors import VramwiseError
 from vramwise.families import assumed_type, find_type
@@ -53,7 +53,8 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
     if known is None:
         _refuse_foreign(model_type, values, source)
     family, kind = known or assumed_type()
-    fields = Fields(values, kind.defaults, source)
+    renamed = {usual: values[own] for usual, own in kind.names.items() if values.get(own) is not None}
+    fields = Fields({**values, **renamed}, kind.defaults, source)
     sizes = _sizes(fields, kind)
     found = {
         **sizes,
@@ -76,6 +77,8 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
         **found,
         **around_text(config, text_hidden=sizes["hidden_size"], source=source),
         checkpoint_quantization=_quantization(config, source),
+        reads=family.reads,
+        stored_dtype=_stored_dtype(config, family.reads),
         random_weights=config.get("random_weights") is True,
     )
 
@@ -165,8 +168,8 @@ def _block(fields: Fields, kind: ModelType) -> dict[str, Any]:
     block: dict[str, Any] = {
         "activation": _activation(fields, kind),
         "rotary_fraction": _rotary_fraction(fields),
-        "attention_dropout": fields.fraction("attention_dropout", "attn_pdrop"),
-        "hidden_dropout": fields.fraction("hidden_dropout", "resid_pdrop", "residual_dropout"),
+        "attention_dropout": fields.fraction("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"),
+        "hidden_dropout": fields.fraction("hidden_dropout", "resid_pdrop", "residual_dropout", "hidden_dropout_prob"),
         "embedding_dropout": fields.fraction("embd_pdrop", "embedding_dropout"),
         "attn_logit_softcapping": fields.optional_number("attn_logit_softcapping"),
         "final_logit_softcapping": fields.optional_number("final_logit_softcapping"),
@@ -262,6 +265,21 @@ def _dense_layers(fields: Fields, mixture: Mixture, layers: int) -> tuple[int, .
     only = fields.integers("mlp_only_layers")
     step = fields.integer("decoder_sparse_step")
     return tuple(layer for layer in range(layers) if layer in only or (layer + 1) % step)
+
+
+_DTYPES: Mapping[object, Literal["fp32", "bf16", "fp16"]] = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+}
+
+
+def _stored_dtype(config: Mapping[str, Any], reads: str) -> Literal["", "fp32", "bf16", "fp16"]:
+    """Return the type of the checkpoint's weights; encoders are stored in fp32 unless the file says otherwise."""
+    written = config.get("dtype") or config.get("torch_dtype")
+    if written is None:
+        return "" if reads == "decoder" else "fp32"
+    return _DTYPES.get(str(written), "")
 
 
 def _quantization(config: Mapping[str, Any], source: str) -> str | None:

@@ -41,7 +41,12 @@ _SILENT = frozenset(
     )
 )
 # words that denote a size
-_SIZES = frozenset(("mini", "medium", "nemo"))
+_SIZES = frozenset(
+    (
+        *("mini", "medium", "nemo", "tiny", "small", "base", "large", "xl", "xxl"),
+        *("xsmall", "xlarge", "xxlarge", "turbo"),
+    )
+)
 _QUANTISED = {"awq": "awq", "gptq": "gptq"} | dict.fromkeys(("bnb", "4bit", "nf4"), "bitsandbytes_4bit")
 # How many path parts to try: a training run's folder may not name the model, but a parent may.
 _LOOK_UP = 3
@@ -78,8 +83,9 @@ def stored_as(name: str) -> tuple[str, str | None]:
 def words(name: str) -> tuple[str, ...]:
     """Return the words and numbers of a name that say something about a shape."""
     text = re.sub(r"(\d)_(\d)", r"\1.\2", name.lower())
-    found = _WORD.findall(_VERSION.sub(" ", text))
-    return tuple(word for word in found if word not in _SILENT and not _DATE.fullmatch(word))
+    found = [word for word in _WORD.findall(_VERSION.sub(" ", text)) if not _DATE.fullmatch(word)]
+    sized = any(word != "base" and _is_size(word) for word in found)  # then "base" says how it was trained
+    return tuple(word for word in found if word not in _SILENT or (word == "base" and not sized))
 
 
 @cache

@@ -24,6 +24,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import describes, model_from_config
 from vramwise.facts.model_names import Taken, Unclear, carried, stored_as
+from vramwise.facts.more_models import more_shape, more_shapes
 from vramwise.types import ModelSpec
 
 _LONGEST_REVISION = 4096
@@ -72,7 +73,7 @@ def by_name(name: str) -> ModelSpec | None:
     Raises VramwiseError if it could be several.
     """
     found = _copied(name) or carried(
-        name, ((known, _dimensions(shape)) for shape in catalogue_shapes() for known in shape["ids"])
+        name, ((known, _dimensions(shape)) for shape in _every_shape() for known in shape["ids"])
     )
     if found is None:
         return None
@@ -131,18 +132,30 @@ _RECALLED = "recalled"
 
 def from_catalogue(name: str) -> ModelSpec | None:
     """Return the model with this hub id (case-insensitive), or None if it is not in the catalogue."""
-    found = _catalogue().get(name.strip().lower()) or _mirrored(name.strip().lower())
+    wanted = name.strip().lower()
+    found = _catalogue().get(wanted) or more_shape(wanted) or _mirrored(wanted)
     if found is None:
         return None
     shape, method = found
     config = shape["config"]
     if method is not None:
         config = config | {"quantization_config": _quantization(method)}
-    model = model_from_config(config, name=name.strip(), source="catalogue")
-    if shape["source"] != _RECALLED:
+    model = _described(config, name.strip())
+    if shape.get("source") != _RECALLED:
         return model
     said = f"the dimensions of {name.strip()} have not been compared with its config.json"
     return replace(model, taken_for=said)
+
+
+def _described(config: Mapping[str, Any], name: str) -> ModelSpec:
+    if describes(config):
+        return model_from_config(config, name=name, source="catalogue")
+    from vramwise.facts.trace_templates import document_of  # few types have one instead of a family
+    from vramwise.facts.traces import model_from_trace
+
+    document = document_of(config)
+    assert document is not None
+    return model_from_trace(document, name=name, source="catalogue")
 
 
 def catalogue_ids() -> list[str]:
@@ -189,20 +202,29 @@ def _copied(name: str) -> Taken | None:
     """Return a known model under another owner; the end of the name may say how the copy is stored."""
     plain, method = stored_as(name.strip().rstrip("/").rpartition("/")[2].lower())
     found = [known for known in _originals() if known.rpartition("/")[2].lower() == plain]
-    return Taken(found[0], method) if len({id(_catalogue()[known.lower()][0]) for known in found}) == 1 else None
+    return Taken(found[0], method) if len({_shape_number(known) for known in found}) == 1 else None
 
 
 @cache
 def _originals() -> tuple[str, ...]:
     """Return the ids that are not copies."""
-    return tuple(known for shape in catalogue_shapes() for known in shape["ids"] if not known.startswith(_MIRROR))
+    return tuple(known for shape in _every_shape() for known in shape["ids"] if not known.startswith(_MIRROR))
+
+
+def _every_shape() -> Iterator[Mapping[str, Any]]:
+    yield from catalogue_shapes()
+    yield from more_shapes()
+
+
+def _shape_number(known: str) -> int | None:
+    return next((number for number, shape in enumerate(_every_shape()) if known in shape["ids"]), None)
 
 
 @cache
 def _by_last_part() -> Mapping[str, Mapping[str, Any]]:
     """Map names without their owner to entries, except names that several entries share."""
     found: dict[str, Mapping[str, Any] | None] = {}
-    for shape in catalogue_shapes():
+    for shape in _every_shape():
         for known in shape["ids"]:
             last = known.rpartition("/")[2].lower()
             found[last] = shape if found.get(last, shape) is shape else None

@@ -38,9 +38,8 @@ def parameters(model: ModelSpec) -> Sequence[Parameter]:
     layout, block = layout_of(model), block_of(model)
     found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
     found += layout.embeddings(model)
-    layers = layout.inside(model, layout.layers)
-    for layer in range(model.num_hidden_layers):
-        start = f"{layers}.{layer}."
+    for layer in range(1 if layout.shared_layers else model.num_hidden_layers):
+        start = layout.start(model, layer)
         found += [Parameter(start + name, shape, kind, layer) for name, shape, kind, _ in _block(model, layer)]
     final = list(layout.final(model, block))
     found += [parameter for parameter in final if parameter.kind != "lm_head"]

@@ -46,20 +46,25 @@ def parse_torch_version(text: str) -> TorchVersion:
 def known_torch(found: Release | None) -> Release:
     """Return a torch whose allocator is known.
 
-    A requested version must be known (VramwiseError otherwise); an installed one becomes the nearest known.
+    An unknown version becomes the nearest known one. Raises VramwiseError if a requested version is not one at all.
     """
     if found is None:
         return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest known"))
-    if found.origin.kind in ("option", "file"):
-        parse_torch_version(found.version)
-        return replace(found, version=found.version.strip().removeprefix("v"))
     match = _VERSION.match(found.version)
+    if match is None and found.origin.kind in ("option", "file"):
+        raise VramwiseError(f"'{found.version[:40]}' is not a torch version: write it like 2.8 or 2.8.1+cu128")
     version = (int(match[1]), int(match[2])) if match else NEWEST_TORCH
     if OLDEST_TORCH <= version <= NEWEST_TORCH:
-        return found
+        return replace(found, version=found.version.strip().removeprefix("v"))
     nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
     why = f"{found.origin.why} is {found.version}, whose allocator is unknown: treated as {shown(nearest)}"
-    return Release(version=shown(nearest), origin=replace(found.origin, why=why))
+    said = found.version.strip().removeprefix("v")
+    return Release(
+        version=shown(nearest),
+        origin=replace(found.origin, why=why),
+        said=said,
+        age="older" if version < OLDEST_TORCH else "newer",
+    )
 
 
 def oldest_card(torch: TorchVersion) -> tuple[int, int]:

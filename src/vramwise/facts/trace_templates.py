@@ -69,6 +69,9 @@ def document_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     Raises NotCovered if a field that is not a dimension differs from the type's default.
     """
     template = template_of(str(config.get("model_type")))
+    width = config.get("n_embd")
+    if isinstance(width, int) and config.get("n_inner") == 4 * width:  # as the type does by itself
+        config = {key: value for key, value in config.items() if key != "n_inner"}
     return None if template is None else filled(template, config)
 
 

@@ -104,7 +104,7 @@ def _model(text: str, versions: tuple[str, str], name: str, source: str) -> Mode
             )
         document = _made(text, versions, None)
     if "failed" in document:
-        return Untraced(f"its code could not be traced: {document['failed']}")
+        return Untraced(f"its code could not be traced: {str(document['failed']).partition('. ')[0]}")
     try:
         return model_from_trace(document, name=name, source=source)
     except VramwiseError as error:

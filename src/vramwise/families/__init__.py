@@ -22,7 +22,7 @@ from vramwise.types.model import Trace
 
 __all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
-_LAYOUT_CODE = ("block", "by_layer", "after")  # keys of an entry whose values are `module.function`
+_LAYOUT_CODE = ("block", "by_layer", "after_tables", "after")  # keys of an entry whose values are `module.function`
 # For a model_type that no family lists: it is read as llama, without default sizes.
 _UNKNOWN_DEFAULTS = {"hidden_act": "silu", "tie_word_embeddings": False}
 
@@ -48,6 +48,7 @@ def _family(name: str) -> Family:
         types={kind: _type(block, entry["types"], kind) for kind in entry["types"]},
         block=block,
         layout=Layout(**layout),
+        reads=entry.get("reads", "decoder"),
         measured=entry.get("measured", True),
         coarse=entry.get("coarse", ""),
     )

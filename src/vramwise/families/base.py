@@ -60,7 +60,8 @@ class Block:
 
     # the position of norms around attention and MLP. "pre, kept": like "pre", with each result kept until the block
     # ends. "one part": a norm, then attention or an MLP, then the residual.
-    order: Literal["pre", "post", "sandwich", "sandwich, scaled", "streams", "pre, kept", "one part"] = "pre"
+    # "joined": a norm after each sum (BERT).
+    order: Literal["pre", "post", "sandwich", "sandwich, scaled", "streams", "pre, kept", "one part", "joined"] = "pre"
     # the order in which a parallel residual is summed; None if the family has no such block
     parallel: ParallelOrder | None = None
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # in the order in which they run
@@ -82,6 +83,8 @@ class Block:
     plain_mlp: tuple[str, str] = ("up_proj", "down_proj")
     feed_forward: str = "mlp"  # the name of the feed-forward module
     gated_mlp: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    fused_mlp: tuple[str, str] = ("gate_up_proj", "down_proj")
+    written_out: bool = False  # attention has no fused kernel, whatever the run names
     # the mixer that replaces attention, by kind of layer (an entry of layer_types); other kinds have attention
     mixers: Mapping[str, Mixer] = field(default_factory=dict)
     linear: Literal["linear", "transposed", "bias added apart"] = "linear"
@@ -122,6 +125,8 @@ class ModelType:
     own_sizes: tuple[str, ...] = ()  # the fields that become ModelSpec.sizes
     # derives ModelSpec fields from several config fields: takes the config and the ModelSpec fields found so far
     settles: Settles | None = None
+    # transformers' usual names of fields → those that this type's files have
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_type(sizes: Sequence[int | None], **row: Any) -> ModelType:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vramwise.families.base import Block, ModelType
 from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms, two_matrices
@@ -40,11 +41,24 @@ class Layout:
     embedding: str = "model.embed_tokens"
     final_norm: str = "model.norm"
     positions: str | None = None  # name of the learned position table, if any
+    positions_last: bool = False  # it comes behind `after_tables`
     extra_rows: int = 0  # further rows of the embeddings, for images; the head does not have them
     block: BlockParts = llama
     by_layer: LayerParts | None = None  # takes precedence over `block`
+    # yields the parameters between the tables and the blocks: token types, a norm, a projection
+    after_tables: Callable[[ModelSpec], Parts] | None = None
+    # the layers' own parts name everything in full, the token table too where it is not the first parameter
+    full_names: bool = False
+    table_in_layers: bool = False
+    shared_layers: bool = False  # all blocks are the first one
     # yields the parameters between the last norm and the head, given the name of the text model
     after: Callable[[ModelSpec, Block, str], Parts] | None = None
+
+    def start(self, model: ModelSpec, layer: int) -> str:
+        """Return what the names of a block's parameters begin with."""
+        if self.full_names:
+            return ""
+        return f"{self.inside(model, self.layers)}.{0 if self.shared_layers else layer}."
 
     def inside(self, model: ModelSpec, name: str) -> str:
         """Return the name within a multimodal model: `model.layers` becomes `model.language_model.layers`."""
@@ -54,15 +68,21 @@ class Layout:
 
     def embeddings(self, model: ModelSpec) -> Parts:
         """Yield the token table, and the position table if positions are learned."""
-        name = self.inside(model, self.embedding)
-        yield Parameter(f"{name}.weight", (model.vocab_size + self.extra_rows, model.hidden_size), "embedding")
-        if self.positions is not None:
-            shape = (model.max_position_embeddings, model.hidden_size)
-            yield Parameter(f"{self.positions}.weight", shape, "embedding")
+        name, width = self.inside(model, self.embedding), model.size("embedding_size") or model.hidden_size
+        if not self.table_in_layers:
+            yield Parameter(f"{name}.weight", (model.vocab_size + self.extra_rows, width), "embedding")
+        places = [Parameter(f"{self.positions}.weight", (model.max_position_embeddings, width), "embedding")]
+        if self.positions is not None and not self.positions_last:
+            yield from places
+        if self.after_tables is not None:
+            yield from self.after_tables(model)
+        if self.positions is not None and self.positions_last:
+            yield from places
 
     def final(self, model: ModelSpec, block: Block) -> Parts:
         """Yield the last norm, the parameters after it, and the head unless it is tied."""
-        yield from norm(self.inside(model, self.final_norm), model, block)
+        if self.final_norm:
+            yield from norm(self.inside(model, self.final_norm), model, block)
         if self.after is not None:
             yield from self.after(model, block, self.inside(model, self.final_norm).rpartition(".")[0])
         if not model.tie_word_embeddings:
@@ -79,6 +99,8 @@ class Family:
     types: Mapping[str, ModelType]
     block: Block
     layout: Layout
+    # "encoder": no head for the vocabulary among its parameters. "both": an encoder and a decoder that attends to it
+    reads: Literal["decoder", "encoder", "both"] = "decoder"
     # whether a block of this family was measured in a recorded run; if not, predictions say so
     measured: bool = True
     # a sentence about the part of its block that is not modelled operation by operation ("" if there is none)

@@ -10,6 +10,7 @@ from vramwise.families.base import ParallelOrder
 from vramwise.ghost.build_attention import Attentions
 from vramwise.ghost.build_feed_forward import FeedForwards
 from vramwise.ghost.build_norms import Norms
+from vramwise.ghost.build_stacks import Stacks, joined_block
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.block import (
@@ -26,12 +27,18 @@ from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.layer_inputs import LayerInput, LayerInputs, ScaledSandwichBlock
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import GatedMlp
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.model.stacks import unchanged
 from vramwise.ghost.model.streams import Altup, Laurel, SparseGate, Streams, StreamsBlock
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
+
+# Where encoders and Bloom have them.
+_TABLE_NORMS = ("LayerNorm", "norm", "word_embeddings_layernorm")
+_WIDER = ("embeddings_project", "encoder.embedding_hidden_mapping_in")
 
 
 class Builder:
@@ -58,7 +65,11 @@ class Builder:
 
             return traced_body(self, self.model.trace)
         model, run, facts = self.model, self.run, self.facts
-        norm = self.gathering.root(self.norms.norm(self.layout.inside(model, self.layout.final_norm)))
+        if model.reads == "both":
+            return Stacks(self).body()
+        norm: Norm = unchanged
+        if self.layout.final_norm:
+            norm = self.gathering.root(self.norms.norm(self.layout.inside(model, self.layout.final_norm)))
         blocks = [self.gathering.block(layer, self.block(layer)) for layer in range(model.num_hidden_layers)]
         checkpoint = self.checkpoint()
         kinds, windows = self.windows()
@@ -67,7 +78,7 @@ class Builder:
             blocks=blocks,
             norm=norm,
             rotary_dim=int(model.head_dim * model.rotary_fraction),
-            attention=run.kernels.attn_implementation,
+            attention="eager" if facts.written_out else run.kernels.attn_implementation,
             checkpoint=checkpoint,
             input_grads=self.input_grads,
             scaled_embedding=facts.scaled_embeddings == "inside",
@@ -86,6 +97,8 @@ class Builder:
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
+            apart=self.layout.shared_layers,
+            **self._before_blocks(),
             layer_inputs=self._layer_inputs(),
             streams=self._streams(),
             kept_positions=self._kept_positions(),
@@ -94,6 +107,21 @@ class Builder:
             usual_samples=run.batch.micro_batch_size if run.shapes.packing_fill == "single" else 2,
             always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
+
+    def _before_blocks(self) -> dict[str, Any]:
+        """What encoders have between the token table and the blocks: token types, a norm, a projection."""
+        if self.layout.after_tables is None:
+            return {}
+        start, names = self.embedding.rpartition(".")[0], self.weights
+        norm = next((f"{start}.{name}" for name in _TABLE_NORMS if names.get(f"{start}.{name}.weight")), None)
+        wider = next((name for name in _WIDER if names.rows(f"{name}.weight")), None)
+        return {
+            "token_types": names.get(f"{start}.token_type_embeddings.weight"),
+            "table_norm": self.norms.norm(norm) if norm else None,
+            "wider": projection(names, wider) if wider else None,
+            "distances": names.get("encoder.rel_embeddings.weight"),
+            "distances_norm": self.norms.norm_or_none("encoder.LayerNorm"),
+        }
 
     @property
     def input_grads(self) -> bool:
@@ -173,17 +201,19 @@ class Builder:
 
     def block(self, layer: int) -> Block:
         """One block: with a parallel residual where the model has one and its family knows it, else in its order."""
-        start = f"{self.layers}.{layer}."
+        start = self.layout.start(self.model, layer)
         if self.attentions.mixer_word(layer) == "skipped" and self.facts.order != "one part":
             return passed_on
         if self.facts.order == "one part":
             return self._single(start, layer)
+        if self.facts.order == "joined":
+            return joined_block(self, start, layer)
         attention, mlp = self.attentions.mixer(start, layer), self.feed_forwards.mlp(start, layer)
         parts: dict[str, Any] = {"label": f"layers.{layer}", "attention": attention, "mlp": mlp}
         facts, model = self.facts, self.model
         if facts.parallel is not None and model.parallel_residual:
             return self._parallel_block(start, facts.parallel, parts)
-        parts |= {f"norm{number}": self.norms.norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
+        parts |= {f"norm{number}": self._norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
         if facts.order == "sandwich":
             return SandwichBlock(**parts)
         if facts.order == "streams":
@@ -196,6 +226,11 @@ class Builder:
         if facts.order == "pre, kept":
             return KeepingBlock(**parts, attention_dropout=model.attention_dropout, dropout=dropout)
         return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
+
+    def _norm(self, name: str) -> Norm:
+        """A norm of a block; ModernBERT's first one lacks one."""
+        left_out = self.model.reads == "encoder" and self.weights.get(f"{name}.weight") is None
+        return unchanged if left_out else self.norms.norm(name)
 
     def _layer_input(self, start: str) -> LayerInput | None:
         if not self.model.size("layer_input"):

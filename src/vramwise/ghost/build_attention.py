@@ -20,7 +20,9 @@ from vramwise.ghost.model.kernels import (
     SinkEager,
     VarlenSdpa,
 )
+from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.rotary import Rotation, turn_normed
+from vramwise.ghost.model.stacks import Disentangled
 from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
@@ -53,7 +55,7 @@ class Attentions:
         sinks = self.weights.get(f"{start}self_attn.sinks")
         if self.run.kernels.attn_implementation == "eager" and sinks is not None:
             return SinkEager(sinks, model.attention_dropout)
-        if self.run.kernels.attn_implementation == "eager":
+        if self.run.kernels.attn_implementation == "eager" or self.facts.written_out:
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
         if self.run.kernels.attn_implementation == "sdpa":
             if self.varlen():
@@ -102,6 +104,8 @@ class Attentions:
             )
         q_norm, k_norm = [self.norms.norm_or_none(f"{start}self_attn.{name}") for name in facts.head_norms]
         rotation = self.rotation(layer)
+        if self.model.size("relative_positions"):
+            return self._disentangled(heads, made)
         if self.norms.own_layers and q_norm is not None:
             q_norm, k_norm, rotation = None, None, turn_normed
         return Attention(
@@ -118,6 +122,16 @@ class Attentions:
             norms_run=facts.head_norms_run,
             dropout=dropout,
             qkv=self.fused.qkv(start),
+        )
+
+    def _disentangled(self, heads: Heads, made: list[Projection]) -> AttentionLayer:
+        """DeBERTa's attention."""
+        q, k, v, o = made
+        model = self.model
+        return Disentangled(
+            attention=Attention(heads=heads, q=q, k=k, v=v, o=o, kernel=Eager(), rotate=None),
+            rate=model.attention_dropout,
+            hidden_rate=model.hidden_dropout,
         )
 
     def mixer_word(self, layer: int) -> Mixer | None:

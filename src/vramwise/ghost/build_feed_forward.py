@@ -31,13 +31,16 @@ class FeedForwards:
 
     def mlp(self, start: str, layer: int) -> Mlp:
         """The feed-forward part of a block, with dropout where that is a part of it."""
-        made = self._tiled(self._mlp(start, layer), f"{start}{self.facts.feed_forward}.")
+        made = self._tiled(self._mlp(start, layer), self._place(start))
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
 
+    def _place(self, start: str) -> str:
+        return f"{start}{self.facts.feed_forward}." if self.facts.feed_forward else start
+
     def _mlp(self, start: str, layer: int) -> Mlp:
         model = self.model
-        place = f"{start}{self.facts.feed_forward}."
+        place = self._place(start)
         if model.num_experts and layer not in model.dense_layers:
             return self._mixture(place)
         if self.weights.rows(f"{start}shared_mlp.input_linear.weight"):  # Granite 4 without experts
@@ -46,7 +49,7 @@ class FeedForwards:
             )
         if model.fused_gate_up:
             fused = LigerFusedGatedMlp if "glu_activation" in self.run.kernels.liger else FusedGatedMlp
-            return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
+            return fused(*[projection(self.weights, f"{place}{name}") for name in self.facts.fused_mlp])
         if not model.gated_mlp:
             up, down = self.facts.plain_mlp
             squared = self.fused.squared_mlp(place, (up, down)) if model.activation == "relu2" else None

@@ -50,6 +50,8 @@ class Shortcuts(Plainly):
         self._counts_micro_steps = run.units is None or run.units.repeats
         # not where weights are gathered ahead, or copies are under way
         whole = run.units is not None or run.engine is not None or run.run.savings.activation_offloading != "off"
+        # not where all blocks are one, whose gradients add up, or blocks of two kinds exchange tensors
+        whole = whole or any(body.apart for body in run.bodies())
         self._layers = None if whole else Layers(run.t, run.bodies(), run.trainable)
         self._last = Repeat(0, 0, 0, ())  # the micro-step that may happen once more
         self._grew = False  # it made something that is kept, which the next one finds

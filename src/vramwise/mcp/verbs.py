@@ -184,7 +184,7 @@ def _summary(report: FileReport) -> str:
     if found is None or found.gpu is None:
         return said
     rows = " with full rows" if found.full_rows else ""
-    return f"{said}; {'fits' if found.fits else 'does not fit'} {found.gpu.name}{rows}"
+    return f"{said} ({found.gpu.name}{rows})"
 
 
 def _clean(report: FileReport) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vramwise.documents.python.notebook import line_in_file
@@ -58,11 +59,10 @@ def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
 
 def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
     """Return the same from this one prediction; whether shorter rows would fit is left open."""
-    shown = _verdict_view(subject, prediction, prediction.verdict())
-    if not prediction.stops and prediction.fits is False and prediction.full_rows:
-        rows = f"Does not fit with full rows of {prediction.run.shapes.sequence_len} tokens:"
-        shown |= {"state": "open", "headline": shown["headline"].replace("Does not fit:", rows, 1)}
-    return shown
+    verdict = prediction.verdict()
+    if verdict.kind == "does_not_fit" and prediction.full_rows:
+        verdict = replace(verdict, kind="may_fit")
+    return _verdict_view(subject, prediction, verdict)
 
 
 def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from math import ceil
 
 from vramwise.actions import action
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import STOPPED, at_line, sentence, stopped, where
+from vramwise.render.verdict_text import STOPPED, at_line, doubt_lines, sentence, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.verdict import TIGHT
+from vramwise.variants.verdict import NAMES, TIGHT
 from vramwise.verbs.fitting.report import FitReport
 
 # Smaller differences in speed are neither noticeable nor significant.
@@ -82,7 +82,10 @@ def _nothing_fits(fit: Fit) -> str:
     short = f"{readable(-_free(closest))} short"
     if closest.prediction is not None and closest.prediction.fits:
         short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
-    said = f"Does not fit{_where(closest)}: {short} at the closest"
+    said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
+    if fit.weights_bytes:
+        alone = f"its weights alone need at least {gib(fit.weights_bytes)}"
+        said = f"{NAMES['does_not_fit']}{_where(closest)}: {alone}, {short}"
     if closest.attempt.changes:
         said += f" ({closest.attempt.words})"
     if not fit.opened:
@@ -104,13 +107,15 @@ def reasons(report: FitReport) -> Iterator[str]:
     for found in fit.repairs:
         where = "Your file: " if found.line is None else f"Line {document.label(found.line)} of your file: "
         yield f"{where}{found.message}"
+    shown = fit.best or fit.closest or fit.original
+    if shown.prediction is not None:
+        yield from doubt_lines(shown.prediction, shown.prediction.verdict())
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
         as_it_is = "Your file with its errors fixed" if fit.repairs else "Your original file"
         yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
-    shown = fit.best or fit.closest or fit.original
     if shown.prediction is not None and shown.prediction.bounds is not None:
         yield f"Not modelled: {shown.prediction.bounds.why}"
     if report.no_speed:
@@ -164,9 +169,7 @@ def reserved(one: Candidate) -> str:
 
 def _why_margin(one: Candidate) -> str:
     prediction = one.prediction
-    if prediction is None or not prediction.expected_error.took_more:
-        return ""
-    return f": similar measured runs took up to {100 * prediction.expected_error.took_more:.1f} % more than predicted"
+    return "" if prediction is None or not prediction.margin.more else ", for what is not known of the run"
 
 
 def against(one: Candidate) -> str:
@@ -174,13 +177,13 @@ def against(one: Candidate) -> str:
     prediction = one.prediction
     if not one.fell or prediction is None:
         return ""
-    if prediction.fits is None:
+    if prediction.fits is None and prediction.bounds is not None:
         return "cannot be fully predicted"
     if prediction.fits is False:
         return "does not fit"
     if prediction.report.retries or prediction.fits_by_emptying:
         return "fits only by releasing cached memory"
-    return "fits, but without the margin"
+    return "fits, but without the margin" if (one.spare_bytes or 0) + one.margin_bytes >= 0 else "may not fit"
 
 
 def fallen(fit: Fit) -> str:
@@ -211,7 +214,7 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
 
 def nothing_opened() -> str:
     """Return the sentence for the case that no permitted change makes it fit."""
-    return f"{action('nothing to allow')}: it takes a larger card, or {action('several cards')}"
+    return f"{action('nothing to allow')}. Not tried: a larger card, {action('several cards')}, or a smaller model"
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:

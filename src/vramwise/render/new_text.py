@@ -25,7 +25,10 @@ def verdict(new: New) -> str:
     if not new.fits:
         if new.only_stops:
             return f"Nothing that fits {new.plan.cards} starts: {trained} would fit, and stops"
-        return f"Nothing fits {new.plan.cards}: {trained} comes closest and misses by {_missed(new)}"
+        if new.proof_bytes:
+            return f"Nothing fits {new.plan.cards}: the weights alone need at least {gib(new.proof_bytes)}"
+        closest = f"{trained} comes closest and misses by {_missed(new)}"
+        return f"Found nothing that fits {new.plan.cards} in {new.tries:,} tries: {closest}"
     needs = gib(new.prediction.needs.highest_reserved_bytes)
     room = gib(new.prediction.capacity_bytes or 0)
     each = " on each" if new.plan.gpus > 1 else ""
@@ -84,6 +87,8 @@ def _instead(new: New) -> Iterator[str]:
         yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}, and a margin"
     if closest is not None and closest.card is not None:
         yield f"The smallest card for it: {closest.card.name} ({gib(closest.card.memory_bytes)})"
+    if not new.proof_bytes:
+        yield "Not tried: --sequence-len and --rank other than these, another --trainer, more --gpus"
     if new.smaller_model:
         yield f"A smaller model of the family that fits: {new.smaller_model}"
     for found in new.subject.stops:

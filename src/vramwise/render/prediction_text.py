@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramwise.render.outward import style
 from vramwise.render.speed_text import measured_on, speed_line
-from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
+from vramwise.render.verdict_text import error_lines, headline, judgement, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
@@ -161,20 +161,3 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
     for name, prediction in rows:
         lines.append(f"  {name.ljust(width)}  {judgement(prediction)}")
     return lines
-
-
-def judgement(prediction: Prediction) -> str:
-    """Return the verdict in two words and a figure, for a table."""
-    verdict = prediction.verdict()
-    if verdict.kind == "stops":
-        return style("will not start", fg="red", bold=True)
-    if verdict.kind == "does_not_fit":
-        return style("does not fit", fg="red", bold=True) + f", {readable(verdict.short_bytes)} short"
-    if verdict.kind in ("may_fit", "not_known"):
-        return style("may fit" if verdict.kind == "may_fit" else "not known", fg="yellow", bold=True)
-    if verdict.kind == "no_card":
-        return "no card"
-    if prediction.report.retries:
-        return style("fits only by releasing caches", fg="yellow", bold=True)
-    colour = "green" if verdict.kind == "fits" else "yellow"
-    return style("fits", fg=colour, bold=True) + f", {readable(verdict.spare_bytes)} spare"

@@ -86,10 +86,16 @@ def _edit(edit: Edit) -> dict[str, Any]:
     return {"op": edit.op, "key": edit.key, "value": edit.value}
 
 
-def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
-    """Return the versions, each with its origin."""
+def stack_json(stack: Stack) -> dict[str, dict[str, Any]]:
+    """Return the versions, each with its origin. `said`: the run's own; the nearest known one may stand for it."""
     return {
-        name: {"version": release.version, "origin": release.origin.kind, "why": release.origin.why}
+        name: {
+            "version": release.version,
+            "origin": release.origin.kind,
+            "why": release.origin.why,
+            "said": release.meant,
+            "known": release.known,
+        }
         for name, release in stack.releases.items()
     }
 

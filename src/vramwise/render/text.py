@@ -26,7 +26,7 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
         return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
-    for found in sorted(report.findings, key=lambda found: -found.severity.rank):
+    for found in sorted(report.findings, key=lambda found: (not found.comes_first, -found.severity.rank)):
         lines += [*_finding(report, found, width), ""]
     return lines
 
@@ -59,7 +59,10 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
     if report.prediction is None:
         yield "nothing predicted"
         return
-    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}"
+    from vramwise.render.verdict_text import judgement  # late: most checks predict nothing
+
+    said = judgement(report.prediction)
+    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}: {said}"
     if report.without_figures:
         yield f"the savings from fixing {_listed(report.without_figures)} were not predicted: the run is too long"
 

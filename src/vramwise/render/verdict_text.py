@@ -11,7 +11,7 @@ from vramwise.types import Document, Edit, Finding
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict
+from vramwise.variants.verdict import NAMES, Verdict
 from vramwise.verbs.fitting.ways_out import WayOut
 from vramwise.verbs.predict import Answer
 
@@ -28,6 +28,19 @@ _STATES = {"fits": "good", "does_not_fit": "bad", "stops": "bad"}
 # Keyed by whether the run starts anyway.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
+
+
+def judgement(prediction: Prediction) -> str:
+    """Return the verdict in two words and a figure, for a table."""
+    verdict = prediction.verdict()
+    if verdict.kind == "no_card":
+        return "no card"
+    name = stopped(prediction.stops) if verdict.kind == "stops" else NAMES[verdict.kind]
+    figure = (
+        f"{readable(verdict.spare_bytes)} spare" if verdict.spare_bytes else f"{readable(verdict.short_bytes)} short"
+    )
+    shown = f", {figure}" if verdict.kind in ("fits", "tight", "does_not_fit") else ""
+    return style(name.lower(), fg=SIGNS[verdict.kind][1], bold=True) + shown
 
 
 def state_of(kind: str) -> str:
@@ -56,21 +69,24 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
-    on, room = where(prediction), _room(prediction)
-    short = f"{readable(verdict.short_bytes)} short{on}"
+    name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
+    short, spare = f"{readable(verdict.short_bytes)} short{on}", f"{readable(verdict.spare_bytes)} spare{on}"
     if verdict.kind == "fits":
-        return "Fits", f": {readable(verdict.spare_bytes)} spare{on} {room}"
+        return name, f": {spare} {room}"
     if verdict.kind == "tight":
-        if prediction.report.retries:
-            return "Tight", f": fits{on} only by releasing cached memory and retrying {room}"
-        return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{on} {room}"
+        retries = f"fits{on} only by releasing cached memory and retrying"
+        return name, f": {retries if prediction.report.retries else f'fits with only {spare}'} {room}"
     if verdict.kind == "does_not_fit":
-        return "Will stop while loading" if stops_loading(prediction) else "Does not fit", f": {short} {room}"
-    if verdict.kind == "not_known":
-        return "Unknown whether it fits", f"{on}: {_range(prediction)}"
-    if verdict.rows_up_to is not None:
-        return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
-    return "May fit", f"{on}: {_range(prediction)}"
+        return name, f": {'stops while loading, ' * stops_loading(prediction)}{short} {room}"
+    if prediction.rows_unlimited:
+        longest = f"; up to about {verdict.rows_up_to} tokens they fit" if verdict.rows_up_to is not None else ""
+        return name, f"{on}: nothing limits the rows{longest} {room}"
+    if prediction.memory_fits is False or (prediction.mixed_bytes and verdict.short_bytes):  # but shorter rows may
+        rows = "rows are full" if prediction.memory_fits is False else "row lengths vary up to"
+        return name, f": {short} if {rows} {prediction.run.shapes.sequence_len} tokens {room}"
+    if prediction.fits_by_emptying and verdict.kind == "may_fit":
+        return name, f": only by releasing cached memory and retrying{on} {room}"
+    return name, f"{on}: {_range(prediction, verdict)}"
 
 
 def stops_loading(prediction: Prediction) -> bool:
@@ -93,7 +109,7 @@ def at_line(document: Document, found: Finding) -> str:
 def would_need(prediction: Prediction, verdict: Verdict) -> str:
     """Return the memory needs of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
-        return f"it {_range(prediction)}".replace("it needs", "it would need", 1)
+        return f"it {_range(prediction, verdict)}".replace("it needs", "it would need", 1)
     needed = gib(prediction.needs.highest_reserved_bytes)
     if verdict.memory == "no_card":
         return f"it would need {needed}"
@@ -116,15 +132,16 @@ def _room(prediction: Prediction) -> str:
     needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
     end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
     bound = f"at {end} " if prediction.bounds is not None else ""
-    return f"(needs {bound}{gib(needed)} reserved, {_bare(capacity)} usable)"
+    rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
+    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
 
 
-def _range(prediction: Prediction) -> str:
-    between, capacity = prediction.bounds, _bare(prediction.capacity_bytes or 0)
-    assert between is not None
-    if between.upper_bytes is None:
-        return f"needs at least {gib(between.lower_bytes)} reserved, {capacity} usable"
-    return f"needs {_bare(between.lower_bytes)} to {gib(between.upper_bytes)} reserved, {capacity} usable"
+def _range(prediction: Prediction, verdict: Verdict) -> str:
+    least, most, capacity = verdict.least_bytes, verdict.most_bytes, _bare(prediction.capacity_bytes or 0)
+    if most is None:
+        return f"needs at least {gib(least)} reserved, {capacity} usable"
+    ends = gib(most) if gib(least) == gib(most) else f"{_bare(least)} to {gib(most)}"
+    return f"needs {ends} reserved, {capacity} usable"
 
 
 def _bare(size_bytes: int) -> str:
@@ -145,6 +162,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     """Yield the lines below the headline: the peak and what fills it, assumptions, what was not measured."""
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
+    yield from doubt_lines(prediction, verdict)
     yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
@@ -160,14 +178,34 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     run = prediction.run
     if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
         yield f"The config uses sharding ({run.sharding.kind}), but one GPU is assumed: {action('say how many cards')}"
-    if verdict.within_error:
-        error = prediction.expected_error
-        taken = f"{100 * error.took_more:.1f} % more than predicted, so the spare memory may not be enough"
-        if not prediction.memory_fits:
-            taken = f"{100 * error.took_less:.0f} % less than predicted, so it may still run"
-        yield f"Similar measured runs took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
+
+
+# Doubts that are named; the rest are counted.
+_NAMED = 3
+# What settles a doubt of a kind; a run of a few steps settles all others.
+_SETTLES = {"rows": "read the lengths", "version": "say the version", "model": "name the model"}
+
+
+def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
+    """Yield what is not known of the run, with its margin, and what would settle a verdict that it leaves open."""
+    doubts = prediction.doubts
+    if doubts:
+        more = f"; and {len(doubts) - _NAMED} more" if len(doubts) > _NAMED else ""
+        yield f"{_margin(prediction)}{'; '.join(one.text for one in doubts[:_NAMED])}{more}"
+    if verdict.kind == "may_fit" and prediction.memory_fits is None:
+        asked = _SETTLES if verdict.rows_up_to is None else _SETTLES.keys() - {"rows"}  # which is said with the rows
+        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in asked]
+        yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*named, 'try a step'])))}"
+
+
+def _margin(prediction: Prediction) -> str:
+    """Return by how much the run may need more or less; "" if what is unknown has no margin."""
+    margin = prediction.margin
+    ends = [f"{100 * share:.0f} % {word}" for share, word in ((margin.more, "more"), (margin.less, "less"))]
+    ends = [end for end in ends if not end.startswith("0 ")]
+    return f"It may need up to {' or '.join(ends)}: " if ends else "Not known: "
 
 
 # Names for whole groups of settings that a script may leave open; they are not keys.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.render.outward import style
-from vramwise.render.prediction_text import judgement
 from vramwise.render.speed_text import seconds, times
-from vramwise.render.verdict_text import headline
+from vramwise.render.verdict_text import headline, judgement
 from vramwise.units import gib, gib_change
 from vramwise.variants.speed import Speed
 from vramwise.verbs.predict import Answer, WhatIf

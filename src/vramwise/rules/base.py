@@ -80,6 +80,10 @@ class Rule:
     still_runs: bool = False
     # The causes in `diagnose`, by id, that it explains.
     explains: frozenset[str] = frozenset()
+    # Its findings are shown before all others, which rest on them.
+    comes_first: bool = False
+    # It is about what a release of the trainer does: see `judge`.
+    of_release: bool = False
     # It does not apply to the embedded engine.
     moot_when_embedded: bool = False
 

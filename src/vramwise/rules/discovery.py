@@ -7,6 +7,7 @@ project's lists choose among them by id; an unknown id is an error with a sugges
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -14,11 +15,18 @@ from pkgutil import iter_modules
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import TOPICS, Rule
 
+# The rules that apply to every trainer.
+COMMON = "vramwise.rules"
+
 
 @cache
 def rules_below(package: str) -> tuple[Rule, ...]:
-    """Return the rules of a package such as `vramwise.rules`, topic by topic, within each by id."""
-    return tuple(rule for topic in _topics(package) for rule in _rules(f"{package}.{topic}"))
+    """Return the rules of a package such as `vramwise.rules`, topic by topic, within each by id.
+
+    Those of a trainer are marked: they say what its releases do.
+    """
+    found = [rule for topic in _topics(package) for rule in _rules(f"{package}.{topic}")]
+    return tuple(found) if package == COMMON else tuple(replace(rule, of_release=True) for rule in found)
 
 
 def _topics(package: str) -> list[str]:
@@ -35,7 +43,7 @@ def _rules(folder: str) -> list[Rule]:
 
 def common_rules() -> tuple[Rule, ...]:
     """Return the rules that apply to every trainer."""
-    return rules_below("vramwise.rules")
+    return rules_below(COMMON)
 
 
 def select_rules(rules: Sequence[Rule], *, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> list[Rule]:

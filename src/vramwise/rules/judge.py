@@ -93,6 +93,21 @@ def internal_error(where: str, error: Exception) -> Finding:
 
 
 def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
+    found = _certain(run, rule, hit, spell)
+    if not rule.of_release or not run.target.stack.unknown:
+        return found
+    # Another release may do something else, so this is no error, and nothing is changed for it unasked.
+    found = replace(found, fix=found.fix and replace(found.fix, safe=False))
+    if found.severity is not Severity.ERROR:
+        return found
+    return replace(found, severity=Severity.WARNING, message=f"{found.message} (uncertain: {_unknown(run)})")
+
+
+def _unknown(run: RunSpec) -> str:
+    return ", ".join([f"{name} {release.meant}" for name, release in run.target.stack.unknown.items()]) + " is unknown"
+
+
+def _certain(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
     return Finding(
         rule=rule.id,
         severity=hit.severity or rule.severity,
@@ -101,6 +116,7 @@ def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
         place=_place(run, hit),
         fix=hit.fix if hit.change is None else _spelt(run, hit, hit.change, spell),
         still_runs=rule.still_runs or hit.still_runs,
+        comes_first=rule.comes_first,
     )
 
 

@@ -158,8 +158,13 @@ def resolve_zero(args: Filled, zero: DeepSpeed, release: tuple[int, ...], key: s
     else:
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         args.derive("sharding", kind, zero.why, key=key)
-    if args.values["sharding"] != "ddp":
-        args.derive("zero", as_released(zero.settings, release), zero.why, key=key)
+    settings = as_released(zero.settings, release)
+    if args.values["sharding"] == "zero3" and not release:
+        newest = ".".join(map(str, _LATEST))
+        why = f"DeepSpeed {newest}, the newest known; before 0.19.3 it frees frozen weights that are recomputed"
+        args.assume("zero", settings, why)
+    elif args.values["sharding"] != "ddp":
+        args.derive("zero", settings, zero.why, key=key)
     resolve_offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
 
 

@@ -5,12 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.facts.attention import flash_needs_sinks
+from vramwise.trainers.deepspeed import Filled
 from vramwise.trainers.fields import Fields
 from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack
 
 # The version of liger-kernel that trainers require.
 _LIGER = (0, 8, 1)
 _MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
+
+# The releases of transformers that move each quantised weight on to host memory; since 5.0 they stay on the card.
+_MOVES_ON = ((4, 39), (5,))
+_FLOATS = ("bf", "float", "half")
+_KEPT = "the whole quantised base is on each card until it is sharded"
+
+
+def resolve_quantised_way(args: Filled, stack: Stack, *, announced: bool = True) -> None:
+    """Fill loads_through for a base that bitsandbytes quantises. Needs sharding and shards_by_tensor.
+
+    Read in `_load_state_dict_into_meta_model` of transformers 4.40 to 4.57, and in `core_model_loading` of 5.0 to 5.23.
+    `announced`: sharding is known when the model is loaded.
+    """
+    kind, release = str(args.values["sharding"]), stack.releases.get("transformers")
+    spread = kind == "zero3" or (kind.startswith("fsdp") and args.values["shards_by_tensor"])
+    if not (spread and announced):
+        why = "bitsandbytes quantises on the card: weights are read straight onto it"
+        args.derive("loads_through", "device", why)
+    elif _MOVES_ON[0] <= stack.parts("transformers") < _MOVES_ON[1]:
+        why = "transformers 4 moves each weight to host memory once it is quantised on the card"
+        args.derive("loads_through", "host", why)
+    elif release is None or release.origin.kind == "assumed":
+        args.assume("loads_through", "device", f"transformers 5: {_KEPT}; transformers 4 moves each weight to the host")
+    else:
+        args.derive("loads_through", "device", f"transformers {release.version}: {_KEPT}")
+
+
+def resolve_storage(args: Filled, storage: object) -> None:
+    """Fill packed_as_bytes from `bnb_4bit_quant_storage`: uint8 unless it names a floating-point type."""
+    key = "bnb_4bit_quant_storage"
+    as_bytes = args.values["quantization"] == "4bit" and not str(storage).rpartition(".")[2].startswith(_FLOATS)
+    why = f"{key} is {'not a floating-point type' if as_bytes else storage}"
+    args.derive("packed_as_bytes", as_bytes, why, key=key)
 
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:

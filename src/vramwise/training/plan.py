@@ -184,7 +184,7 @@ class TrainPlan:
 
 def target_of(target: Target) -> dict[str, Any]:
     """Return what a config is resolved for, as a plan stores it: cards, versions, launcher."""
-    versions = [f"{name}=={release.version}" for name, release in target.stack.releases.items()]
+    versions = [f"{name}=={release.meant}" for name, release in target.stack.releases.items()]
     return {"gpus": target.gpus, "versions": versions, "launcher": target.launcher}
 
 

@@ -25,6 +25,7 @@ from vramwise.types.finding import Finding as Finding
 from vramwise.types.finding import Fix as Fix
 from vramwise.types.finding import Severity as Severity
 from vramwise.types.finding import Skipped as Skipped
+from vramwise.types.machine import Bounds as Bounds
 from vramwise.types.machine import GpuSpec as GpuSpec
 from vramwise.types.machine import Release as Release
 from vramwise.types.machine import Stack as Stack

@@ -62,13 +62,18 @@ class Unsaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """A call that takes keyword arguments: its position, and the span of each argument inside it."""
+    """A call that takes keyword arguments: its position, and the span of each of them inside it.
+
+    `others`: the spans of positional and unpacked arguments. `unpacks`: whether it has a `**mapping`.
+    """
 
     name: str
     line: int
     open_end: int  # the offset after the opening bracket
     close_start: int  # the offset of the closing bracket
     arguments: Mapping[str, tuple[int, int]]
+    others: tuple[tuple[int, int], ...] = ()
+    unpacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +81,8 @@ class Script:
     """How a document was read from Python source. `trainer` and `kind` come from the call that trains.
 
     `homes`: the calls that hold keys, by role. `home_of`: maps a key to its role and argument. `cells`: the first line
-    and the number of each cell of a notebook. `raw`: the file's content, if it differs from the text (a notebook's
-    JSON). `reread`: reads other bytes in the same way.
+    and the number of each cell of a notebook. `raw`: the file's content (a notebook's JSON).
+    `reread`: reads other bytes in the same way.
     """
 
     trainer: str
@@ -95,7 +100,8 @@ class Script:
     versions: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the source sets itself
     cells: tuple[tuple[int, int], ...] = ()
-    raw: str = ""
+    raw: str
+    encoding: str = "utf-8"
     split_seed: int | None = None  # the seed of the script's only `train_test_split`
     facts: Mapping[str, int] = field(default_factory=dict)  # other things that the source does, each with its line
 
@@ -116,8 +122,13 @@ class Document:
 
     @property
     def file_text(self) -> str:
-        """The content of the file: the text itself, or the JSON of a notebook."""
-        return self.script.raw if self.script is not None and self.script.raw else self.text
+        """The content of the file: the text itself, or the original text of a script or notebook."""
+        return self.text if self.script is None else self.script.raw
+
+    @property
+    def file_bytes(self) -> bytes:
+        """The content of the file, in its encoding."""
+        return self.file_text.encode("utf-8" if self.script is None else self.script.encoding)
 
     def cell(self, line: int) -> tuple[int, int] | None:
         """Return the number of the notebook cell that contains a line, and the line's number in that cell.

@@ -92,6 +92,8 @@ class Finding:
     fix: Fix | None = None
     # An error that does not keep the run from starting: it trains something other than the file says.
     still_runs: bool = False
+    # Shown before all others, which rest on it.
+    comes_first: bool = False
 
     @property
     def line(self) -> int | None:

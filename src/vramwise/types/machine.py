@@ -41,29 +41,90 @@ def version_parts(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+# Package → (sign, version) pairs, as in requirements: ("==", "0.12.2"), ("<", "0.13").
+Bounds = Mapping[str, tuple[tuple[str, str], ...]]
+
+
+def _below(sign: str, version: str, limit: tuple[int, ...]) -> bool:
+    """Return whether a requirement admits only versions before a limit."""
+    parts = version_parts(version)
+    if sign in ("==", "===", "=", "<="):
+        return parts < limit
+    if sign == "<":
+        return parts <= limit
+    if sign == "~=":
+        return _next(parts[:-1]) <= limit
+    return sign == "^" and _next(parts[: next((at for at, one in enumerate(parts, 1) if one), 1)]) <= limit
+
+
+def _next(parts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the first version after all that begin with these parts."""
+    return (*parts[:-1], parts[-1] + 1) if parts else ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The version of a package, and where that version comes from."""
+    """The version of a package, and where that version comes from.
+
+    `said`: the version that the run really has, if `version` is the nearest known one instead; "" otherwise. `age`:
+    whether the run's version is older or newer than every known one.
+    """
 
     version: str
     origin: Origin
+    said: str = ""
+    age: Literal["known", "older", "newer"] = "known"
 
     @property
     def parts(self) -> tuple[int, ...]:
         """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
         return version_parts(self.version)
 
+    @property
+    def known(self) -> bool:
+        """Whether the run's version is between the oldest and the newest known one."""
+        return self.age == "known"
+
+    @property
+    def meant(self) -> str:
+        """The version that the run really has."""
+        return self.said or self.version
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The package versions of a run (trainer, torch, transformers, peft…) by name, each with its origin."""
+    """The package versions of a run (trainer, torch, transformers, peft…) by name, each with its origin.
+
+    `bounds`: what the file's repository asks for.
+    """
 
     releases: Mapping[str, Release]
+    bounds: Bounds = field(default_factory=dict)
 
     def parts(self, package: str) -> tuple[int, ...]:
         """Return a package's version as numbers; empty if it is not known."""
         release = self.releases.get(package)
         return () if release is None else release.parts
+
+    def older_than(self, package: str, version: str) -> bool:
+        """Return whether the run uses a release of a package before this one: a pin counts, then the repository."""
+        release = self.releases.get(package)
+        limit = version_parts(version)
+        if release is None or release.origin.kind not in ("option", "file"):
+            below = any(_below(sign, one, limit) for sign, one in self.bounds.get(package, ()))
+            if below or release is None or release.origin.kind == "assumed":
+                return below
+        return version_parts(release.meant) < limit
+
+    @property
+    def unknown(self) -> Mapping[str, Release]:
+        """The packages whose version is newer or older than every known one."""
+        return {name: release for name, release in self.releases.items() if not release.known}
+
+    def really(self, package: str) -> tuple[int, ...]:
+        """Return the version that the run really has as numbers, known or not; empty if nobody knows it."""
+        release = self.releases.get(package)
+        return () if release is None else version_parts(release.meant)
 
     @property
     def torch(self) -> tuple[int, int]:

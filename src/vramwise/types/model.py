@@ -93,6 +93,10 @@ class ModelSpec:
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same for parameters after the text model
     left_out: str = ""
+    # "encoder": it reads rows as a whole and has no head for the vocabulary; "both": a decoder attends to an encoder
+    reads: Literal["decoder", "encoder", "both"] = "decoder"
+    # the type that the checkpoint is stored in ("" = not known)
+    stored_dtype: Literal["", "fp32", "bf16", "fp16"] = ""
     # True for a model with untrained weights (`"random_weights": true` in config.json)
     random_weights: bool = False
     # the known model whose shape was inferred from the name, and the matching part of the name ("" = not inferred)

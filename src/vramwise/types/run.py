@@ -57,14 +57,17 @@ class Unfollowed:
     """Something that the trainer does and no prediction includes.
 
     `less`: the real run needs at most as much memory as predicted. `experts_only`: it happens only in models with
-    experts. `more_weights` and `more_rest`: the largest share by which it may increase the predicted memory of weights
-    and of everything else; None if that is not known.
+    experts. `only_loading`: steps are as predicted. `least_share`: the share of the predicted memory that the run needs
+    at least; None: that of weights, gradients and optimizer states. `more_weights` and `more_rest`: the largest share
+    by which it may increase the predicted memory of weights and of everything else; None if that is not known.
     """
 
     name: str
     less: bool
     why: str
     experts_only: bool = False
+    only_loading: bool = False
+    least_share: float | None = None
     more_weights: float | None = None
     more_rest: float | None = None
 

@@ -37,6 +37,9 @@ ALLOW: Mapping[str, str] = {
     "8bit-optimizer": "keep optimizer states in 8 bits",
     "shorter-sequences": "halve sequence_len, repeatedly if needed: long samples are dropped or cut",
     "lower-rank": "halve the LoRA rank, repeatedly if needed, with alpha in proportion",
+    "bf16-weights": "keep trained weights, their gradients and optimizer states in bf16, not fp32",
+    "narrower-targets": "train LoRA adapters on attention alone",
+    "no-evaluation": "do not evaluate during training",
     "fp8": "multiply matrices in fp8 with torch.compile, on supported cards",
     "packing": "pack several samples into each row: each step sees more samples",
     "fsdp": "shard weights, gradients and optimizer states over --gpus N with FSDP2",
@@ -59,9 +62,11 @@ AXES: tuple[Axis, ...] = (
     Axis(name="sharding", allow="zero", choices=_all(spread.zero_shards), kinds=(spread.ZERO,)),
     Axis(name="length", allow="shorter-sequences", choices=_all(methods.shorter_rows), kinds=(methods.SHORTER,)),
     Axis(name="rank", allow="lower-rank", choices=_all(methods.lower_ranks), kinds=(methods.LOWER_RANK,)),
+    Axis(name="targets", allow="narrower-targets", choices=_all(methods.narrower_targets), kinds=(methods.NARROWER,)),
     Axis(name="packing", allow="packing", choices=_all(methods.packed_rows), kinds=(methods.PACK,)),
     Axis(name="precision", allow="fp8", choices=_all(methods.fp8_products), kinds=(methods.FP8,)),
     Axis(name="weights", choices=_one(dtypes.bf16_base), kinds=(dtypes.BF16_BASE,)),
+    Axis(name="weights", allow="bf16-weights", choices=_all(dtypes.bf16_weights), kinds=(dtypes.BF16_WEIGHTS,)),
     Axis(name="experts", choices=_one(weights.quantize_experts), kinds=(weights.EXPERTS,)),
     Axis(
         name="optimizer", allow="8bit-optimizer", choices=_all(weights.eight_bit_optimizers), kinds=(weights.EIGHT_BIT,)
@@ -72,6 +77,7 @@ AXES: tuple[Axis, ...] = (
         kinds=(weights.FUSED_STEP, weights.LOOPED_STEP, weights.PAGED, weights.UNPAGED),
     ),
     Axis(name="batches", choices=_all(batches.micro_batches), kinds=(batches.SMALLER, batches.LARGER)),
+    Axis(name="evaluation", allow="no-evaluation", choices=_one(batches.no_evaluation), kinds=(batches.NO_EVALUATION,)),
     Axis(name="eval-batch", choices=_one(batches.equal_eval_batch), kinds=(batches.EVAL_BATCH,)),
     Axis(
         name="checkpointing",

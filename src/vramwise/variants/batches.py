@@ -19,6 +19,12 @@ from vramwise.variants.shuffling import permutation
 _USUAL_MULTIPLE = 64
 
 
+def rows_unlimited(run: RunSpec) -> bool:
+    """Return whether nothing known limits the rows of a run: their longest is only assumed."""
+    origin = run.origins.get("sequence_len")
+    return origin is not None and origin.kind == "assumed" and run.objective.completion_len is None
+
+
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """Return the micro-batches of training in order; a single one if every batch has the same shape."""
     return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
@@ -57,6 +63,9 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    if rows_unlimited(run) and not run.shapes.sample_packing:  # an assumed length cuts no real row
+        longest = max(lengths.tokens)
+        run = run.changed(sequence_len=longest, eval_sequence_len=longest)
     if lengths.packed:
         return _packed(run, lengths, evaluation=evaluation)
     if evaluation and joins_rows(run):

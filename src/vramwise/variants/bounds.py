@@ -36,7 +36,20 @@ def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
         why = "it is predicted as supervised fine-tuning: without a second model, pairs or generation"
         yield Unfollowed(name=f"rl: {run.objective.rl}", less=False, why=why)
     yield from _parallel(run)
+    yield from _unstated(run)
     yield from run.unfollowed
+
+
+def _unstated(run: RunSpec) -> Iterator[Unfollowed]:
+    """Yield what depends on a version that nobody stated: the newest one needs the most."""
+    origin = run.origins.get("loads_through")
+    if run.loading.quantization is not None and origin is not None and origin.kind == "assumed":
+        yield Unfollowed(name="loading of the quantised base", less=True, why=origin.why, only_loading=True)
+    zero, origin = run.sharding.zero, run.origins.get("zero")
+    held = zero is not None and zero.holds_recomputed and run.savings.recompute and run.adapter.kind is not None
+    if held and origin is not None and origin.kind == "assumed":
+        share = 1 / (run.batch.data_parallel + 1)  # all weights, held beside this rank's share of them
+        yield Unfollowed(name="frozen weights under ZeRO 3", less=True, why=origin.why, least_share=share)
 
 
 def _parallel(run: RunSpec) -> Iterator[Unfollowed]:
@@ -60,7 +73,8 @@ def _adds_unknown(one: Unfollowed) -> bool:
 
 def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
     """Return the range of a run with such features; None if the prediction covers all of it."""
-    found = list(unmodelled(run))
+    loading = needs.highest_allocated_bytes > _in_steps(needs)
+    found = [one for one in unmodelled(run) if loading or not one.only_loading]
     if not found:
         return None
     return Bounds(
@@ -75,8 +89,18 @@ def _least(run: RunSpec, needs: MemoryReport, found: Sequence[Unfollowed]) -> in
     """Return the prediction if the trainer's features only add to it; else weights, gradients and optimizer states."""
     if not any(one.less for one in found) and len(found) == len(run.unfollowed):
         return needs.highest_reserved_bytes
+    if all(one.only_loading for one in found):  # what steps take is known
+        return _in_steps(needs)
+    shares = [one.least_share for one in found if one.least_share is not None]
+    if len(shares) == len(found):
+        return int(needs.highest_reserved_bytes * min(shares))
     # a tensor-parallel rank may hold only a share of embeddings and head, which are counted whole here
     return sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING) // run.sharding.tensor_parallel_size
+
+
+def _in_steps(needs: MemoryReport) -> int:
+    """Return the highest allocated memory of a step; loading is none."""
+    return max((peak.peak_allocated_bytes for peak in needs.phases if peak.step), default=0)
 
 
 def _most(needs: MemoryReport, found: Sequence[Unfollowed]) -> int | None:

@@ -23,8 +23,8 @@ JUDGED = 1_500  # a variant that the rules check
 # What may be spent beyond the run itself: by `predict` on rows that would fit and on remedies, and by a diagnosis on
 # its remedy.
 REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
-# What `check` may spend in addition: on rows that would fit, then on the figures of findings.
-ROWS, FIGURES = 300_000, 700_000
+# What `check` may spend in addition on the figures of findings.
+FIGURES = 700_000
 # The limits of `fit`: for the answer, then for alternatives, then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 # What may be spent in addition on finding the smallest card for the run.
@@ -59,17 +59,22 @@ class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)
 
 @dataclass(slots=True)
 class Effort:
-    """The effort spent so far on a subject and all its variants; `run`: the effort of the first prediction."""
+    """The effort spent so far on a subject and all its variants.
+
+    `run`: the effort of the first prediction. `predictions`: how many there were.
+    """
 
     spent: int = 0
     run: int = 0
+    predictions: int = 0
 
     def spend(self, units: int) -> None:
         """Add the units of completed work."""
         self.spent += units
 
     def predicted(self) -> None:
-        """Record the effort of the first prediction."""
+        """Count a prediction, and record the effort of the first one."""
+        self.predictions += 1
         self.run = self.run or self.spent
 
     def leaves(self, beyond: int, since: int | None = None) -> bool:

@@ -30,7 +30,15 @@ _NO_SAY = frozenset(
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         "adapters_as_base",
-        *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
+        *(
+            "fused_lora_wide_grads",
+            "lora_kernels",
+            "nested_scales",
+            "packed_as_bytes",
+            "lora_target_parameters",
+            "liger_chunks_in_place",
+            "mixer_kernels",
+        ),
         *(
             "flash_installed",
             "flash_needs_sinks",
@@ -155,7 +163,8 @@ def _method(run: RunSpec) -> str:
     base = (
         f" on {_BASES.get(run.loading.quantization, run.loading.quantization)} base" if run.loading.quantization else ""
     )
-    return ("DoRA" if run.adapter.use_dora else name) + base
+    bare = " with bare parameters" if run.adapter.lora_target_parameters else ""
+    return ("DoRA" if run.adapter.use_dora else name) + bare + base
 
 
 def _checkpointing(run: RunSpec) -> str:

@@ -20,15 +20,20 @@ from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
+from vramwise.variants.batches import rows_unlimited
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
-from vramwise.variants.verdict import Verdict, verdict_of
+from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
+from vramwise.variants.versions import version_doubts
 
+# Full rows that take less than this part of the card leave room for whatever mixed rows add: caches are released first.
+_FAR_BELOW = 2
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
@@ -54,6 +59,12 @@ class Prediction(Displayed):
     assumed: tuple[Assumption, ...]
     # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
+    # What the run reserves over drawn sequences of mixed rows, if that might not fit.
+    mixed_bytes: tuple[int, ...] = ()
+    # The run with as much more memory as its margin allows for, if it runs out of memory without.
+    with_less_need: MemoryReport | None = None
+    # What is not known and whose margin follows from the figure; see `doubts`.
+    known_doubts: tuple[Doubt, ...] = ()
     # The errors of `check` that keep the run from starting, or make it differ from what the file describes.
     stops: tuple[Finding, ...] = ()
 
@@ -83,6 +94,7 @@ class Prediction(Displayed):
             out_of_memory=self.report.out_of_memory,
             retries=self.report.retries,
             capacity_bytes=self.capacity_bytes,
+            mixed_rows_bytes=max(self.mixed_bytes, default=0),
         )
 
     @property
@@ -121,30 +133,21 @@ class Prediction(Displayed):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs: False if it does not start, else whether memory is sufficient."""
-        return False if self.stops else self.memory_fits
+        """Whether it runs: False if it does not start, None if rows have no limit, else whether memory is enough."""
+        if self.stops:
+            return False
+        return None if self.memory_fits and self.rows_unlimited else self.memory_fits
 
     @property
     def memory_fits(self) -> bool | None:
-        """Whether memory is sufficient; None without a card or limit, or if the prediction leaves it open."""
-        if self.capacity_bytes is None:
-            return None
-        asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
-        runs = asked and self.report.out_of_memory is None
-        between = self.bounds
-        if between is None and not asked:  # whatever caches release, memory for all live tensors is needed
-            return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
-        if between is None:
-            return runs
-        if between.lower_bytes > self.capacity_bytes:
-            return False
-        return True if runs and between.upper_bytes is not None and self.most_bytes <= self.capacity_bytes else None
+        """Whether memory is sufficient, with its margin; None without a card, or if the margin leaves it open."""
+        return fits_with_margin(self)
 
     @property
     def most_bytes(self) -> int:
         """The highest reserved memory, as far as it is known."""
         upper = None if self.bounds is None else self.bounds.upper_bytes
-        return max(self.needs.highest_reserved_bytes, upper or 0)
+        return max(self.needs.highest_reserved_bytes, upper or 0, *self.mixed_bytes)
 
     @property
     def least_bytes(self) -> int:
@@ -154,7 +157,12 @@ class Prediction(Displayed):
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """What is not known of the run and widens the margin of its verdict."""
-        return doubts_of(self.run, self.model)
+        return (*self.known_doubts, *doubts_of(self.run, self.model))
+
+    @property
+    def rows_unlimited(self) -> bool:
+        """Whether nothing known limits the rows, so that their lengths decide whether it fits."""
+        return self.full_rows and rows_unlimited(self.run)
 
     @property
     def margin(self) -> Margin:
@@ -189,7 +197,9 @@ def predict_run(
     timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
     needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
-    needs = replace(needs, experts_bytes=_experts_bytes(run, model))
+    needs = replace(
+        needs, experts_bytes=_experts_bytes(run, model), engine_weights_bytes=_engine_weights_bytes(run, model)
+    )
     prediction = Prediction(
         run=run,
         model=model,
@@ -200,8 +210,17 @@ def predict_run(
         assumed=tuple(assumptions_of(run, model, lengths, eval_lengths)),
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
+    tokens = max((shape.rows * shape.width for shape in shapes), default=0)
+    doubts = [*_unlimited(prediction), *version_doubts(run, model, needs, tokens)]
+    prediction = replace(prediction, known_doubts=tuple(doubts))
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
-    return _within_capacity(counted, simulations) if on_card else counted
+    return _with_mixed_rows(_within_capacity(counted, simulations), simulations) if on_card else counted
+
+
+def _unlimited(prediction: Prediction) -> Iterator[Doubt]:
+    """Yield that nothing limits the rows: a long one decides, by any amount."""
+    if prediction.rows_unlimited:
+        yield Doubt(kind="rows", text=prediction.run.origins["sequence_len"].why)
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
@@ -210,6 +229,17 @@ def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
         return 0
     size = 4 if run.precision.weights_dtype == "fp32" else 2
     return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
+
+
+def _engine_weights_bytes(run: RunSpec, model: ModelSpec) -> int:
+    """Return the memory of the engine's own weights: in 16 bits, or quantised to 4 bits as the policy's are."""
+    if run.objective.engine != "beside" or run.loading.quantization not in (None, "4bit"):
+        return 0
+    packed = run.loading.quantization == "4bit"
+    return (
+        sum(one.numel // 2 if packed and one.kind == "linear" else 2 * one.numel for one in parameters(model))
+        // run.sharding.tensor_parallel_size
+    )
 
 
 def _refuse_absurd(run: RunSpec) -> None:
@@ -252,17 +282,43 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
         return prediction
     if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
         return prediction
-    report = report_of(
+    report = _limited(prediction, simulations)
+    less = prediction.margin.less
+    tensors = prediction.needs.highest_allocated_bytes * (1 - less)
+    # Tensors alone that need more than the card cannot fit; otherwise the allocator decides.
+    asks = report.out_of_memory is not None and 0 < less < 1 and tensors <= capacity
+    news = [note for note in report.assumptions if note not in prediction.assumptions]
+    more = _limited(prediction, simulations, 1 / (1 - less)) if asks else None
+    return replace(prediction, report=report, with_less_need=more).assuming(*news)
+
+
+def _limited(prediction: Prediction, simulations: Simulations, more: float = 1.0) -> MemoryReport:
+    """Return the run under the limit and on the card. `more`: times the memory that it may reserve there."""
+    run, outside, limit = prediction.run, prediction.needs.outside_bytes, prediction.limit_bytes
+    room = None if prediction.gpu is None else int((prediction.gpu.memory_bytes - outside) * more) + outside
+    return report_of(
         simulations,
         prediction.short_timeline,
-        settings,
+        parse_settings(run.allocator.settings, run.target.torch),
         run.target.torch,
-        total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
-        limit_bytes=prediction.limit_bytes,
-        outside_bytes=prediction.needs.outside_bytes,
+        total_bytes=room,
+        limit_bytes=None if limit is None else int(limit * more),
+        outside_bytes=outside,
     )
-    news = [note for note in report.assumptions if note not in prediction.assumptions]
-    return replace(prediction, report=report).assuming(*news)
+
+
+def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Prediction:
+    """Simulate mixed rows if full rows run and need so much of the card that mixed ones might not fit."""
+    capacity = prediction.capacity_bytes
+    if capacity is None or not prediction.full_rows or not follows_data(prediction.run):
+        return prediction
+    near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
+    if not near or prediction.mixed_bytes or prediction.report.out_of_memory is not None:
+        return prediction
+    simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
+    mixed = mixed_bytes(prediction.run, prediction.model, simulations)
+    doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *mixed))
+    return replace(prediction, mixed_bytes=mixed, known_doubts=(doubt, *prediction.known_doubts))
 
 
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
@@ -285,5 +341,6 @@ def profile_of(prediction: Prediction) -> Profile:
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
-    moved = replace(prediction, run=run, report=prediction.needs)
-    return _within_capacity(moved, Simulations())
+    moved = replace(prediction, run=run, report=prediction.needs, with_less_need=None)
+    simulations = Simulations()
+    return _with_mixed_rows(_within_capacity(moved, simulations), simulations)

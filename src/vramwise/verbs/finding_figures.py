@@ -15,7 +15,8 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
-from vramwise.variants.effort import FIGURES, ROWS, is_large
+from vramwise.variants.effort import FIGURES, is_large
+from vramwise.variants.verdict import NAMES
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -80,17 +81,16 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     """Turn a misfit into a warning if the run may still fit, because rows are shorter or the prediction is a range."""
     prediction = subject.prediction()
     message = finding.message
-    if prediction.memory_fits is None and prediction.bounds is not None:
-        message += f"; it may still fit: {prediction.bounds.why}"
+    rows = rows_that_fit(subject, prediction)
+    if rows is not None:
+        full = f"with full rows of {subject.run.shapes.sequence_len} tokens " if prediction.memory_fits is False else ""
+        message = f"{full}{message}; it fits if no row exceeds about {rows}: {action('read how long')}"
+    elif prediction.memory_fits is None:
+        why = [prediction.bounds.why] if prediction.bounds is not None else [one.text for one in prediction.doubts]
+        message += f"; it may still fit: {'; '.join(why[:3])}"
     else:
-        rows = rows_that_fit(subject, prediction, most=ROWS, since=subject.effort.spent)
-        if rows is None:
-            return finding
-        message = (
-            f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row exceeds about "
-            f"{rows}: {action('read how long')}"
-        )
-    return replace(finding, severity=Severity.WARNING, message=message)
+        return finding
+    return replace(finding, severity=Severity.WARNING, message=f"{NAMES['may_fit']}: {message}")
 
 
 def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Finding:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.files import clear_leftovers, write_atomic
+from vramwise.files import clear_leftovers, refuse_unwritable, write_atomic
 from vramwise.options import Options
 from vramwise.sources import TEXT, NotOurs, Source, path_of, read_document, started
 from vramwise.subject import Subject, subject_of
@@ -105,6 +105,10 @@ def fix_source(
     write = write and path not in ("-", TEXT)
     try:
         document = read_document(source, options)
+        if write and options.settings and document.script is None:
+            raise ConfigError("values beside the file cannot be written: write them into it, then run again")
+        if write and fits:
+            refuse_unwritable(path)
         subject = with_its_data(subject_of(document, options), options, policy)
         fixed = fix_subject(subject, policy, unsafe=unsafe)
         if fits:
@@ -113,7 +117,7 @@ def fix_source(
             fixed.remaining = with_command(fixed.remaining, fixed.subject)
         after = fixed.subject.document
         if write and after.text != document.text:
-            note = write_atomic(path, after.file_text.encode("utf-8"), expected=document.file_text.encode("utf-8"))
+            note = write_atomic(path, after.file_bytes, expected=document.file_bytes)
         elif write:
             clear_leftovers(path)
     except NotOurs as error:

@@ -279,17 +279,18 @@ def _short_bytes(candidate: Candidate) -> int:
 
 def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
     closest = min(failed, key=lambda trial: _short_bytes(trial.best))
-    prediction = closest.best.prediction or closest.subject.prediction()
     missing = _misses([closest])
-    short = missing.short_bytes > 0  # otherwise it fits but is refused
+    short = missing.short_bytes > 0  # otherwise it is refused
     return New(
         plan=plan,
         method=closest.method,
         subject=closest.fitted,
-        prediction=prediction,
+        prediction=closest.best.prediction or closest.subject.prediction(),
         packed=closest.packed,
         closest=replace(missing, card=smallest_card(closest.searched.apart()) if short else None),
         smaller_model=_smaller_model(closest.subject.apart()) if short else "",
+        proof_bytes=min(trial.proof_bytes for trial in failed),
+        tries=sum({id(trial.subject.effort): trial.subject.effort.predictions for trial in failed}.values()),
     )
 
 

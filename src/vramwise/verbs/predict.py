@@ -127,7 +127,7 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
         way_out=quick_way_out(subject, limit_bytes=ask.limit_bytes),
         command=command,
         speed=speed,
-        no_speed=no_speed(subject.run) if speed is None and subject.target.gpu is not None else "",
+        no_speed=no_speed(subject.run, subject.model) if speed is None and subject.target.gpu is not None else "",
         duration=None if speed is None else subject.duration(speed),
     )
 

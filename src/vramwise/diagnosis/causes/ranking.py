@@ -23,6 +23,7 @@ from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
 from vramwise.trainers.rulebook import all_rules
 from vramwise.units import readable
+from vramwise.variants.verdict import NAMES
 
 OUT_OF_MEMORY = frozenset(
     (
@@ -164,9 +165,7 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
         return (f"not simulated: {ghost.missing}",)
     needs = ghost.prediction.needs
     capacity = ghost.prediction.capacity_bytes
-    fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.memory_fits]
-    if capacity and ghost.prediction.memory_fits and needs.peak_reserved_bytes > capacity:
-        fits = "fits only by releasing caches"
+    fits = NAMES[ghost.prediction.verdict().memory].lower()
     lines = [
         f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(capacity)}: {fits}"
         if capacity

@@ -1,7 +1,6 @@
 """Edits a script: replaces a literal, or adds or removes a keyword argument of a call.
 
-Every new text is parsed again and must hold exactly the intended values; otherwise the edit is refused. In a notebook,
-only the source of the changed cell is rewritten.
+Every new text is parsed again and must hold exactly the intended values; otherwise the edit is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vramwise.documents.python.notebook import cells_of, with_sources
+from vramwise.documents.python.notebook import cells_of
+from vramwise.documents.python.original import Splice, spliced
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
 from vramwise.types import Document, Edit, Home, Script, Span, split_key
@@ -65,7 +65,7 @@ def _replaced(document: Document, key: str, span: Span, value: Any) -> Document:
     written = document.text[span.value_start : span.value_end]
     if written.startswith("torch.") and isinstance(value, str):
         text = f"torch.{value}"
-    return _read_back(document, span.value_start, span.value_end, text, {key: value})
+    return _read_back(document, [Splice(span.value_start, span.value_end, text)], {key: value})
 
 
 def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Document:
@@ -75,9 +75,15 @@ def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Docum
         raise EditRefused(
             f"no call takes '{key}': add {key}={literal(edit.value)} where the training is set up", by_hand=True
         )
+    if home.unpacks and script.leaves_open(key):
+        raise EditRefused(
+            f"the call at line {home.line} unpacks a mapping that is not known and may hold '{key}': "
+            f"set {key} to {literal(edit.value)} by hand",
+            by_hand=True,
+        )
     equals = " = " if _spaced(document.text, home) else "="
-    at, text = _argument(document.text, home, f"{place[1]}{equals}{literal(edit.value)}")
-    return _read_back(document, at, at, text, {key: edit.value})
+    splices = _argument(document.text, home, f"{place[1]}{equals}{literal(edit.value)}")
+    return _read_back(document, splices, {key: edit.value})
 
 
 def _spaced(text: str, home: Home) -> bool:
@@ -86,28 +92,28 @@ def _spaced(text: str, home: Home) -> bool:
     return sum(spaced) * 2 > len(spaced)
 
 
-def _argument(text: str, home: Home, argument: str) -> tuple[int, str]:
-    """Return where a keyword argument goes and its text, in the style of the call."""
+def _argument(text: str, home: Home, argument: str) -> list[Splice]:
+    """Return how a keyword argument is added, in the style of the call. Comments stay on their lines."""
+    spans = _arguments(home)
+    if not spans:
+        return [Splice(home.open_end, home.open_end, argument)]
     inside = text[home.open_end : home.close_start]
-    ends = [end for _, end in home.arguments.values()]
-    if not inside.strip():
-        return home.open_end, argument
-    last = max(ends, default=home.open_end + len(inside.rstrip().rstrip(",").rstrip()))
-    last = max(last, home.open_end + _behind_last(inside))
-    lines = inside.rstrip().count("\n")
-    if lines == 0 or "\n" not in text[home.open_end : last]:
-        return last, f", {argument}"
-    starts = [start for start, _ in home.arguments.values()]
-    indent = _indent(text, max(starts)) if starts else _indent(text, last)
-    comma = re.match(r"\s*,", text[last : home.close_start])
+    last = max(end for _, end in spans)
+    if "#" not in inside:  # behind the brackets around a positional argument
+        last = max(last, home.open_end + len(inside.rstrip().removesuffix(",").rstrip()))
+    if "\n" not in text[home.open_end : last]:
+        return [Splice(last, last, f", {argument}")]
+    added = f"\n{_indent(text, spans[-1][0])}{argument},"
+    comma = re.compile(r"\s*,").match(text, last, home.close_start)
+    end = _line_end(text, last if comma is None else comma.end())
     if comma is not None:
-        return _line_end(text, last + comma.end()), f"\n{indent}{argument},"
-    return last, f",\n{indent}{argument},"
+        return [Splice(end, end, added)]
+    return [Splice(last, last, f",{added}")] if end == last else [Splice(last, last, ","), Splice(end, end, added)]
 
 
-def _behind_last(inside: str) -> int:
-    """Return the end of the last argument in a call, including positional ones."""
-    return len(inside.rstrip().removesuffix(",").rstrip()) if "#" not in inside else 0
+def _arguments(home: Home) -> list[tuple[int, int]]:
+    """Return the spans of all arguments of a call, in order."""
+    return sorted([*home.arguments.values(), *home.others])
 
 
 def _line_end(text: str, at: int) -> int:
@@ -128,33 +134,34 @@ def _without(document: Document, script: Script, key: str) -> Document:
     home = None if place is None else script.homes.get(place[0])
     if place is None or home is None or place[1] not in home.arguments:
         raise EditRefused(f"'{key}' is not an argument of a call: remove it by hand")
-    start, end = home.arguments[place[1]]
-    text = document.text
-    behind = re.compile(r"\s*,[ \t]*(?:#[^\n]*)?(?:\n(?=[ \t]*))?").match(text, end)
+    start, end = _removed(document.text, home, home.arguments[place[1]])
+    return _read_back(document, [Splice(start, end, "")], {}, dropped=key)
+
+
+def _removed(text: str, home: Home, argument: tuple[int, int]) -> tuple[int, int]:
+    """Return what is removed with an argument: its line with its comment, or a comma."""
+    start, end = argument
     line_start = text.rfind("\n", 0, start) + 1
-    alone = not text[line_start:start].strip()
-    if behind is not None and alone and behind[0].endswith("\n"):
-        return _read_back(document, line_start, behind.end(), "", {}, dropped=key)
-    if behind is not None:
-        comma = re.compile(r"\s*,[ \t]*").match(text, end)
-        assert comma is not None
-        return _read_back(document, start, comma.end(), "", {}, dropped=key)
-    rest = re.compile(r"[ \t]*(?:#[^\n]*)?\n").match(text, end)
-    if alone and rest is not None:
-        return _read_back(document, line_start, rest.end(), "", {}, dropped=key)
-    before = text.rfind(",", home.open_end, start)
-    return _read_back(document, before if before >= 0 else start, end, "", {}, dropped=key)
+    line = re.compile(r"(?:\s*,)?[ \t]*(?:#[^\n]*)?\n").match(text, end)
+    if line is not None and not text[line_start:start].strip():
+        return line_start, line.end()
+    before = max((one for _, one in _arguments(home) if one <= start), default=start)
+    if re.fullmatch(r"[ \t]*,[ \t]*", text[before:start]):
+        return before, end
+    comma = re.compile(r"[ \t]*,[ \t]*").match(text, end)
+    return start, end if comma is None else comma.end()
 
 
-def _read_back(
-    document: Document, start: int, end: int, text: str, wanted: dict[str, Any], *, dropped: str = ""
-) -> Document:
-    """Return the document with a span replaced; raises EditRefused if anything else would change."""
+def _read_back(document: Document, splices: list[Splice], wanted: dict[str, Any], *, dropped: str = "") -> Document:
+    """Return the document with some spans replaced; raises EditRefused if anything else would change."""
     script = document.script
     assert script is not None
-    changed = document.text[:start] + text + document.text[end:]
+    cells = cells_of(script.raw) if script.cells else ()
+    changed = document.text
+    for one in sorted(splices, reverse=True):
+        changed = changed[: one.start] + one.text + changed[one.end :]
     try:
-        after = script.reread(_as_file(document, script, changed, start))
+        after = script.reread(spliced(script.raw, script.encoding, cells, splices))
     except ConfigError as error:
         raise EditRefused(f"the change would break the source: {error.message}") from error
     differing = {
@@ -171,35 +178,6 @@ def _read_back(
 
 
 _ABSENT = object()
-
-
-def _as_file(document: Document, script: Script, changed: str, at: int) -> bytes:
-    """Return the changed code as the bytes of the file."""
-    if not script.cells:
-        return _with_line_ends(script.raw, changed)
-    cells = cells_of(script.raw)
-    grown = len(changed) - len(document.text)
-    start = 0
-    for cell in cells:
-        end = start + len(cell.text)
-        if start <= at < end:
-            source = changed[start : end + grown].removesuffix("# %%\n")
-            source = source if cell.source.endswith("\n") else source.removesuffix("\n")
-            return with_sources(script.raw, cells, {cell.number: source}).encode("utf-8")
-        start = end
-    raise EditRefused("the change is outside all cells: make it by hand")
-
-
-def _with_line_ends(raw: str, text: str) -> bytes:
-    """Return the text with the line endings and byte order mark of the original file."""
-    if not raw:
-        return text.encode("utf-8")
-    mark = "\ufeff" if raw.startswith("\ufeff") else ""
-    if "\r\n" in raw and raw.count("\n") == raw.count("\r\n"):
-        return (mark + text.replace("\n", "\r\n")).encode("utf-8")
-    if "\r" in raw:
-        raise EditRefused("this source mixes line endings: save it with one kind first")
-    return (mark + text).encode("utf-8")
 
 
 def literal(value: Any) -> str:

@@ -1,7 +1,4 @@
-"""The code cells of a notebook: their text, the position of each line in the JSON, and writing lines back.
-
-Only the strings of a cell's `source` are replaced: outputs, metadata, ids and layout stay byte for byte.
-"""
+"""The code cells of a notebook: their text, and the places of their sources and lines in the JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +11,12 @@ from typing import Any
 from vramwise.budget import parse_json
 from vramwise.errors import ConfigError
 
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A string of valid JSON.
+STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _DECODER = json.JSONDecoder()
-_START = re.compile(r"^\s*\{")
+_START = re.compile(r"^\ufeff?\s*\{")
+# A comment separates cells, so that the end of a cell magic is known.
+CELL_END = "# %%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def cells_of(text: str) -> tuple[Cell, ...]:
             continue
         source = _source(cell, number)
         shown = source if source.endswith("\n") or not source else f"{source}\n"
-        shown += "# %%\n"
+        shown += f"{CELL_END}\n"
         found.append(Cell(number=number, first_line=line, source=source, text=shown))
         line += shown.count("\n")
     return tuple(found)
@@ -51,7 +51,7 @@ def cells_of(text: str) -> tuple[Cell, ...]:
 
 def _loaded(text: str) -> dict[str, Any] | None:
     try:
-        found = parse_json(text)
+        found = parse_json(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("cells"), list) else None
@@ -65,46 +65,15 @@ def _source(cell: dict[str, Any], number: int) -> str:
     return "".join(lines).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def with_sources(raw: str, cells: tuple[Cell, ...], sources: dict[int, str]) -> str:
-    """Return the notebook's JSON with new sources for some cells, by number; everything else unchanged."""
-    edits: list[tuple[int, int, str]] = []
-    places = _source_places(raw)
-    for cell in cells:
-        if cell.number not in sources or sources[cell.number] == cell.source:
-            continue
-        start, end = places[cell.number]
-        edits.append((start, end, _written(raw[start:end], sources[cell.number])))
-    for start, end, text in sorted(edits, reverse=True):
-        raw = raw[:start] + text + raw[end:]
-    return raw
-
-
 def line_in_file(raw: str, number: int, line: int) -> int:
     """Return the line of the notebook's JSON that holds a line of a cell, both from 1."""
-    start, end = _source_places(raw)[number]
-    strings = [found.start() for found in _STRING.finditer(raw, start, end)] or [start]
+    start, end = source_places(raw)[number]
+    strings = [found.start() for found in STRING.finditer(raw, start, end)] or [start]
     return raw.count("\n", 0, strings[min(line, len(strings)) - 1]) + 1
 
 
-def _written(before: str, source: str) -> str:
-    """Return a source as JSON in its original layout (one string, or a list of lines); unchanged lines stay."""
-    ascii_only = before.isascii()
-    if before.startswith('"'):
-        return json.dumps(source, ensure_ascii=ascii_only)
-    kept = {parse_json(found[0]): found[0] for found in _STRING.finditer(before)}
-    lines = source.splitlines(keepends=True)
-    strings = [kept.get(line) or json.dumps(line, ensure_ascii=ascii_only) for line in lines]
-    first = _STRING.search(before)
-    if first is None:
-        return f"[{', '.join(strings)}]"
-    opening = before[: first.start()]
-    closing = before[[found.end() for found in _STRING.finditer(before)][-1] :]
-    between = re.search(r'"\s*(,\s*)"', before[first.end() - 1 :])
-    return opening + (between[1] if between else f",{opening[1:] or ' '}").join(strings) + closing
-
-
 @lru_cache(maxsize=4)  # a search changes the same few texts repeatedly
-def _source_places(raw: str) -> dict[int, tuple[int, int]]:
+def source_places(raw: str) -> dict[int, tuple[int, int]]:
     """Return the start and end of each cell's `source` value, by cell number."""
     decoder = _Places(raw)
     return decoder.sources()
@@ -117,19 +86,18 @@ class _Places:
         self.raw = raw
 
     def sources(self) -> dict[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
-        for key, start, _ in self._members(self._skip(0)):
-            if key != "cells" or self.raw[start] != "[":
-                continue
-            found = {}  # of several keys, the last counts
-            for number, (at, _) in enumerate(self._items(start), 1):
-                for name, first, last in self._members(at):
-                    if name == "source":
-                        found[number] = (first, last)
-        return found
+        # Of a key that appears twice, the last one counts, as for every reader of JSON.
+        start = {key: first for key, first, _ in self._members(self._skip(0))}["cells"]
+        sources = {
+            number: place
+            for number, (at, _) in enumerate(self._items(start), 1)
+            for name, *place in self._members(at)
+            if name == "source"
+        }
+        return {number: (first, last) for number, (first, last) in sources.items()}
 
     def _skip(self, at: int) -> int:
-        while self.raw[at] in " \t\r\n":
+        while self.raw[at] in " \t\r\n\ufeff":
             at += 1
         return at
 
@@ -140,7 +108,7 @@ class _Places:
             return found
         at = self._skip(at + 1)
         while self.raw[at] != "}":
-            key = _STRING.match(self.raw, at)
+            key = STRING.match(self.raw, at)
             assert key is not None
             start = self._skip(self._skip(key.end()) + 1)
             end = self._end(start)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from vramwise.budget.limits import READER_WORDS
 from vramwise.budget.meter import work
-from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
+from vramwise.documents.python.notebook import CELL_END, Cell, cells_of, is_notebook
+from vramwise.documents.python.original import code_of, decoded
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
 
@@ -41,8 +42,9 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
-    # The notebook's JSON; "" for a script.
+    # The file's content, with its mark and line ends, and its encoding.
     raw: str = ""
+    encoding: str = "utf-8"
     # Package → version, from lines that install packages.
     versions: dict[str, str] = field(default_factory=dict)
     # The numbers of skipped notebook cells that are not Python.
@@ -69,16 +71,18 @@ class Source:
 
 def read_source(data: bytes) -> Source:
     """Parse a script or a notebook; raises ConfigError with its place if it is neither."""
-    text = _decoded(data)
+    raw, encoding = decoded(data)
+    text = code_of(raw)
     cells: tuple[Cell, ...] = ()
-    raw = ""
-    if is_notebook(text):
-        raw, cells = text, cells_of(text)
+    if is_notebook(raw):
+        cells = cells_of(raw)
         text = "".join(cell.text for cell in cells)
     elif text.lstrip().startswith("{") and '"cells"' in text:
         raise ConfigError(
             "this is no notebook of today's format, a JSON object with a list of cells: save it in Jupyter"
         )
+    if "\0" in text:
+        raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this source has {len(text):,} characters: the limit is {_MOST_CHARACTERS:,}")
     words = len(text) // 4 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
@@ -91,6 +95,7 @@ def read_source(data: bytes) -> Source:
         tree=tree,
         cells=cells,
         raw=raw,
+        encoding=encoding,
         versions=_versions(text),
         unread=unread,
         _starts=_line_starts(text),
@@ -126,20 +131,6 @@ def _parses(text: str) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        found = re.search(rb"coding[:=][ \t]*([-\w.]+)", b"\n".join(data.split(b"\n", 2)[:2]))
-        try:
-            text = data.decode(found[1].decode("ascii") if found else "utf-8")
-        except (ValueError, LookupError) as error:
-            raise ConfigError("this source is not UTF-8 text: save it as UTF-8", line=1, column=1) from error
-    if "\0" in text:
-        raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _tree(text: str) -> ast.Module:
@@ -214,8 +205,6 @@ def _launched(line: str) -> list[str]:
 _WRITTEN = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+\.py)\s*$")
 _LAUNCHED = re.compile(r"[\w./-]+\.py\b")
 _RUN = re.compile(r"[\w./-]++")
-# A comment separates cells, so that the end of a cell magic is known.
-CELL_END = "# %%"
 
 
 def _versions(text: str) -> dict[str, str]:

@@ -60,7 +60,7 @@ def planned_adapters(weights: Weights) -> Planned:
     if run.adapter.kind is None:
         return {}
     wanted = wanted_targets(run, weights.model)
-    return {target.name: target for target in lora_targets(weights.model, wanted)}
+    return {target.name: target for target in lora_targets(weights.model, wanted, run.adapter.lora_target_parameters)}
 
 
 def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> None:

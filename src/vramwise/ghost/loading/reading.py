@@ -161,9 +161,11 @@ def _quantise(
     sharding = weights.sharding
     if stays_on_host(sharding):
         weights.packed_bytes[name] = packed = kept[0].nbytes
-        if sharding.zero is not None:
+        if sharding.zero is not None and weights.run.loading.loads_through != "host":
             return  # whole until the engine takes the model over
         del kept[0]
+        if sharding.zero is not None:
+            return
         if not sharding.host_weights:
             kept.append(Storage(t, sharding.share(packed, of=True)))
 

@@ -81,7 +81,8 @@ def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
     planned = planned_adapters(weights)
     fsdp = _fsdp(weights)
-    by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor and not fsdp.one_unit
+    loading = weights.run.loading
+    by_tensor = fsdp.version == 2 and loading.shards_by_tensor and loading.quantization is None and not fsdp.one_unit
     for unit in [[one] for one in parameters(weights.model)] if by_tensor else _units(weights):
         t.mark("weights", f"{unit[0].name}: whole")
         whole = [
@@ -187,11 +188,15 @@ def _cut(
 
 
 def _cut_quantised(t: Tape, weights: Weights, parameter: Described, whole: Weights | None) -> None:
-    """4-bit bytes are cut as other weights are; their scales stay whole. 8-bit weights stay whole too."""
+    """4-bit weights are cut as others are; their scales stay whole.
+
+    8-bit weights stay whole too, and under FSDP 2 what is no floating-point tensor: experts, and a base kept as bytes.
+    """
     name, sharding = parameter.name, weights.sharding
     weights.shapes[name] = parameter.shape
     held = packed_4bit(t, parameter.shape) if whole is None else whole.quantised[name]
-    if bits_of(weights.run, parameter) == "8bit":
+    as_bytes = weights.run.loading.packed_as_bytes or parameter.kind == "experts"
+    if bits_of(weights.run, parameter) == "8bit" or (as_bytes and _fsdp(weights).version == 2):
         weights.quantised[name] = [*held]
         return
     weights.packed_bytes[name] = packed = held[0].nbytes

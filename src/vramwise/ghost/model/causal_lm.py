@@ -17,6 +17,7 @@ from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.model.stacks import Beside
 from vramwise.ghost.model.streams import Streams
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
@@ -63,6 +64,13 @@ class Body:
     drops_embeddings: bool = False
     layer_inputs: LayerInputs | None = None  # Gemma 3n and 4
     streams: Streams | None = None  # Gemma 3n
+    # encoders: tables beside the tokens', a norm of their sum, a projection of narrow embeddings, DeBERTa's distances
+    token_types: Parameter | None = None
+    table_norm: Norm | None = None
+    wider: Callable[[Tape, Tensor], Tensor] | None = None
+    distances: Parameter | None = None
+    distances_norm: Norm | None = None
+    apart: bool = False  # blocks that share weights or tensors: none stands for another
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
@@ -114,12 +122,20 @@ class Body:
         hidden = embeds
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))
+        if self.token_types is not None:
+            hidden = add(t, hidden, embedding(t, self.token_types, ids))
+        if self.table_norm is not None:
+            hidden = self.table_norm(t, hidden)
         hidden = dropout(t, hidden, self.dropout)
-        if self.drops_embeddings:
+        if self.wider is not None:
+            hidden = self.wider(t, hidden)
+        if self.drops_embeddings or self.table_norm is not None:
             embeds = hidden
         if self.streams is not None:
             hidden = self.streams.spread(t, hidden)
         tables: dict[str, Any] = self._tables(t, positions, hidden)
+        if self.distances is not None and self.distances_norm is not None:
+            tables["full"] = Beside(distances=self.distances_norm(t, self.distances))
         if every is not None:
             tables = {kind: WithInputs(tables.get(kind), every) for kind in self.windows}
             del every

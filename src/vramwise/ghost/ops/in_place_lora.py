@@ -49,13 +49,13 @@ def _dropped(t: Tape, x: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
     """Return the branch's input and its mask; the input itself without dropout."""
     if not rate or not t.training:
         return x, None
-    out = t.like(x)
-    return out, t.new(x.shape, BOOL)
+    mask = t.new(x.shape, BOOL)
+    return t.like(x), mask
 
 
-def _product(t: Tape, x: Tensor, part: Fused, *, scratch: bool) -> Tensor:
+def _product(t: Tape, x: Tensor, part: Fused, rate: float) -> Tensor:
     """`x @ W.T` with the branch added in place."""
-    weight = _opened(t, part, scratch=scratch)
+    weight = _opened(t, part, scratch=not rate)
     out = t.new((*x.shape[:-1], part.shape[0]), x.dtype)
     t.workspace()
     del weight
@@ -70,23 +70,27 @@ def _product(t: Tape, x: Tensor, part: Fused, *, scratch: bool) -> Tensor:
     return out
 
 
-def _projected(t: Tape, x: Tensor, part: Fused, rate: float) -> tuple[Tensor, Tensor | None]:
-    """Return a projection and its mask."""
-    dropped, mask = _dropped(t, x, rate)
-    out = _product(t, x, part, scratch=not rate)
+def _projected(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: float) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Return projections of one input and their masks; a dropped input is freed only once the next one exists."""
+    outs: list[Tensor] = []
+    masks: list[Tensor | None] = []
+    dropped = None
+    for part in parts:
+        dropped, mask = _dropped(t, x, rate)
+        outs.append(_product(t, x, part, rate))
+        masks.append(mask)
     del dropped
-    return out, mask
+    return outs, masks
 
 
 def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: float, *, traced: bool = False) -> Tensor:
     """`down(act(gate(x)) * up(x))`; `traced`: compiled, so its backward overwrites nothing."""
     kept = without_node(x)
-    gate, gate_mask = _projected(t, kept, parts[0], rate)
-    up, up_mask = _projected(t, kept, parts[1], rate)
+    (gate, up), (gate_mask, up_mask) = _projected(t, kept, parts[:2], rate)
     hidden = t.like(gate)
     if t.work is not None:
         t.work.fused((hidden,), "triton", read=2 * gate.numel * gate.dtype.size)
-    out, down_mask = _projected(t, hidden, parts[2], rate)
+    (out,), (down_mask,) = _projected(t, hidden, parts[2:], rate)
     if t.grad_enabled:
         out.node = fused_node(t, _mlp_backward, (x,), parts, (kept, gate, up, gate_mask, up_mask, down_mask))
         out.node.extra = (parts, rate, traced)
@@ -109,21 +113,20 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(hidden, gate, up))
     written = [t.like(gate) for _ in range(3)] if traced else []  # the activation's output, both gradients
     hidden = written[0] if written else hidden
-    down_grads = _replayed_grads(t, parts[2], rows, dtype, masks[2], hidden)
-    up_grads = _replayed_grads(t, parts[1], rows, dtype, masks[1], x)
-    gate_grads = _replayed_grads(t, parts[0], rows, dtype, masks[0], x)
+    replayed = _replayed(t, masks[2], hidden)  # kept beside it until the end
+    down_grads = factor_grads(t, parts[2], rows, dtype)
+    up_grads, gate_grads = _grads_of_factors(t, (parts[1], parts[0]), rows, dtype, [masks[1], masks[0]], x)
     to_x = None
     if node.edges[0] is not None:
         to_x = _over_input(t, (parts[1], parts[0]), x, (masks[1], masks[0]))
-    del hidden, copies, written
+    del hidden, replayed, copies, written
     return (to_x, *gate_grads[1:], *up_grads[1:], *down_grads[1:])
 
 
 def in_place_projections(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: float) -> list[Tensor]:
     """Return several projections of one input."""
     kept = without_node(x)
-    made = [_projected(t, kept, part, rate) for part in parts]
-    outs, masks = [out for out, _ in made], [mask for _, mask in made]
+    outs, masks = _projected(t, kept, parts, rate)
     if t.grad_enabled:
         node = fused_node(t, _projections_backward, (x,), parts, (kept, *masks))
         node.extra = (parts, True)
@@ -135,7 +138,7 @@ def in_place_projections(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: flo
 def in_place_output(t: Tape, x: Tensor, part: Fused, rate: float) -> Tensor:
     """Return one projection of its own input; its gradient is a new tensor, as other ops saved that input, too."""
     kept = without_node(x)
-    out, mask = _projected(t, kept, part, rate)
+    (out,), (mask,) = _projected(t, kept, (part,), rate)
     if t.grad_enabled:
         out.node = fused_node(t, _projections_backward, (x,), (part,), (kept, mask))
         out.node.extra = ((part,), False)
@@ -147,7 +150,7 @@ def _projections_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | Non
     x, *masks = node.saved[::-1]
     rows, dtype = rows_of(x), x.dtype
     copies = _copies(t, parts, dtype)
-    made = [_replayed_grads(t, part, rows, dtype, mask, x) for part, mask in zip(parts, masks, strict=True)]
+    made = _grads_of_factors(t, parts, rows, dtype, masks, x)
     to_x = None
     if node.edges[0] is not None:
         to_x = _over_input(t, parts, x, tuple(masks), over=over)
@@ -169,12 +172,20 @@ def _through_branch(t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor 
     del between
 
 
-def _replayed_grads(
-    t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, x: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `grad @ B` and the gradients of both factors; with a mask, dropout is applied to the input again."""
-    replayed = None if mask is None else t.like(x)
-    made = factor_grads(t, part, rows, dtype)
+def _replayed(t: Tape, mask: Tensor | None, x: Tensor) -> Tensor | None:
+    """Return the input with dropout applied again; None without a mask."""
+    return None if mask is None else t.like(x)
+
+
+def _grads_of_factors(
+    t: Tape, parts: tuple[Fused, ...], rows: int, dtype: DType, masks: list[Tensor | None], x: Tensor
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return `grad @ B` and both factors' gradients; a replayed input is freed once the next one exists."""
+    made = []
+    replayed = None
+    for part, mask in zip(parts, masks, strict=True):
+        replayed = _replayed(t, mask, x)
+        made.append(factor_grads(t, part, rows, dtype))
     del replayed
     return made
 

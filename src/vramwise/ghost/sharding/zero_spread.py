@@ -68,11 +68,12 @@ class SpreadEngine(ZeroEngine):
             if name in weights.packed_bytes:
                 t.mark("weights", name)
                 share = None if zero.host_weights else Storage(t, zero.share(weights.packed_bytes[name]))
-                kept[0:1] = [] if share is None else [share]
-        whole = [p for pair in weights.adapters.values() for p in pair] + [*weights.magnitudes.values()]
+                whole = 0 if weights.run.loading.loads_through == "host" else 1
+                kept[:whole] = [] if share is None else [share]
+        rest = [p for pair in weights.adapters.values() for p in pair] + [*weights.magnitudes.values()]
         if weights.run.loading.quantization is not None:
-            whole += {id(p): p for p in weights.by_name.values()}.values()
-        for parameter in whole:
+            rest += {id(p): p for p in weights.by_name.values()}.values()
+        for parameter in rest:
             t.mark("weights", parameter.name)
             size = zero.share(parameter.numel) * parameter.dtype.size
             parameter.storage = None if zero.host_weights else Storage(t, size)

@@ -13,6 +13,7 @@ from vramwise.units import gib, readable
 @rule(
     id="does-not-fit",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     misfit=True,
     topic="allocator",
     needs={"memory"},
@@ -34,8 +35,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Every allocation of the run is simulated with its allocator settings. The finding appears when a request fails even
     after all cached blocks are released. The message names the step and phase.
 
-    If row lengths depend on the data and are unknown, full rows are assumed. If shorter rows would fit, the finding is
-    a warning that names the longest row that fits; use `--data` to read the lengths.
+    If row lengths depend on the data and are unknown, the run is simulated with full rows and, where they nearly fill
+    the card, with drawn sequences of mixed ones, which may reserve more: blocks cached for short rows do not hold
+    longer ones. If shorter rows would fit, the finding is a warning that names the longest row that fits; use `--data`
+    to read the lengths.
 
     `vramwise predict` shows what uses the memory and, with `--what-if`, the effect of a change. These changes keep the
     training result: a smaller micro-batch with more accumulation, gradient checkpointing, a loss kernel that does not
@@ -43,7 +46,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     segments. These change it: an adapter, a quantised base, an 8-bit optimizer, a shorter sequence.
     """
     failure = memory.out_of_memory if memory else None
-    if memory is None or failure is None or run.target.gpu is None:
+    if memory is None or run.target.gpu is None:
+        return
+    if failure is None:
+        yield from _mixed(run, memory, run.target.gpu.name)
         return
     where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
     yield Hit(
@@ -54,3 +60,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             f"{readable(failure.requested_bytes)} more are requested ({failure.label})"
         ),
     )
+
+
+def _mixed(run: RunSpec, memory: MemoryReport, card: str) -> Iterator[Hit]:
+    """Yield a warning if full rows fit, but mixed ones may not."""
+    if memory.mixed_rows_bytes > (memory.capacity_bytes or 0) > 0:
+        most = f"{gib(memory.mixed_rows_bytes)} of {gib(memory.capacity_bytes or 0)} on {card}"
+        yield Hit(
+            field="sequence_len",
+            severity=Severity.WARNING,
+            message=f"rows of mixed lengths up to {run.shapes.sequence_len} tokens are predicted to reserve {most}",
+        )

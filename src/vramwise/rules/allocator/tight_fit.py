@@ -43,6 +43,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if memory is None or not is_tight(memory) or not memory.capacity_bytes:
         return
+    if memory.mixed_rows_bytes > memory.capacity_bytes:  # which is worse, and has its own finding
+        return
     spare = memory.capacity_bytes - memory.highest_reserved_bytes
     if memory.retries:
         yield Hit(

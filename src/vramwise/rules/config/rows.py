@@ -1,4 +1,4 @@
-"""duplicate-key, placeholder-left and card-without-kernels: what stops or misleads before anything is computed."""
+"""duplicate-key, placeholder-left, unknown-version, card-without-kernels: what stops or misleads before the run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from vramwise.facts.torch import shown as version_words
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import START, DuplicateKey, RunSpec, Severity
+from vramwise.variants.versions import unknown_versions
 
 _TOP = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
 
@@ -54,6 +55,30 @@ def placeholder_left(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
     for key in run.placeholders:
         message = f"{key} is a placeholder: name your data there, or the run stops when it loads it"
         yield Hit(field=key, message=message)
+
+
+@rule(
+    id="unknown-version",
+    severity=Severity.INFO,
+    topic="config",
+    bad=f"{_TOP}micro_batch_size: 2\n",
+    good=f"{_TOP}micro_batch_size: 2\n",
+    options="--with torch==1.13.0",
+    good_options="--with torch==2.13.0",
+    comes_first=True,
+    beyond_trainer="The trainer knows its own version; it is vramwise that does not.",
+)
+def unknown_version(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A package of this run is newer or older than every release that vramwise knows.
+
+    The version comes from `--with`, `--stack`, the file, the lists of versions beside it, or the environment. The run
+    is read as with the nearest known release: settings may have other defaults, keys may have come or gone, and a step
+    may take other memory. So the verdict keeps a margin, and what depends on the release is a warning instead of an
+    error, whose fix is made only on request. Commands that are suggested keep your version.
+    """
+    said = unknown_versions(run.target.stack)
+    if said:
+        yield Hit(place=START, message=f"no known release: {said}; what depends on the version is uncertain")
 
 
 @rule(

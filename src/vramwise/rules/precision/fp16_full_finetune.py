@@ -12,6 +12,7 @@ from vramwise.variants import changes
 
 _UNSCALE = "`Attempting to unscale FP16 gradients`"
 _MISMATCH = "`expected mat1 and mat2 to have the same dtype`"
+_NO_KERNEL = "`_amp_foreach_non_finite_check_and_unscale_cuda not implemented for 'BFloat16'`"
 # DeepSpeed scales the loss itself; FSDP1 has its own scaler that accepts fp16 gradients.
 _PLAIN_SCALER = ("none", "ddp", "fsdp2")
 
@@ -30,7 +31,7 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A full fine-tune in fp16 trains fp16 weights, which the gradient scaler rejects.
+    """fp16 trains weights of 16 bits, which the gradient scaler rejects.
 
     With `fp16: true` and no adapter, the weights are loaded and trained in fp16, so their gradients are fp16 too.
     Mixed precision in fp16 needs the gradient scaler, and torch's scaler does not accept fp16 gradients: the first
@@ -39,37 +40,69 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     stops with `expected mat1 and mat2 to have the same dtype`. The trainer itself warns only of packing without flash
     attention, and only if bf16 is set to false.
 
+    Weights in bf16 are no better: `fp16: true` scales their gradients, and the scaler has no kernel for bf16. The same
+    goes for adapters in the type of a base of 16 bits, and for copies of modules that are trained whole beside them.
+    If the type is only assumed (that of the checkpoint), the finding is a warning.
+
     A trainer that lets the card choose uses fp16 on a card without bf16, with the same result; torch counts emulated
     bf16 as support, so the trainer may run emulated bf16 there instead, which works but is very slow.
 
     Use bf16 on a card that supports it, or a LoRA adapter (adapters stay in fp32, which the scaler accepts). Flash
     attention casts the fp32 embeddings back, which fixes only the second error.
     """
-    if (
-        run.precision.compute != "fp16"
-        or run.precision.weights_dtype != "fp16"
-        or run.adapter.kind
-        or run.sharding.kind not in _PLAIN_SCALER
-    ):
+    trained = trained_half(run)
+    if trained is None or run.precision.compute != "fp16" or not _plain_scaler(run):
         return
-    message = _message(run)
+    message = _message(run, trained)
     if message is None:
         return
     by_card = run.precision.autocast and run.precision.precision_by_card
+    unsure = by_card or run.origins["weights_dtype"].kind == "assumed"
     yield Hit(
         field="precision",
         message=message,
         change=None if by_card else changes.train_in_bf16(run),
-        severity=Severity.WARNING if by_card else Severity.ERROR,
+        severity=Severity.WARNING if unsure else Severity.ERROR,
     )
 
 
-def _message(run: RunSpec) -> str | None:
+def trained_half(run: RunSpec) -> str | None:
+    """Return the dtype of trained weights if it is one of 16 bits."""
+    if run.precision.weights_dtype == "fp32" or run.loading.trains_in_fp32:
+        return None
+    adapter, prepared = run.adapter, run.loading.quantised_base_prepared == "all"
+    saved = adapter.lora_modules_to_save and not run.precision.fp32_embeddings and not prepared
+    if adapter.kind is None or adapter.adapters_as_base or (saved and not adapter.half_adapters):
+        return run.precision.weights_dtype
+    return None
+
+
+def _plain_scaler(run: RunSpec) -> bool:
+    """Return whether torch's own scaler meets these weights: accelerate's FSDP 2 casts trained ones to fp32."""
+    cast = run.sharding.kind == "fsdp2" and run.sharding.fsdp_widens != "nothing"
+    return run.sharding.kind in _PLAIN_SCALER and not cast
+
+
+def _message(run: RunSpec, trained: str) -> str | None:
     if not run.precision.autocast:
-        return _without_scaler(run) if run.precision.fp32_embeddings else None
+        full = run.precision.fp32_embeddings and trained == "fp16" and run.adapter.kind is None
+        return _without_scaler(run) if full else None
+    if trained == "bf16" or run.adapter.kind is not None:
+        return _wrong_type(run, trained)
     if not run.precision.precision_by_card:
         return _under_scaler(run)
     return _from_card(run) if run.base_model else None
+
+
+def _wrong_type(run: RunSpec, trained: str) -> str:
+    parts = "the weights" if run.adapter.kind is None else "the adapter's trained weights"
+    stop = _UNSCALE if trained == "fp16" else _NO_KERNEL
+    assumed = run.origins["weights_dtype"].kind == "assumed"
+    known = f"{parts} are {'probably ' if assumed else ''}{trained}"
+    return (
+        f"{_key(run)}: true scales gradients, and {known}: the first step stops with {stop}; use bf16: true, or load "
+        "the weights in fp32"
+    )
 
 
 def _key(run: RunSpec) -> str:

@@ -37,7 +37,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     down to 32.4 GiB: if they are on, padding has no benefit, and the rule reports only with `--pedantic`.
 
     With a card, the run is predicted with varying and with constant widths. The difference is the cost. If a tenth of
-    the card is free anyway, the finding is only a note.
+    the card is free anyway, the finding is only a note. Without a prediction, padding is not a safe fix: full
+    rows may need more memory than your data's rows.
 
     Padding has a cost: pad tokens are computed like any other. Packing fills the rows with more samples instead, which
     gives constant shapes with little waste, but changes the contents of a batch. Padding alone changes no result,
@@ -54,7 +55,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(field=_FIELD, message=message, severity=Severity.INFO, pedantic=True)
         return
     cost = "shapes change every step, cached blocks do not fit and reserved memory creeps up"
-    yield Hit(field=_FIELD, message=f"{_widths(run)}: {cost}; {_price(run)}", change=change)
+    message = f"{_widths(run)}: {cost}; {_price(run)}"
+    # Full rows take more memory than short ones: without a prediction, nobody knows that they fit.
+    yield Hit(field=_FIELD, message=message, change=change, by_request=memory is None and not run.shapes.sample_packing)
 
 
 def _widths(run: RunSpec) -> str:

@@ -54,6 +54,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "quantize-base": ("a LoRA adapter (peft)", "quantization_config: BitsAndBytesConfig(load_in_4bit=True)"),
     "second-fsdp": ("fsdp_config:", "  fsdp_version: 2"),
     "shard-checkpoints": ("fsdp_config:", "  state_dict_type: SHARDED_STATE_DICT"),
+    "no-evaluation": ('eval_strategy: "no"',),
     "fewer-workers": ("dataloader_num_workers: 1", "dataloader_prefetch_factor: 8"),
 }
 
@@ -159,6 +160,11 @@ def _checkpoints(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (insert_key(key, "SHARDED_STATE_DICT", beside="fsdp_config"),)
 
 
+def _evaluates(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Turn evaluation off; what holds samples out, and when it would evaluate, may stay."""
+    return None if value else (put(run, "eval_strategy", "no"),)
+
+
 SPELLERS: dict[str, Speller] = {
     "micro_batch_size": key_speller("per_device_train_batch_size"),
     "gradient_accumulation_steps": key_speller("gradient_accumulation_steps"),
@@ -174,6 +180,7 @@ SPELLERS: dict[str, Speller] = {
     "sync_each_batch": _exchange,
     "automatic_batch": _automatic_batch,
     "gathers_checkpoints": _checkpoints,
+    "evaluates": _evaluates,
     "loader_workers": key_speller("dataloader_num_workers"),
     "loader_prefetch": _prefetch,
 }

@@ -26,6 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -48,6 +49,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_optimizer(args)
     resolve_savers(args)
     # the script decides packing and preferences; what it trains is known if the script itself is read
+    _head(args)
     args.fields.neutral_section("objective")
     if document.script is None:
         args.fields.neutral_section("adapter")
@@ -55,7 +57,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     else:
         _adapter(args)
     args.fields.neutral("activation_offloading", why="the plain Trainer has none")
-    _weights(args, modern)
+    _weights(args, target, modern)
     _shapes(args)
     _loss(args)
     resolve_eval(args)
@@ -93,6 +95,7 @@ def _adapter(args: Arguments) -> None:
     bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    resolve_storage(args, args.fields.config.get("bnb_4bit_quant_storage"))
     nested = bool(args.fields.config.get("use_bnb_nested_quant"))
     args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")
@@ -102,7 +105,19 @@ def _adapter(args: Arguments) -> None:
     args.derive("upcasts_stay", prepared, "the plain Trainer casts nothing back" if prepared else why)
 
 
-def _weights(args: Arguments, modern: bool) -> None:
+def _head(args: Arguments) -> None:
+    """Fill the objective of a script whose model has a head for classes, and the length of what a decoder writes."""
+    script = args.fields.config.document.script
+    facts = {} if script is None else script.facts
+    for head in ("classes", "token_classes"):
+        if head in facts:
+            args.derive("objective", head, f"the model's class has a head for classes (line {facts[head]})")
+            args.derive("class_labels", facts.get("class labels", 2), "num_labels")
+    if "target length" in facts:
+        args.derive("target_len", facts["target length"], "the shorter of the lengths that the script cuts texts to")
+
+
+def _weights(args: Arguments, target: Target, modern: bool) -> None:
     written = [key for key in ("dtype", "torch_dtype") if args.fields.config.get(key) in _TYPES]
     if written:
         name = args.fields.config.get(written[0])
@@ -113,7 +128,7 @@ def _weights(args: Arguments, modern: bool) -> None:
         args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    _loading(args)
+    _loading(args, target)
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
     args.derive(
@@ -121,11 +136,11 @@ def _weights(args: Arguments, modern: bool) -> None:
     )
 
 
-def _loading(args: Arguments) -> None:
+def _loading(args: Arguments, target: Target) -> None:
     """Fill how weights are loaded: bitsandbytes quantises on the card; a device map loads weights onto it."""
     script = args.fields.config.document.script
     if args.values["quantization"] is not None:
-        args.derive("loads_through", "device", "quantised weights are loaded directly onto the card")
+        resolve_quantised_way(args, target.stack)
     elif script is not None and "device_map" in script.facts:
         args.derive("loads_through", "device", "device_map: weights are loaded directly onto the card")
     else:

@@ -27,6 +27,8 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "keep-activations": (f"{_OFF}: true",),
     "offload-layer-inputs": ("use_unsloth_gc: true",),
     "train-adapter": ("finetuning_type: lora", "lora_rank: 16", "lora_alpha: 32"),
+    "bf16-weights": ("pure_bf16: true", "bf16: (remove)"),
+    "narrower-targets": ("lora_target: q_proj,k_proj,v_proj,o_proj",),
     "lower-rank": ("lora_rank: half of it", "lora_alpha: half of it"),
     "shorter-rows": ("cutoff_len: half of it",),
     "fused-attention": ("flash_attn: sdpa",),
@@ -88,6 +90,8 @@ def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if value is False:  # the same change names the targets
+        return ()
     names = "all" if value is True else ",".join(value) if isinstance(value, tuple) else ""
     return (put(run, "lora_target", names, beside=("lora_rank", "finetuning_type")),) if names else None
 
@@ -197,6 +201,14 @@ def _switches(field: str) -> Speller:
     return speller
 
 
+def _in_fp32(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Train in bf16 alone: pure_bf16 takes the place of bf16; nothing casts back to fp32 without being asked."""
+    if value:
+        return None
+    dropped = (delete_key("bf16"),) if "bf16" in run.config else ()
+    return (put(run, "pure_bf16", True, beside=("bf16",)), *dropped)
+
+
 def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Set `optim`; None if GaLore, APOLLO, BAdam, Adam-mini or Muon is switched on, which override it."""
     own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
@@ -224,5 +236,6 @@ _SPELLERS: dict[str, Speller] = COMMON | {
     "eval_sequence_len": _follows,
     "liger": _liger,
     "sharding": _sharding,
+    "trains_in_fp32": _in_fp32,
     "sample_packing": _packing,
 }

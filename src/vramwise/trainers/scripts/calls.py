@@ -119,6 +119,7 @@ _LORA: Mapping[str, str] = {
     "lora_alpha": "lora_alpha",
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
+    "target_parameters": "lora_target_parameters",
     "modules_to_save": "lora_modules_to_save",
     "use_rslora": "use_rslora",
     "use_dora": "use_dora",
@@ -153,6 +154,7 @@ _QUANTIZATION: Mapping[str, str] = {
     "load_in_8bit": "load_in_8bit",
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
+    "bnb_4bit_quant_storage": "bnb_4bit_quant_storage",
 }
 # Keys that concern only an adapter.
 ONLY_ADAPTER = frozenset({*_LORA.values(), "adapter"})
@@ -183,6 +185,15 @@ DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementa
 NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size", "env"})
 # Defaults of libraries that differ from those of TRL's command.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
+# How the classes of models with a head for classes end → the objective.
+HEADS: Mapping[str, str] = {
+    "ForSequenceClassification": "classes",
+    "ForMultipleChoice": "classes",
+    "ForTokenClassification": "token_classes",
+    "ForQuestionAnswering": "token_classes",
+}
+# How the classes of models end whose decoder attends to an encoder.
+TWO_STACKS = ("ForSeq2SeqLM", "ForSpeechSeq2Seq", "ForConditionalGeneration")
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})
 # The models that compile transformers' own modules.
 UNSLOTH_COMPILED = frozenset({"FastModel", "FastVisionModel"})

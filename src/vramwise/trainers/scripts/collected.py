@@ -78,16 +78,23 @@ class Collected:
         self.values[key] = _as_yaml(found.value)
         self.assumed += [f"{key}: {note}" for note in found.notes]
         home = self.homes.get(role)
-        if home is not None and argument in home.arguments:
+        if home is None:
+            return
+        written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
+        value = self.source.span(found.node) if found.node is not None and written else None
+        if argument in home.arguments:
             start, end = home.arguments[argument]
             self.written[key] = (role, argument)
-            written = found.node is not None and getattr(found.node, "end_lineno", None) is not None
-            value = self.source.span(found.node) if found.node is not None and written else None
             at = self.source.text.find("=", start, end)
             inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
             first, last = value or inside
             self.spans[(key,)] = Span(
                 key_start=start, key_end=at, value_start=first, value_end=last, shared=value is None
+            )
+        elif home.unpacks:  # a second argument of this name in the call would be an error
+            first, last = value or home.others[-1]
+            self.spans[(key,)] = Span(
+                key_start=first, key_end=first, value_start=first, value_end=last, shared=value is None
             )
 
     def put(self, key: str, value: Any) -> None:
@@ -107,9 +114,15 @@ class Collected:
         opening = text.find("(", function_end, end)
         if opening < 0:
             return
-        arguments = {one.arg: self.source.span(one) for one in node.keywords if one.arg is not None}
+        unpacked = [one for one in node.keywords if one.arg is None]
         self.homes[role] = Home(
-            name=called.last, line=node.lineno, open_end=opening + 1, close_start=end - 1, arguments=arguments
+            name=called.last,
+            line=node.lineno,
+            open_end=opening + 1,
+            close_start=end - 1,
+            arguments={one.arg: self.source.span(one) for one in node.keywords if one.arg is not None},
+            others=(*map(self.source.span, node.args), *map(self.source.span, unpacked)),
+            unpacks=bool(unpacked),
         )
 
     def argument_line(self, role: str, argument: str) -> int:

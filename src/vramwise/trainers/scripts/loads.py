@@ -131,6 +131,17 @@ class Loads(Collected):
             return next(iter((*positional, *names)), result)
         return result
 
+    def _head(self, called: Called, owner: str, named: Mapping[str, Result]) -> None:
+        """Record what the model's class says about its head: classes, and how many, or a decoder behind an encoder."""
+        head = next((head for ending, head in calls.HEADS.items() if owner.endswith(ending)), None)
+        if head is not None:
+            self.facts[head] = called.node.lineno
+            number = plain(named["num_labels"]) if "num_labels" in named else None
+            if isinstance(number, Value) and isinstance(number.value, int):
+                self.facts["class labels"] = number.value
+        if owner.endswith(calls.TWO_STACKS):
+            self.facts["two stacks"] = called.node.lineno
+
     def read_loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:
         """Read `from_pretrained`: the model's name, dtype, quantisation and attention."""
         self.unsloth = self.unsloth or owner in calls.UNSLOTH_MODELS
@@ -141,6 +152,7 @@ class Loads(Collected):
             argument = next((one for one in names if one in named), "")
             self._named_model(self._model_name(name), argument)
         self.read_loading(named, role="model")
+        self._head(called, owner, named)
         if self.unsloth:
             self._unsloth_loaded(called, owner)
         elif "dtype" not in self.values:

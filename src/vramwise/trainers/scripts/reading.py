@@ -114,7 +114,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
-    return _document(path, data, source, training, listed, chosen, reading)
+    return _document(path, source, training, listed, chosen, reading)
 
 
 def _shard(training: Training, reading: Reading) -> None:
@@ -157,7 +157,7 @@ def _of_other_subcommands(evaluator: Evaluator) -> set[str]:
 
 
 def _document(
-    path: str, data: bytes, source: Source, training: Training, listed: list[Found], chosen: int, reading: Reading
+    path: str, source: Source, training: Training, listed: list[Found], chosen: int, reading: Reading
 ) -> Document:
     # These outlive the reading, and must not keep its syntax tree: a search holds many documents.
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
@@ -200,7 +200,8 @@ def _document(
         versions=source.versions,
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
-        raw=source.raw or _as_it_was(data, source),
+        raw=source.raw,
+        encoding=source.encoding,
         split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
@@ -216,9 +217,3 @@ def _is_old(source: Source) -> bool:
     """Return whether the script pins a transformers before 4.56, where `dtype` is `torch_dtype`."""
     pinned = source.versions.get("transformers")
     return pinned is not None and version_parts(pinned) < (4, 56)
-
-
-def _as_it_was(data: bytes, source: Source) -> str:
-    """Return the script's original text with its line endings and mark; "" if it is the same as the text used."""
-    text = data.decode("utf-8", "replace")
-    return "" if text == source.text else text

@@ -185,6 +185,11 @@ class Training(Methods):
             return
         found = row_lengths(self.evaluator)
         lengths = [one for one in found if isinstance(one, Value)]
+        if len(lengths) > 1 and "two stacks" in self.facts:  # those of texts, and of what is to be written
+            lengths.sort(key=lambda one: -int(one.value))
+            self.facts["target length"] = int(lengths[-1].value)
+            del lengths[1:]
+            found = list(lengths)
         if len(lengths) > 1:
             either = tuple(one.value for one in lengths)
             found = [

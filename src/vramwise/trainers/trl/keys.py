@@ -12,7 +12,7 @@ from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
 from vramwise.trainers.signs import words
-from vramwise.types import RunSpec, Stack, version_parts
+from vramwise.types import RunSpec, Stack
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
@@ -103,7 +103,18 @@ def kinds(stack: Stack) -> tuple[str, ...]:
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
-    return _vocabulary(kind, release_of(stack), training_arguments(stack))
+    words = _vocabulary(kind, release_of(stack), training_arguments(stack))
+    return words | _UNCHECKPOINTED if before(stack, 0, 22) else words
+
+
+# Before TRL 0.22, gradient checkpointing had the default of transformers.
+_UNCHECKPOINTED = Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}})
+
+
+def before(stack: Stack, *version: int) -> bool:
+    """Return whether this is a TRL that is older than every known release, and older than this version."""
+    release = stack.releases.get("trl")
+    return release is not None and not release.known and () < stack.really("trl") < version
 
 
 @cache
@@ -138,7 +149,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             continue
         gone = GONE.get(strange.key)
         if gone is not None:
-            if not _still_there(gone, run):
+            if not _still_there(gone, stack):
                 yield _gone(strange.key, gone, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
@@ -150,16 +161,14 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
         elif strange.key in ALL_PROJECT_KEYS:
             owner = next(name for name, keys in PROJECTS.items() if strange.key in keys)
             yield StrangeKey(key=strange.key, why=f"{strange.key} is a key of {owner}'s own script, not of TRL")
-        else:
+        elif strange.now is not None or not stack.older_than("trl", known_versions(__file__)[0]):
             yield strange
 
 
-def _still_there(gone: Gone, run: RunSpec) -> bool:
-    """Return whether a script pins a release that still has the name."""
-    script = run.config.document.script
+def _still_there(gone: Gone, stack: Stack) -> bool:
+    """Return whether the run uses a release that still has the name."""
     library, _, since = gone.since.lower().rpartition(" ")
-    pinned = script.versions.get(library) if script is not None else None
-    return pinned is not None and version_parts(pinned) < version_parts(since)
+    return stack.older_than(library, since)
 
 
 def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:

@@ -22,6 +22,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "shorten-rows": ("max_length: half of it",),
     "quantize-base": ("use_peft: true", "load_in_4bit: true"),
     "load-in-bf16": ("dtype: bfloat16",),
+    "bf16-weights": ("dtype: bfloat16",),
+    "narrower-targets": ("lora_target_modules: [q_proj, k_proj, v_proj, o_proj]",),
     "expandable-segments": ("env:", f"  PYTORCH_ALLOC_CONF: {EXPANDABLE}"),
     "fuse-loss": ("use_liger_kernel: true  # before TRL 1.15; since then no loss holds logits",),
     "pad-for-fp8": ("pad_to_multiple_of: 16",),
@@ -138,7 +140,8 @@ def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _linear(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    return (put(run, "lora_target_modules", "all-linear", beside=("lora_r",)),) if value else None
+    """Set all linear layers as targets; with others, the same change names them."""
+    return (put(run, "lora_target_modules", "all-linear", beside=("lora_r",)),) if value else ()
 
 
 def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

@@ -153,8 +153,10 @@ class Trl(ArgumentsTrainer):
         if run.config.document.script is not None:
             release = run.target.stack.releases["trl"]
             if release.origin.kind == "assumed":
-                return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
-            return Severity.ERROR, "the call stops with a TypeError"
+                unpinned = "" if "trl" in run.target.stack.bounds else " (no version is pinned here)"
+                return Severity.WARNING, f"TRL {release.version} stops with a TypeError{unpinned}"
+            said = "" if release.known else f" in TRL {release.version}"
+            return Severity.ERROR, f"the call stops with a TypeError{said}"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without warning"
         return Severity.ERROR, "the command passes it on to `accelerate launch`, which stops"

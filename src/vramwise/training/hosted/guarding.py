@@ -20,6 +20,7 @@ from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.leaving import leave_done
 from vramwise.training.worker.payloads import refuse_payloads
 from vramwise.training.worker.stop import StopOnSignal
+from vramwise.training.worker.unfinished import SUPPORTED, finishing
 
 
 def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
@@ -49,7 +50,7 @@ class Watched:
     def __init__(self, plan: TrainPlan) -> None:
         self.guard: MemoryGuard | None = None
         self.trainer: Any = None
-        self.stop = StopOnSignal()
+        self.stop = StopOnSignal(made_up_for=SUPPORTED)
         self._plan = plan
 
     def watch_every_trainer(self) -> None:
@@ -88,6 +89,7 @@ class Watched:
 
     def _join(self, trainer: Any) -> None:
         self.trainer = trainer
+        trainer.__class__ = finishing(trainer.__class__)
         self._ends_with_training(trainer)
         self._tells_of_evaluations(trainer)
         trainer.add_callback(self.stop)

@@ -17,6 +17,7 @@ from vramwise.training.parent.supported import needed_modules
 from vramwise.training.plan import Decision
 from vramwise.training.sources import refuse_sources
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import NAMES
 
 if TYPE_CHECKING:
     from vramwise.training.parent.prepare import TrainOptions
@@ -74,5 +75,4 @@ def _predicted_memory(path: str, options: TrainOptions, predict: Predict) -> str
     prediction = predict(subject)
     if prediction is None:
         return f"not predicted: {subject.model_missing or 'no GPU here'}"
-    fits = {True: "fits", False: "does not fit", None: "no card named"}[prediction.memory_fits]
-    return f"{predicted_decision(prediction).value} ({fits})"
+    return f"{predicted_decision(prediction).value} ({NAMES[prediction.verdict().memory].lower()})"

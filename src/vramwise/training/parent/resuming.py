@@ -14,6 +14,7 @@ from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import is_complete, latest_whole
 from vramwise.training.marker import faults, read_marker, sentence
 from vramwise.training.parent import foreign
+from vramwise.training.parent.folder_lock import wait_for_worker
 from vramwise.training.plan import Decision
 from vramwise.types import RunSpec
 
@@ -46,6 +47,7 @@ def decide_start(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) -
 
     Raises VramwiseError if settings differ without `force`, or if it is unclear whether to resume.
     """
+    wait_for_worker(output_dir)
     checkpoint, decisions = _checkpoint(wanted, output_dir, settings)
     marker = None if checkpoint is None else read_marker(checkpoint)
     if marker is not None and checkpoint is not None:

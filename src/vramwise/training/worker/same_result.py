@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from torch.nn.functional import cross_entropy
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
 from vramwise.training import checkpoints
 from vramwise.training.disk import saving
@@ -23,9 +23,10 @@ from vramwise.training.worker.order import EpochOrder, Rows
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.progress import Progress
 from vramwise.training.worker.prompts import IGNORED
+from vramwise.training.worker.unfinished import FinishingTrainer
 
 
-class SameResultTrainer(Trainer):
+class SameResultTrainer(FinishingTrainer):
     """A Trainer with deterministic row order and complete checkpoints; see the module."""
 
     def __init__(
@@ -120,7 +121,6 @@ class SameResultTrainer(Trainer):
         # transformers checks max_steps only after a step: a finished run that is resumed would train one more step
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
-            return
         super()._run_epoch(*arguments, **more)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

@@ -17,9 +17,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopOnSignal(TrainerCallback):
-    """Installs its handlers immediately, so that a signal during loading is not lost."""
+    """Installs its handlers immediately, so that a signal during loading is not lost.
 
-    def __init__(self) -> None:
+    `evaluates_later`, `saves_later`: what the stopped run would have done after its last step. A user who stops a run
+    does not wait for an evaluation. `made_up_for`: whether the resumed run will do it.
+    """
+
+    def __init__(self, *, made_up_for: bool = True) -> None:
+        self._made_up_for = made_up_for
+        self.evaluates_later = self.saves_later = False
         self._received = 0
         self.stopped_by = 0  # the signal that ended training; 0: none did
         for number in _SIGNALS:
@@ -43,9 +49,24 @@ class StopOnSignal(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Save and stop if a signal came during the step."""
         if self._agreed(args):
+            self._put_off(control)
             control.should_save = True
             control.should_training_stop = True
-            control.should_evaluate = False  # a user who stops a run does not wait for an evaluation
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Do nothing in an epoch that the stop cut short: transformers ends that one, too."""
+        if not self.stopped_by:
+            return
+        if state.epoch != int(state.epoch):
+            control.should_log = control.should_evaluate = control.should_save = False
+        elif control.should_evaluate and self._made_up_for:
+            self._put_off(control)
+            control.should_save = True  # again, with what is left undone
+
+    def _put_off(self, control: Any) -> None:
+        self.saves_later |= control.should_evaluate and control.should_save
+        self.evaluates_later |= control.should_evaluate
+        control.should_evaluate = False
 
     def _agreed(self, args: Any) -> bool:
         number = self._received

@@ -36,6 +36,7 @@ class Adapter:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    lora_target_parameters: tuple[str, ...]  # bare parameters with an adapter, such as the 3-D weights of experts
     linear_targets_by_name: bool  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     saved_pair_tied: bool  # embeddings and a head tied to them, both trained whole, share one copy
@@ -65,6 +66,7 @@ NEUTRAL = Adapter(
     lora_dropout=0.0,
     lora_target_linear=False,
     lora_target_modules=(),
+    lora_target_parameters=(),
     linear_targets_by_name=False,
     lora_modules_to_save=(),
     saved_pair_tied=False,

@@ -27,6 +27,7 @@ class Loading:
     quantised_base_prepared: Literal["no", "all", "but embeddings"]
     resets_load_peaks: bool  # torch's peak figures are reset once the model is loaded
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    packed_as_bytes: bool  # 4-bit weights are stored as bytes, which FSDP 2 does not shard
     nested_scales: bool  # the scales of a 4-bit base are themselves quantised to 8 bits
     # 8-bit products separate outlier columns: as many as untrained weights produce. False: none
     int8_outliers: bool
@@ -47,6 +48,7 @@ NEUTRAL = Loading(
     quantised_base_prepared="no",
     resets_load_peaks=False,
     quantization=None,
+    packed_as_bytes=False,
     nested_scales=True,
     int8_outliers=False,
     expert_quantization=None,

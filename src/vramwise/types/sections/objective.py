@@ -11,10 +11,13 @@ class Objective:
     """`rl` is the trainer's own name for the method, `kind` the kind of loss."""
 
     rl: str | None
-    # "value": rewards from a head with one output, beside the vocabulary's head
-    kind: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo"] = field(
-        metadata={"flat": "objective"}
-    )
+    # "value": rewards from a head with one output, beside the vocabulary's head; "classes": a label for each row;
+    # "token_classes": a label for each token
+    kind: Literal[
+        "tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo", "classes", "token_classes"
+    ] = field(metadata={"flat": "objective"})
+    class_labels: int  # of a head for classes; 0: it has none
+    target_len: int | None  # rows of a decoder that attends to an encoder; None: as long as the encoder's
     reference: Literal["none", "model", "adapter_off", "adapter_copy"]
     reference_dtype: Literal["bf16", "fp16", "fp32"]
     reference_precomputed: bool  # the reference's log-probabilities are computed before the first step
@@ -37,6 +40,8 @@ class Objective:
 NEUTRAL = Objective(
     rl=None,
     kind="tokens",
+    class_labels=0,
+    target_len=None,
     reference="none",
     reference_dtype="bf16",
     reference_precomputed=False,

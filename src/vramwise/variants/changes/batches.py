@@ -15,6 +15,7 @@ _MOST_ROWS = 65536
 SMALLER = kind("smaller-micro-batch")
 LARGER = kind("larger-micro-batch")
 EVAL_BATCH = kind("equal-eval-batch")
+NO_EVALUATION = kind("no-evaluation")
 
 
 @lru_cache(maxsize=64)
@@ -94,6 +95,11 @@ def equal_eval_batch(run: RunSpec) -> Change | None:
         return None
     micro = run.batch.micro_batch_size
     return EVAL_BATCH.to(f"{EVAL_BATCH.what}: {micro}", eval_batch_size=micro)
+
+
+def no_evaluation(run: RunSpec) -> Change | None:
+    """Do not evaluate during training."""
+    return NO_EVALUATION.to(evaluates=False) if run.evaluation.evaluates else None
 
 
 def no_automatic_batch(run: RunSpec) -> Change | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 
 BF16_BASE = kind("load-in-bf16")
+BF16_WEIGHTS = kind("bf16-weights")
 
 
 def train_in_bf16(run: RunSpec) -> Change | None:
@@ -40,7 +43,18 @@ def load_in_bf16(run: RunSpec) -> Change | None:
     """Store weights in the dtype of the matrix products; trained weights lose their fp32 copies."""
     if run.adapter.kind is not None:
         return bf16_base(run)
-    return kind("bf16-weights").to(weights_dtype="bf16") if _wide(run) else None
+    return BF16_WEIGHTS.to(weights_dtype="bf16") if _wide(run) else None
+
+
+def bf16_weights(run: RunSpec) -> Iterator[Change]:
+    """Yield weights, gradients and optimizer states in bf16 for a full fine-tune that keeps them in fp32."""
+    if run.adapter.kind is not None or run.loading.quantization or run.sharding.kind not in ("none", "ddp"):
+        return
+    if run.loading.trains_in_fp32 and run.precision.compute == "bf16" and _takes_bf16(run):
+        key = run.keys.get("trains_in_fp32")
+        yield BF16_WEIGHTS.to(f"{BF16_WEIGHTS.what}{f': {key}' if key else ''}", trains_in_fp32=False)
+    elif _wide(run):
+        yield BF16_WEIGHTS.to(weights_dtype="bf16")
 
 
 def bf16_base(run: RunSpec) -> Change | None:
@@ -49,9 +63,11 @@ def bf16_base(run: RunSpec) -> Change | None:
 
 
 def _wide(run: RunSpec) -> bool:
-    gpu = run.target.gpu
-    takes = gpu is None or not gpu.known or gpu.bf16
     # if another key made them fp32, that key has to change instead
-    return (
-        run.precision.weights_dtype == "fp32" and run.precision.compute == "bf16" and run.precision.autocast and takes
-    )
+    wide = run.precision.weights_dtype == "fp32" and run.precision.compute == "bf16" and run.precision.autocast
+    return wide and _takes_bf16(run)
+
+
+def _takes_bf16(run: RunSpec) -> bool:
+    gpu = run.target.gpu
+    return gpu is None or not gpu.known or gpu.bf16

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
+from vramwise.families import find_type
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 from vramwise.variants.changes.kernels import packing_attention
@@ -21,6 +22,7 @@ LORA = kind("train-adapter")
 QLORA = kind("quantize-base")
 SHORTER = kind("shorter-rows")
 LOWER_RANK = kind("lower-rank")
+NARROWER = kind("narrower-targets")
 FP8 = kind("train-in-fp8")
 PACK = kind("pack-samples")
 
@@ -79,6 +81,23 @@ def shorter_rows(run: RunSpec) -> Iterator[Change]:
         longer_eval = run.evaluation.eval_sequence_len is not None and run.evaluation.eval_sequence_len > length
         yield SHORTER.to(title, sequence_len=length, **({"eval_sequence_len": length} if longer_eval else {}))
         length //= 2
+
+
+def narrower_targets(run: RunSpec) -> Iterator[Change]:
+    """Yield adapters on the projections of attention alone; what is named can be quantised beside fused experts."""
+    names = _attention_names(run)
+    wider = run.adapter.lora_target_linear or not set(run.adapter.lora_target_modules) <= set(names)
+    if run.adapter.kind in ("lora", "qlora") and len(names) > 1 and wider:
+        fields = {"lora_target_linear": False} if run.adapter.lora_target_linear else {}
+        yield NARROWER.to(f"{NARROWER.what}: {', '.join(names)}", lora_target_modules=names, **fields)
+
+
+def _attention_names(run: RunSpec) -> tuple[str, ...]:
+    found = find_type(run.model_type) if run.model_type else None
+    if found is None:
+        return ()
+    family, model_type = found
+    return tuple([path.rpartition(".")[2] for path in (model_type.block or family.block).attention])
 
 
 def lower_ranks(run: RunSpec) -> Iterator[Change]:

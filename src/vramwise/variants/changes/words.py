@@ -51,6 +51,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "adapter": lambda value: {None: "no adapter", "lora": "LoRA", "qlora": "QLoRA"}.get(value, str(value)),
     "sequence_len": lambda value: f"rows of {value} tokens",
     "lora_r": _named("rank"),
+    "evaluates": _switch("evaluation"),
     "sharding": lambda value: {"none": "not sharded"}.get(value, str(value).upper()),
     "precision": str,
     "weights_dtype": lambda value: f"weights in {value}",

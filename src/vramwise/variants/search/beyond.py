@@ -9,10 +9,10 @@ from contextlib import suppress
 from vramwise.variants.effort import OutOfEffort
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.fitness import OPEN, TOO_LARGE
+from vramwise.variants.search.result import UNTRIED
 from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
-UNTRIED = "were not tried"
 # Limits on simulations beyond the answer and on their events in total: large runs would take seconds.
 _MORE = 6
 _MORE_EVENTS = 600_000

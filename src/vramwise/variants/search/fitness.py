@@ -15,10 +15,10 @@ OPEN = "cannot be fully predicted"
 
 
 def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
-    """Return the memory to keep free: as requested, else by how much similar runs exceeded their prediction."""
+    """Return the memory to keep free: as requested, else the margin of the verdict."""
     if asked_bytes is not None:
         return asked_bytes
-    return int(prediction.needs.highest_reserved_bytes * prediction.expected_error.took_more)
+    return int(prediction.most_bytes * prediction.margin.more)
 
 
 def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Candidate:
@@ -30,14 +30,15 @@ def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | Non
     capacity = prediction.capacity_bytes or 0
     spare = capacity - prediction.judged_bytes - margin
     return Candidate(
-        attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare)
+        attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare, margin)
     )
 
 
-def _fell(prediction: Prediction, spare: int) -> str:
+def _fell(prediction: Prediction, spare: int, margin: int) -> str:
     if prediction.memory_fits is None and prediction.bounds is not None:
         return OPEN
-    if prediction.memory_fits is not True:
+    simulated = prediction.report is not prediction.needs
+    if prediction.report.out_of_memory is not None or (spare + margin < 0 and not simulated):
         return TOO_LARGE
     if prediction.report.retries > 0 or prediction.fits_by_emptying:
         return RETRIES

@@ -12,6 +12,9 @@ from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed
 from vramwise.variants.verdict import is_tight
 
+# Why a variant is no answer, if nothing is known of it.
+UNTRIED = "were not tried"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -69,7 +72,8 @@ class Fit(Displayed):
     what each word of --allow would give if nothing fits without it. `fallen`: why the others were rejected, with their
     numbers. `smallest_card`: for the original. `ended_early`: the search reached its limit before the answer was
     certain. `repairs`: errors that were fixed before the search, so that `original` is the file with those fixes.
-    `stops`: errors that remain and keep every variant from starting.
+    `stops`: errors that remain and keep every variant from starting. `weights_bytes`: what the weights alone need, if
+    that is more than the card has: the proof that nothing permitted fits. 0: there is none.
     """
 
     original: Candidate
@@ -84,6 +88,12 @@ class Fit(Displayed):
     ended_early: bool = False
     repairs: tuple[Finding, ...] = ()
     stops: tuple[Finding, ...] = ()
+    weights_bytes: int = 0
+
+    @property
+    def tries(self) -> int:
+        """The number of variants that were simulated or ruled out."""
+        return self.considered - self.fallen.get(UNTRIED, 0)
 
     @property
     def speedup(self) -> float | None:

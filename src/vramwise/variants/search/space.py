@@ -16,7 +16,9 @@ from vramwise.variants.axes import Axis
 # A variant: what it sets on each axis, "" for the run's own value.
 Pick = tuple[str, ...]
 # Axes that decide how much work there is; the others each swap one kernel for another.
-_DECIDING = frozenset({"method", "sharding", "length", "packing", "precision", "batches", "checkpointing"})
+_DECIDING = frozenset(
+    {"method", "sharding", "length", "targets", "packing", "precision", "experts", "batches", "checkpointing"}
+)
 Resolved = Callable[[Sequence[Change]], RunSpec | None]
 
 

@@ -20,14 +20,18 @@ from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apar
 _MOST_SHAPES = 4
 
 
-def no_speed(run: RunSpec) -> str:
+def no_speed(run: RunSpec, model: ModelSpec | None = None) -> str:
     """Return the reason why there is no speed estimate for this run, or "" if there is one."""
+    if model is not None and model.reads == "both":
+        return "no speed estimate: the time of models with an encoder and a decoder is not modelled"
     if run.target.gpu is None:
         return "no speed estimate: use --gpu"
     if rates_of(run.target.gpu) is None:
         return f"no speed estimate: the rates of {run.target.gpu.name} are unknown"
     if run.objective.generation_rows is not None:
         return "no speed estimate: the time to generate completions is not modelled"
+    if run.kernels.torch_compile:
+        return "no speed estimate: what torch.compile fuses is not modelled"
     return ""
 
 
@@ -44,7 +48,7 @@ def speed_of(
     length of a sample, which determines the cost of attention in packed rows. `effort`: counts the work.
     """
     rates = rates_of(run.target.gpu)
-    if rates is None or no_speed(run):
+    if rates is None or no_speed(run, model):
         return None
     found = list(shapes) or train_shapes(run, None)
     steps = [
@@ -133,6 +137,4 @@ def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple
             f"the speed of several GPUs is not measured: exchanges at {rates.link / 1e9:,.0f} GB/s ({way}, published), "
             "all GPUs in one machine"
         )
-    if run.kernels.torch_compile:
-        said.append("torch_compile: timed as eager; compiled runs are usually faster")
     return tuple(said)

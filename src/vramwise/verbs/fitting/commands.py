@@ -26,7 +26,7 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
         words += ["--memory-limit", size_word(limit_bytes)]
     for package, release in subject.target.stack.releases.items():
         if release.origin.kind == "option":
-            words += ["--with", f"{package}=={release.version}"]
+            words += ["--with", f"{package}=={release.meant}"]
     for word in allow:
         words += ["--allow", word]
     return shlex.join(words)

@@ -20,6 +20,7 @@ from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Pick
 from vramwise.verbs.drafts import Adjust, as_it_is
 from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.proof import proof_bytes
 from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
@@ -81,6 +82,7 @@ def fit_subject(
         considered=total,
         simulated=book.simulated,
         ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
+        weights_bytes=0 if best is not None else proof_bytes(subject, allow, workshop.room_bytes(subject.run)),
     )
 
 
@@ -170,6 +172,7 @@ def _opened(
         yield from alone
         return
     together = with_words(closed)
+    closed = closed if together is None else [word for word in closed if _used(word, together)]
     for word in closed if together is not None else ():
         fewer = [other for other in closed if other != word]
         found = with_words(fewer)
@@ -177,6 +180,12 @@ def _opened(
             closed, together = fewer, found
     if together is not None:
         yield " ".join(closed), together
+
+
+def _used(word: str, found: Candidate) -> bool:
+    """Return whether a variant has a change that this word permits."""
+    made = {change.id for change in found.attempt.changes}
+    return any(kind.id in made for axis in AXES if axis.allow == word for kind in axis.kinds)
 
 
 def opens(run: RunSpec, word: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
-from vramwise.variants.changes.dtypes import bf16_base
+from vramwise.variants.changes.dtypes import bf16_base, bf16_weights
 from vramwise.variants.changes.fused import losses
 from vramwise.variants.changes.methods import adapters, quantised_bases
 from vramwise.variants.changes.weights import eight_bit_optimizers
@@ -18,12 +18,18 @@ from vramwise.variants.effort import REMEDY, OutOfEffort
 from vramwise.variants.search.fitness import weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.commands import fit_command
-from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out, weights_alone_bytes
+from vramwise.verbs.fitting.proof import weights_alone_bytes
+from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Losses that never hold the logits of all tokens at once.
 _LEAN = ("liger_fused_linear", "chunked")
-_WORDS = {"8bit-optimizer": eight_bit_optimizers, "lora": adapters, "qlora": quantised_bases}
+_WORDS = {
+    "8bit-optimizer": eight_bit_optimizers,
+    "bf16-weights": bf16_weights,
+    "lora": adapters,
+    "qlora": quantised_bases,
+}
 
 
 def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:

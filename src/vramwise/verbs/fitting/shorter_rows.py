@@ -1,85 +1,97 @@
-"""For a run that does not fit: how short its rows would have to be."""
+"""For a run whose rows nobody described: how long they may be at most for it to fit."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from math import ceil
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
+from vramwise.types import Origin
+from vramwise.variants.doubts import Margin, doubts_of, margin_of
 from vramwise.variants.effort import REMEDY, is_large
-from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.prediction import Prediction
 
-# Rows are tried in eighths of sequence_len. Shorter data would not be trained with such a sequence_len.
-_PARTS = 8
+# Without a limit, rows of these lengths are tried, up to what the model takes.
+_LENGTHS = tuple(128 * quarters * 2**power // 4 for power in range(12) for quarters in (4, 5, 6, 7))
+_TRIES = 4
+# The share of the room for rows that full ones should take, as mixed ones take more.
+_AIMED = 0.8
 # Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
 # labels, positions, for each completion).
 _WITHOUT_ROWS = ("load", "optimizer")
 _BYTES_A_TOKEN = 128
 
 
-def rows_that_fit(
-    subject: Subject,
-    prediction: Prediction,
-    limit_bytes: int | None = None,
-    *,
-    most: int = REMEDY,
-    since: int | None = None,
-) -> int | None:
-    """Return the longest rows, in eighths of sequence_len, with which a run fits that does not fit with full rows.
+def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> int | None:
+    """Return a length up to which rows fit, full and mixed, for a run that may not fit with rows as long as assumed.
 
-    Returns None if full rows are not an assumption, if even the shortest rows do not fit, or if there is no effort
-    left. `most`: the effort to spend, beyond the run itself or since `since`. If only the shortest rows could be tried,
-    returns those.
+    It is about the longest, of eighths of the longest rows that the settings allow. Returns None if the lengths are
+    known, if the run fits anyway, or if even the shortest rows do not fit.
     """
-    if prediction.memory_fits is not False or not prediction.full_rows or _too_long(prediction):
+    if not prediction.full_rows or (prediction.memory_fits is True and not prediction.rows_unlimited):
         return None
-    if _too_large_without_rows(prediction):
+    capacity, assumed, lengths = prediction.capacity_bytes, subject.run.shapes.sequence_len, _lengths(prediction)
+    held = _without_rows(prediction)
+    if capacity is None or not lengths or held > capacity:
         return None
-    if not subject.effort.leaves(most, since):
-        return None
-    longest, capacity = subject.run.shapes.sequence_len, prediction.capacity_bytes or 0
-    least = _with_rows(subject, longest // _PARTS, limit_bytes)
-    if least is None or least.memory_fits is not True:
-        return None
-    # Memory grows roughly linearly with the rows: start where it reaches the card's size, then go down step by step.
-    lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
-    share = (capacity - lowest) / max(1, highest - lowest)
-    part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
-    while part > 1 and subject.effort.leaves(most, since):
-        tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
-        if tried is not None and tried.memory_fits:
-            return longest * part // _PARTS
-        part -= 1
-    return longest // _PARTS
+    since = subject.effort.spent
+    # Memory grows roughly linearly with the rows: try where it reaches the card's size, then between that and less.
+    low, high = (0, held), (assumed, _with_margin(prediction.most_bytes, prediction.margin))
+    least, most = 0, len(lengths) if prediction.memory_fits is True else bisect_left(lengths, assumed)
+    for more in range(_TRIES, 0, -1):
+        each = max(1.0, (high[1] - low[1]) / (high[0] - low[0]))
+        reached = bisect_right(lengths, low[0] + _AIMED * (capacity - low[1]) / each) - 1
+        last = more == 1 or is_large(prediction.short_timeline) or not subject.effort.leaves(REMEDY, since)
+        tried = least if last else max(least, min(most - 1, reached))
+        needed = _needed(subject, lengths[tried], limit_bytes)
+        if needed is not None and needed <= capacity:
+            return lengths[tried]
+        if tried == least:
+            return None
+        most, high = tried, (lengths[tried], max(needed or 0, capacity))
+    return None
 
 
-def _too_long(prediction: Prediction) -> bool:
-    return is_large(prediction.short_timeline)
+def _lengths(prediction: Prediction) -> Sequence[int]:
+    """Return the lengths to try, rising; rows of prompts and completions have at least the completions."""
+    run = prediction.run
+    longest, least = run.shapes.sequence_len, run.objective.completion_len or 0
+    if prediction.rows_unlimited:
+        return [length for length in _LENGTHS if length <= max(longest, prediction.model.max_position_embeddings)]
+    tried = [least + (longest - least) * part // SHORTEST_PART for part in range(1, SHORTEST_PART)]
+    return [length for length in tried if length > max(1, least)]
 
 
-def _too_large_without_rows(prediction: Prediction) -> bool:
-    """Return whether weights, gradients and optimizer states alone exceed the card."""
+def _without_rows(prediction: Prediction) -> int:
+    """Return what weights, gradients and optimizer states need alone."""
     run = prediction.run
     tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
     held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
-    return max(held, default=0) - tokens * _BYTES_A_TOKEN > (prediction.capacity_bytes or 0)
+    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)
 
 
-def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:
-    """Predict the run with one row of `width` tokens in each batch and slightly shorter ones beside it."""
-    if width < 2:
-        return None
-    run = subject.run
-    train, evaluation = [
-        Lengths(tokens=_batch(width, rows)) for rows in (run.batch.micro_batch_size, run.evaluation.eval_batch_size)
-    ]
+def _needed(subject: Subject, length: int, limit_bytes: int | None) -> int | None:
+    """Return what the run needs with rows up to a length, with its margin; mixed ones that end with full ones."""
+    run, evaluated = subject.run, subject.run.evaluation.eval_sequence_len
+    origin = Origin(kind="derived", why="a limit that is tried")
+    shorter = run.changed(
+        sequence_len=length,
+        eval_sequence_len=None if evaluated is None else min(evaluated, length),
+        origins={**run.origins, "sequence_len": origin},
+    )
+    made = subject.with_run(shorter)
     try:
-        return subject.prediction(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
+        if subject.model is None or not follows_data(run):
+            found = made.prediction(limit_bytes=limit_bytes)
+            return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
+        mixed = mixed_bytes(shorter, subject.model, subject.simulations)
+        doubts = (rows_doubt(shorter, mixed), *doubts_of(shorter, subject.model))
+        return _with_margin(max(mixed), margin_of(doubts))
     except VramwiseError:
         return None
 
 
-def _batch(width: int, rows: int | None) -> Sequence[int]:
-    return [width, *[width - 1] * (min(rows or 1, 4096) - 1)]
+def _with_margin(size_bytes: int, margin: Margin) -> int:
+    return int(size_bytes * (1 + margin.more))

@@ -6,11 +6,8 @@ the command is given.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramwise.facts.parameters import parameter_count
 from vramwise.subject import Subject
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
@@ -18,12 +15,13 @@ from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, is_large
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
+from vramwise.verbs.fitting.proof import weights_alone_bytes
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 # A run that needs this many cards' memory is a typing error, and a search would not help.
 _FAR_OFF = 1000
 # Words of --allow to try if nothing fits that keeps the training result: the most common ones, the mildest first.
-_WORDS = ("8bit-optimizer", "lora", "qlora")
+_WORDS = ("8bit-optimizer", "bf16-weights", "lora", "qlora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,26 +64,3 @@ def is_worth_trying(subject: Subject, limit_bytes: int | None) -> bool:
     if prediction.memory_fits is not False or is_large(prediction.short_timeline):
         return False
     return prediction.needs.highest_reserved_bytes <= _FAR_OFF * (prediction.capacity_bytes or 0)
-
-
-def weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
-    """Return the least memory of the weights, and of their gradients if all are trained.
-
-    It holds for all variants that these words permit. 0 if parts of the weights may be elsewhere.
-    """
-    run, model = subject.run, subject.model
-    whole = run.sharding.kind == "ddp" or run.batch.gpus == 1  # a single card holds every shard
-    if model is None or run.savings.layer_offloading or run.sharding.offload_params or not whole:
-        return 0
-    quantised = run.loading.quantization is not None or "qlora" in allow or model.num_experts
-    adapted = run.adapter.kind is not None or "lora" in allow
-    # some weights are frozen, gradient shards may be elsewhere, or the optimizer frees gradients one by one
-    partly = (
-        run.adapter.unfrozen
-        or run.adapter.trained_blocks is not None
-        or run.unfollowed
-        or re.search("layer|lomo", run.optimizer.name)
-    )
-    whole_gradients = not partly and run.sharding.kind in ("none", "ddp")
-    each = 0.5 if quantised else 2 if adapted or not whole_gradients else 4
-    return int(each * parameter_count(model))

@@ -30,7 +30,8 @@ class New:
     `subject` is the config as read from its text. `better`: the next better method, which does not fit. `findings`:
     what `check` finds in it. `companions`: further files that it needs, by path. `requirements`: what else must be true
     for it to start and is not known here. `closest`: the method that misses by least. `smaller_model`: a model of the
-    same family that fits.
+    same family that fits. `proof_bytes`: what the weights alone need with the leanest method, if that proves that
+    nothing fits; otherwise 0, after `tries` predictions.
     """
 
     plan: Plan
@@ -49,6 +50,8 @@ class New:
     findings: Sequence[Finding] = ()
     closest: Better | None = None
     smaller_model: str = ""
+    proof_bytes: int = 0
+    tries: int = 0
 
     @property
     def fits(self) -> bool:

@@ -14,6 +14,7 @@ from vramwise.trainers.starting import Start, Starts
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
+from vramwise.variants.changes.weights import has_experts
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import NO_DATA, Data
 from vramwise.variants.prediction import Prediction
@@ -22,15 +23,15 @@ from vramwise.variants.search.result import Candidate
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import answer_of
+from vramwise.verbs.fitting.proof import proof_bytes
 from vramwise.verbs.fitting.repair import repaired
-from vramwise.verbs.fitting.ways_out import weights_alone_bytes
 from vramwise.verbs.starting.plan import Plan
 from vramwise.verbs.starting.sampling import sampled
 
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
 _SHARDING = ("fsdp", "zero")
-_EIGHT_BIT = "8bit-optimizer"
+_EIGHT_BIT, _NARROWER = "8bit-optimizer", "narrower-targets"
 _HOUR, _ABOUT = 3600, 1.05
 # If packed rows miss by more than this share of the card, padded rows do not fit either.
 _FAR = 0.15
@@ -56,6 +57,12 @@ class Trial:
     def fits(self) -> bool:
         """Whether it fits and starts."""
         return self.best.fits and not self.subject.stops
+
+    @property
+    def proof_bytes(self) -> int:
+        """What the weights alone need, if that proves that the method does not fit; otherwise 0."""
+        prediction = self.best.prediction
+        return 0 if prediction is None else proof_bytes(self.subject, (), prediction.capacity_bytes or 0)
 
     @property
     def searched(self) -> Subject:
@@ -166,21 +173,28 @@ def _fitted(
 ) -> Candidate | None:
     """Return the fastest variant that fits, or the closest; None if none is as fast as the first trial.
 
-    Full fine-tuning may use 8-bit optimizer states if it does not fit otherwise. Scripts are launched without a file
+    If it does not fit otherwise, full fine-tuning may use 8-bit optimizer states, and adapters on a mixture of experts
+    may leave the experts out, which can then be quantised with the rest. Scripts are launched without a file
     for sharding.
     """
     full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may divide the weights
-    if alone and weights_alone_bytes(subject, ()) > (full_rows.capacity_bytes or 0):
+    if alone and proof_bytes(subject, (), full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
-    if method != "full":
+    more = _EIGHT_BIT if method == "full" else _NARROWER
+    if more == _NARROWER and not has_experts(subject.run):
         return ask(subject, _axes(allow))
     found = ask(subject, _axes(allow), or_closest=False)
-    return found if found is not None and found.fits else ask(subject.apart(), _axes((*allow, _EIGHT_BIT)))
+    if found is not None and found.fits:
+        return found
+    again = subject.apart()
+    found = ask(again, _axes((*allow, more)))
+    subject.effort.predictions += again.effort.predictions
+    return found
 
 
 def _axes(allow: Sequence[str]) -> tuple[Axis, ...]:

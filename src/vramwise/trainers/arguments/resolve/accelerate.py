@@ -37,7 +37,7 @@ def read_accelerate(content: Mapping[str, Any] | None, *, key: str, name: str) -
         key=key,
         why=f"accelerate's settings in {name}",
         mixed_precision=precision if isinstance(precision, str) else None,
-        fsdp=_unprefixed(_block(content, "fsdp_config"), "fsdp_") if kind == "FSDP" else None,
+        fsdp=_FSDP_UNSAID | _unprefixed(_block(content, "fsdp_config"), "fsdp_") if kind == "FSDP" else None,
         deepspeed=_deepspeed(_block(content, "deepspeed_config")) if kind == "DEEPSPEED" else None,
         tensor_parallel=_size(block, "tp_size"),
         context_parallel=_size(block, "cp_size"),
@@ -52,15 +52,15 @@ def launched(words: Mapping[str, str], files: Mapping[str, Mapping[str, Any] | N
         return read_accelerate(None, key="", name=name)
     content = {**content, **{key: words[key] for key in ("mixed_precision",) if key in words}}
     if words.get("use_fsdp"):
-        content |= {"distributed_type": "FSDP", "fsdp_config": _FSDP_UNSAID | _of(words, "fsdp_")}
+        content |= {"distributed_type": "FSDP", "fsdp_config": _of(words, "fsdp_")}
     elif words.get("use_deepspeed"):
         own = {key: words[key] for key in _DEEPSPEED if key in words}
         content |= {"distributed_type": "DEEPSPEED", "deepspeed_config": own}
     return read_accelerate(content, key="", name=name or "its options")
 
 
-# `accelerate launch`: FSDP's defaults for missing options, and DeepSpeed's options.
-_FSDP_UNSAID = {"fsdp_version": "1", "fsdp_cpu_ram_efficient_loading": "true"}
+# `accelerate launch`: FSDP's defaults for options that neither line nor file has, and DeepSpeed's options.
+_FSDP_UNSAID = {"version": "1", "cpu_ram_efficient_loading": "true"}
 _DEEPSPEED = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file")
 
 

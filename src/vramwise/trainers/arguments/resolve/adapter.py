@@ -40,6 +40,8 @@ def _targets(args: Arguments, on: bool) -> None:
         args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
     else:
         args.put("lora_target_modules", "lora_target_modules", written)
+    bare = _names(args.value("lora_target_parameters")) if on else ()
+    args.put("lora_target_parameters", "lora_target_parameters", bare)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -53,7 +53,10 @@ def resolve_sharding(
     elif accelerate.deepspeed:
         _zero(args, target, _content(accelerate.deepspeed, files), accelerate.deepspeed, accelerate.key)
     elif args.value("fsdp"):
-        resolve_fsdp(args, _fsdp_block(args, files), "fsdp_config" if args.written("fsdp_config") else "fsdp", unsaid)
+        block = _fsdp_block(args, files)
+        if (0,) < target.stack.parts("transformers") < (4, 41):  # later ones overwrite the launcher's variable
+            block = {"cpu_ram_efficient_loading": target.accelerate.get("fsdp_cpu_ram_efficient_loading"), **block}
+        resolve_fsdp(args, block, "fsdp_config" if args.written("fsdp_config") else "fsdp", unsaid)
     elif accelerate.fsdp is not None:
         resolve_fsdp(args, accelerate.fsdp, accelerate.key, unsaid)
     else:

@@ -8,6 +8,8 @@ from vramwise.types import Target
 
 # Settings that only a trainer with something of its own fills.
 _ABSENT = (
+    "lora_target_parameters",
+    "packed_as_bytes",
     "lora_kernels",
     "fused_lora",
     "fused_lora_wide_grads",
@@ -35,6 +37,8 @@ _ABSENT = (
     "loss_chunks",
     "reference_whole",
     "spare_model",
+    "class_labels",
+    "target_len",
     "empties_cache_each_step",
     "unfrozen",
     "trained_blocks",

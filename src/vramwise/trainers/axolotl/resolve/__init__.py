@@ -6,6 +6,8 @@ model: if Axolotl looks at the model's config (head size, mixture of experts), t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramwise.trainers.axolotl.resolve.adapter import resolve_method
 from vramwise.trainers.axolotl.resolve.allocator import added_variables
 from vramwise.trainers.axolotl.resolve.batch import resolve_batch
@@ -19,7 +21,7 @@ from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding, spread_
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields, resolved
-from vramwise.types import Config, RunSpec, Target
+from vramwise.types import Config, RunSpec, Target, Unfollowed
 
 
 def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec:
@@ -42,7 +44,8 @@ def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec
     fields.derive("labels_on", "all", "no loss of its takes less for fewer labels")
     fields.derive("shuffle_seed", None, "the order of rows is not followed")
     fields.derive("packed_mask", "built", "transformers makes the mask of packed rows from their positions")
-    fields.derive("unfollowed", (), "unsupported features are recognised from other fields")
+    found = tuple(_unfollowed(config))
+    fields.derive("unfollowed", found, "; ".join(one.why for one in found) or "other fields tell what is not followed")
     own = fields.values["sharding"] == "fsdp2" and spread_by_file(fields)
     if own or "fsdp_one_root" not in fields.values:
         fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
@@ -53,3 +56,11 @@ def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec
     fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")
     added = added_variables(target)
     return resolved(fields, target, trainer="axolotl", title="Axolotl", added=added, whose="the axolotl command")
+
+
+def _unfollowed(config: Config) -> Iterator[Unfollowed]:
+    """Yield what images change: Axolotl neither cuts nor drops rows with images (`utils/collators/mm_chat.py`)."""
+    if config.get("processor_type"):
+        why = "rows with images are not cut to sequence_len, and neither their patches nor their tokens are counted"
+        yield Unfollowed(name="images", less=False, why=why)
+        yield Unfollowed(name="row lengths", less=True, why="rows may also be shorter than sequence_len")

@@ -25,7 +25,7 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("lora_dropout", 0.0)
     fields.take("lora_target_linear", False)
     fields.derive("linear_targets_by_name", True, "Axolotl looks for linear modules and gives PEFT their names")
-    for name in ("lora_target_modules", "lora_modules_to_save"):
+    for name in ("lora_target_modules", "lora_target_parameters", "lora_modules_to_save"):
         _names(fields, name)
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")

@@ -9,33 +9,37 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.trainers.axolotl.resolve.sharding import spread_by_file
-from vramwise.trainers.axolotl.schema import Schema
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.installed import resolve_quantised_way
+from vramwise.types import Stack
 
 _SKIP = "embeddings_skip_upcast"
 
 
-def resolve_loading(fields: Fields, schema: Schema) -> None:
+def resolve_loading(fields: Fields, stack: Stack) -> None:
     """Fill loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared and resets_load_peaks.
 
     Needs dtypes and sharding.
     """
-    _way(fields)
+    schema = schema_in(stack)
     by_tensor, key = _by_tensor(fields), "fsdp_config.cpu_ram_efficient_loading"
     fields.derive("shards_by_tensor", by_tensor, f"{key} is {'on' if by_tensor else 'not on'}", key=key)
+    _way(fields, stack)
     _upcasts(fields, schema)
     _preparation(fields, schema)
+    fields.derive("packed_as_bytes", False, "Axolotl stores 4-bit weights in the type of the others")
     fields.derive("upcasts_stay", False, "the cast is undone, except as fp32_embeddings says")
     fields.derive("trains_in_fp32", False, "weights are trained in the type they are loaded in")
     fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")
 
 
-def _way(fields: Fields) -> None:
+def _way(fields: Fields, stack: Stack) -> None:
     name, config = "loads_through", fields.config
     if config.get("reinit_weights"):
         fields.derive(name, "made", "random weights, made from the model's config", key="reinit_weights")
     elif str(fields.values["sharding"]).startswith("fsdp") and fields.values["adapter"] == "qlora":
-        _qlora_under_fsdp(fields)
+        _qlora_under_fsdp(fields, stack)
     elif _spread(fields):
         fields.derive(name, "host", "no device map: the weights are spread from host memory")
     elif _on_host(config.get("device_map")) and fields.values["quantization"] is None:
@@ -45,16 +49,18 @@ def _way(fields: Fields) -> None:
         fields.derive(name, "device", why)
 
 
-def _qlora_under_fsdp(fields: Fields) -> None:
+def _qlora_under_fsdp(fields: Fields, stack: Stack) -> None:
     """Fill loads_through: with a device map of one card, every rank quantises the whole model.
 
-    The exception is the loader that stages it on the host.
+    The exception is the loader that stages it on the host. Since 0.20 Axolotl turns it on by itself for QLoRA with
+    cpu_ram_efficient_loading (`utils/schemas/validation.py`).
     """
-    staged = fields.config.get("qlora_sharded_model_loading") and _by_tensor(fields)
-    if staged or fields.config.get("nf4_backend") == "torchao":
-        fields.derive("loads_through", "host", "quantised in host memory", key="qlora_sharded_model_loading")
+    config, key = fields.config, "qlora_sharded_model_loading"
+    wanted = config.get(key, schema_in(stack).since("0.20.0") and bool(config.get("load_in_4bit")))
+    if (wanted and _by_tensor(fields)) or config.get("nf4_backend") == "torchao":
+        fields.derive("loads_through", "host", "quantised weight by weight, and kept in host memory", key=key)
     else:
-        fields.derive("loads_through", "device", "QLoRA under FSDP: every rank reads the whole model onto its card")
+        resolve_quantised_way(fields, stack)
 
 
 def _by_tensor(fields: Fields) -> bool:

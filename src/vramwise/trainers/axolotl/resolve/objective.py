@@ -41,6 +41,7 @@ def resolve_preference(fields: Fields, target: Target) -> None:
     empties = older and objective == "dpo"
     why = "Axolotl's DPO trainer empties the cache after every micro-step" if empties else "nobody empties it"
     fields.derive("empties_cache_each_step", empties, why)
+    fields.neutral("class_labels", "target_len")
     _cross_entropy(fields, objective)
     _generation(fields, schema, objective)
 

@@ -23,7 +23,7 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     fields.derive("autocast", amp, why)
     _embeddings(fields, schema_in(target.stack))
     fields.derive("refuses_fp8_below", (9, 0), "Axolotl takes fp8 from Hopper on")
-    resolve_loading(fields, schema_in(target.stack))
+    resolve_loading(fields, target.stack)
 
 
 def _half_precision(fields: Fields, target: Target) -> str:

@@ -58,10 +58,23 @@ def _prefetch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
     return (insert_key("dataloader_prefetch_factor", value, beside="dataloader_num_workers"),)
 
 
+def _evaluates(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Turn evaluation off. Before Axolotl 0.21, it happens once all the same, unless no samples are held out."""
+    if value:
+        return None
+    times = [key for key in ("evals_per_epoch", "eval_steps", "eval_on_start") if run.config.get(key)]
+    dropped = tuple(delete_key(key) for key in times)
+    if schema_of(run).since("0.21.0"):
+        return (put(run, "eval_strategy", "no"), *dropped)
+    held = [delete_key(key) for key in ("test_datasets", "eval_strategy") if key in run.config]
+    return (*((put(run, "val_set_size", 0),) if run.config.get("val_set_size") else ()), *held, *dropped)
+
+
 SPELLERS: dict[str, Speller] = {
     "micro_batch_size": _micro_batch,
     "gradient_accumulation_steps": _accumulation,
     "eval_batch_size": _eval_batch,
+    "evaluates": _evaluates,
     "automatic_batch": _automatic_batch,
     "sequence_len": by_key("sequence_len"),
     "eval_sequence_len": _eval_length,

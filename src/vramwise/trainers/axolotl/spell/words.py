@@ -44,6 +44,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "quantize-experts": ("quantize_moe_experts: true",),
     "train-adapter": ("adapter: lora", *_RANK),
     "quantize-base": ("adapter: qlora", "load_in_4bit: true"),
+    "narrower-targets": ("lora_target_linear: false", "lora_target_modules: [q_proj, k_proj, v_proj, o_proj]"),
+    "no-evaluation": ('eval_strategy: "no"',),
     "lower-rank": ("lora_r: half of it", "lora_alpha: half of it"),
     "pack-samples": ("sample_packing: true",),
     "train-in-fp8": ("fp8: true", "torch_compile: true"),

@@ -45,7 +45,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     _order(args)
     media = frozenset(facts(target.stack)["media_templates"])
     resolve_method(args, media=args.value("template") in media)
-    resolve_dtypes(args, launched=bool(target.accelerate))
+    resolve_dtypes(args, target)
     resolve_memory_savers(args)
     resolve_attention(args)
     resolve_loss(args)

@@ -6,15 +6,14 @@ Follows `get_train_args`, model/loader.py (`torch_dtype: auto`), `init_adapter` 
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.installed import resolve_quantised_way
+from vramwise.types import Target
 
 _AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
 
 
-def resolve_dtypes(args: Arguments, *, launched: bool = False) -> None:
-    """Fill precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding.
-
-    `launched`: accelerate's own launcher starts it.
-    """
+def resolve_dtypes(args: Arguments, target: Target) -> None:
+    """Fill precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding."""
     _trained(args)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
@@ -26,7 +25,7 @@ def resolve_dtypes(args: Arguments, *, launched: bool = False) -> None:
     args.derive("fp32_embeddings", False, "embeddings are cast like other trained weights, or not at all")
     norms = bool(args.value("upcast_layernorm"))
     args.derive("upcasts_at_load", ("norm",) if norms else (), "upcast_layernorm", key="upcast_layernorm")
-    _loading(args, launched=launched)
+    _loading(args, target)
 
 
 def _trained(args: Arguments) -> None:
@@ -67,18 +66,19 @@ def _without_autocast(args: Arguments) -> None:
     args.derive("autocast", False, "no autocast", key="bf16")
 
 
-def _loading(args: Arguments, *, launched: bool) -> None:
+def _loading(args: Arguments, target: Target) -> None:
     """Fill loads_through: a device map loads weights directly onto the card, unless the file or ZeRO 3 prevents it.
 
     When the model is loaded, FSDP requested in the file is not known yet (accelerate learns of it with the trainer), so
-    each card takes the whole model before it is sharded. `launched`: accelerate's own launcher announces FSDP earlier.
+    each card takes the whole model before it is sharded. accelerate's own launcher announces FSDP earlier.
     """
+    launched = bool(target.accelerate)
     if args.value("train_from_scratch"):
         args.derive(
             "loads_through", "host", "built from its config in host memory, then moved", key="train_from_scratch"
         )
     elif args.values["quantization"] in ("4bit", "8bit"):
-        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+        resolve_quantised_way(args, target.stack, announced=launched or args.values["sharding"] == "zero3")
     elif args.values["sharding"] == "zero3" or (launched and args.values["shards_by_tensor"]):
         args.derive("loads_through", "host", "no device map: the weights are sharded from host memory")
     elif not args.value("low_cpu_mem_usage"):

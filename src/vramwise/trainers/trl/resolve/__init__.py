@@ -20,7 +20,7 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.trl.keys import vocabulary
+from vramwise.trainers.trl.keys import before, vocabulary
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.trainers.trl.resolve.adapter import resolve_method
 from vramwise.trainers.trl.resolve.allocator import accelerate_of, allocator_variables
@@ -39,7 +39,8 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is set")
     resolve_sharding(args, target, files, accelerate)
     resolve_batch(args)
-    resolve_precision(args, bf16_unless_fp16=True, accelerate=accelerate.mixed_precision)
+    # Before TRL 0.19, bf16 was off by default, as in transformers.
+    resolve_precision(args, bf16_unless_fp16=not before(target.stack, 0, 19), accelerate=accelerate.mixed_precision)
     _checkpointing(args)
     resolve_method(args, target)
     resolve_optimizer(args)

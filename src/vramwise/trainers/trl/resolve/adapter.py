@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.trainers.arguments import Arguments, loads_by_itself, resolve_adapter, resolve_loaded_type
+from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
 from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -73,6 +74,8 @@ def _quantization(args: Arguments) -> None:
     bits = next((bits for bits in ("4bit", "8bit") if args.value(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    own = "bnb_4bit_quant_storage" in args.words or args.fields.config.document.script is not None
+    resolve_storage(args, args.value("bnb_4bit_quant_storage") if own else args.value("dtype"))
     nested = bool(args.value("use_bnb_nested_quant"))
     why = "use_bnb_nested_quant is on" if nested else "use_bnb_nested_quant is off by default"
     args.derive("nested_scales", nested if bits == "4bit" else True, why if bits == "4bit" else "no 4-bit base")
@@ -105,7 +108,7 @@ def _attention(args: Arguments, target: Target) -> None:
 
 def _loading(args: Arguments, target: Target) -> None:
     if args.values["quantization"] in ("4bit", "8bit"):
-        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+        resolve_quantised_way(args, target.stack)
     elif target.gpus > 1 or args.values["sharding"] != "none":
         args.derive("loads_through", "host", "no device map with several processes: weights move from host memory")
     else:

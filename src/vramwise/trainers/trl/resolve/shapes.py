@@ -6,8 +6,8 @@ from vramwise.facts.attention import supports_packing
 from vramwise.trainers.arguments import Arguments
 from vramwise.units import whole_number
 
-# The length of a row without a limit if the data is unknown.
-UNLIMITED = 32_768
+# The length of a row without a limit if the data is unknown: TRL's own limit where none is written.
+UNLIMITED = 1024
 # Prompts of generated completions have no limit since TRL 1.0.
 _PROMPT = 512
 _FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
@@ -37,9 +37,9 @@ def _length(args: Arguments, kind: str) -> int:
         args.fields.keys["sequence_len"] = "max_completion_length"
         return int(args.fields.assume("sequence_len", completion + _PROMPT, why))
     if args.value("max_length") is None:
-        why = f"max_length null: as long as the data; {UNLIMITED:,} if unknown"
+        why = f"max_length is null, so nothing limits the rows: {UNLIMITED:,} tokens assumed"
         args.fields.keys["sequence_len"] = "max_length"
-        return int(args.derive("sequence_len", UNLIMITED, why, key="max_length"))
+        return int(args.fields.assume("sequence_len", UNLIMITED, why))
     return args.take_count("sequence_len", "max_length")
 
 
@@ -93,8 +93,10 @@ def _padding(args: Arguments, kind: str, length: int, packed: bool) -> None:
     constant = full or wrapped
     shown = "rows of max_length tokens" if wrapped else why
     args.derive("constant_shapes", constant, shown, key="packing" if wrapped else "pad_to_multiple_of")
-    can = args.values["packing_rows"] != "one"  # flattened batches are not padded to a width
-    args.derive("can_pad", can, "text in rows" if can else "the batch is one row without padding")
+    limited = kind in _GENERATING or args.value("max_length") is not None
+    can = args.values["packing_rows"] != "one" and limited  # flattened batches are not padded to a width
+    why = "text in rows" if can else "no length to pad to" if not limited else "the batch is one row without padding"
+    args.derive("can_pad", can, why)
 
 
 def _number(written: object) -> int:

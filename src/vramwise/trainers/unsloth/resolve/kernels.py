@@ -29,7 +29,18 @@ def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
     args.derive("lora_kernels", fused, why)
     args.derive("fused_lora_in_place", fused, why)
     if kind == "sft":
-        args.derive("loss_kernel", *_loss(target.stack))
+        kernel, why = _loss(target.stack)
+        if _assumed(target.stack, "unsloth"):
+            version = target.stack.releases["unsloth"].version
+            args.fields.assume("loss_kernel", kernel, f"Unsloth {version} is assumed; older ones hold more logits")
+        else:
+            args.derive("loss_kernel", kernel, why)
+
+
+def _assumed(stack: Stack, package: str) -> bool:
+    """Return whether neither the file nor the user states the package's version."""
+    release = stack.releases.get(package)
+    return release is not None and release.origin.kind == "assumed"
 
 
 def _loss(stack: Stack) -> tuple[str, str]:
@@ -44,7 +55,7 @@ def _loss(stack: Stack) -> tuple[str, str]:
 
 
 def _attention(args: Arguments, target: Target) -> None:
-    """Fill packed_attention.
+    """Fill packed_attention; it is assumed where it depends on xformers, and nobody says whether that is installed.
 
     FlashAttention if it is installed, else torch's own kernel from 2.12 and Ampere on, else xformers, else sample by
     sample.
@@ -53,6 +64,9 @@ def _attention(args: Arguments, target: Target) -> None:
     releases = target.stack.releases
     if ampere and ("flash-attn" in releases or target.torch >= _VARLEN):
         args.derive("packed_attention", "varlen", "a variable-length kernel that takes grouped heads")
+    elif _assumed(target.stack, "xformers"):
+        other = "FlashAttention takes less" if ampere else "without it samples are calls of their own"
+        args.fields.assume("packed_attention", "repeated", f"xformers is assumed to be installed; {other}")
     elif target.stack.parts("xformers") > (0,):  # "0" on the command line: not installed
         args.derive("packed_attention", "repeated", "xformers, which wants heads repeated")
     else:

@@ -35,14 +35,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     severity, effect = trainer.unknown_keys(run)
     for strange in trainer.strange_keys(run):
         yield Hit(
-            key=join_key((strange.key,)), message=f"{strange.why}; {effect}", severity=severity, fix=_fix(run, strange)
+            key=join_key((strange.key,)),
+            message=f"{strange.why}; {effect}",
+            severity=severity,
+            fix=_fix(run, strange, severity),
         )
 
 
-def _fix(run: RunSpec, strange: StrangeKey) -> Fix | None:
+def _fix(run: RunSpec, strange: StrangeKey, severity: Severity) -> Fix | None:
     key = join_key((strange.key,))
     if strange.drop:
-        return safe(f"Delete {strange.key}, which is never read", delete_key(key))
+        doubtful = run.config.document.script is not None and severity is not Severity.ERROR
+        return (unsafe if doubtful else safe)(f"Delete {strange.key}, which is never read", delete_key(key))
     if strange.now is None:
         return None
     value = run.config.document.values[strange.key]

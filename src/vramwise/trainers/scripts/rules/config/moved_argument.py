@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.scripts.rules.places import at_fact
-from vramwise.types import RunSpec, Severity, version_parts
+from vramwise.types import RunSpec, Severity
 
 _FACT = "trainer argument "
 _HEAD = "from trl import SFTConfig, SFTTrainer\n\n"
 # The release that removed them; before, they were deprecated (TRL 0.9 to 0.12).
-_GONE = (0, 13)
+_GONE = "0.13"
 
 
 @rule(
@@ -31,15 +31,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     kin themselves. Since 0.13 the call stops with `TypeError: … got an unexpected keyword argument`.
 
     Pass them to `SFTConfig`, `DPOConfig`…, where `max_seq_length` is called `max_length` since TRL 0.20. A script that
-    needs an old release should pin it: vramwise reads `pip install trl==0.12.2` in notebooks, lock files and `--with`.
+    needs an old release should pin it: vramwise reads `pip install trl==0.12.2` in notebooks, the
+    requirements, `pyproject.toml` and lock files of the repository, and `--with`.
     """
     # Seen in: vitali87/llm-shell train_ms_swift.py (SFTTrainer), mzbac/llama2-fine-tune dpo_trainer.py (DPOTrainer).
     script = run.config.document.script
     if script is None or "unsloth" in script.facts:  # Unsloth's trainers still accept them
         return
     release = run.target.stack.releases.get("trl")
-    pinned = script.versions.get("trl")
-    if release is None or (pinned is not None and version_parts(pinned) < _GONE):
+    if release is None or run.target.stack.older_than("trl", _GONE):
         return
     assumed = release.origin.kind == "assumed"
     for fact in script.facts:

@@ -35,8 +35,8 @@ max_length_unlimited = _row(
     text="""`max_length: null` cuts nothing: the longest sample of the data decides the memory.
 
     The run fails at the step that reaches it, possibly hours in, because rows are drawn at random. Set a length that
-    covers nearly all samples. With local data, `vramwise predict` shows what its lengths need; without, it assumes
-    32,768 tokens.
+    covers nearly all samples. With local data, `vramwise predict` shows what its lengths need; without, it says up to
+    which length rows fit.
     """,
     bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nmax_length: null\n",
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nmax_length: 4096\n",

@@ -1,0 +1,104 @@
+"""Runs whose rows nobody described are simulated with full rows and with drawn sequences of mixed ones."""
+
+import pytest
+from small_runs import LORA, small
+
+from vramwise.types import Origin
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import SHORTEST_PART, drawn, follows_data
+from vramwise.variants.prediction import on_card
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+
+WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
+
+
+def fixed(gib, text=WIDE):
+    """A run without expandable segments on a card of this size."""
+    subject = small(text, gib)
+    return subject.with_run(subject.run.changed(allocator=""))
+
+
+def nearly_full():
+    """A run whose full rows leave one percent of the card free."""
+    needed = fixed(40).prediction().needs
+    return fixed((needed.device_bytes * 1.01) / 2**30)
+
+
+def test_draws_are_fixed_and_end_with_the_longest_row():
+    run = fixed(40).run
+    for spread in (1, 3):
+        lengths = drawn(run, spread)
+        assert lengths.tokens == drawn(run, spread).tokens
+        assert lengths.tokens[-1] == max(lengths.tokens) == run.shapes.sequence_len
+        assert min(lengths.tokens) >= run.shapes.sequence_len // SHORTEST_PART
+    assert sum(drawn(run, 3).tokens) < sum(drawn(run, 1).tokens)
+
+
+def test_preference_data_is_drawn_in_pairs():
+    run = fixed(40).run
+    paired = run.changed(objective="dpo")
+    assert drawn(paired, 1).pairs
+    assert len(drawn(paired, 1).tokens) == 2 * len(drawn(run, 1).tokens)
+
+
+def test_a_run_that_fits_with_full_rows_alone_may_not_fit():
+    prediction = nearly_full().prediction()
+    assert prediction.report.out_of_memory is None
+    assert max(prediction.mixed_bytes) > prediction.needs.highest_reserved_bytes
+    assert prediction.most_bytes == max(prediction.mixed_bytes)
+    assert [one.kind for one in prediction.known_doubts] == ["rows"]
+    assert prediction.margin.more > 0
+    assert prediction.fits is None
+    assert prediction.verdict().kind == "may_fit"
+
+
+def test_the_rows_that_fit_do_so_when_they_are_mixed():
+    subject = nearly_full()
+    prediction = subject.prediction()
+    rows = rows_that_fit(subject, prediction)
+    assert rows is not None
+    assert rows < 2048
+    shorter = subject.with_run(subject.run.changed(sequence_len=rows))
+    for spread in (1, 3):
+        assert shorter.prediction(lengths=drawn(shorter.run, spread)).memory_fits is True
+
+
+@pytest.mark.parametrize("why", ["known lengths", "far below the card", "expandable segments", "every row is full"])
+def test_mixed_rows_are_simulated_only_where_they_may_decide(why):
+    subject = nearly_full()
+    lengths = None
+    if why == "known lengths":
+        lengths = Lengths(tokens=[2048] * 16)
+    elif why == "far below the card":
+        subject = fixed(40)
+    elif why == "expandable segments":
+        subject = subject.with_run(subject.run.changed(allocator="expandable_segments:True"))
+        assert not follows_data(subject.run)
+    else:
+        subject = subject.with_run(subject.run.changed(constant_shapes=True))
+    prediction = subject.prediction(lengths=lengths)
+    assert prediction.mixed_bytes == ()
+    assert prediction.known_doubts == ()
+
+
+def test_another_card_asks_about_mixed_rows_too():
+    roomy, card = fixed(40).prediction(), nearly_full().target.gpu
+    assert roomy.verdict().kind == "fits"
+    assert on_card(roomy, card).verdict().kind == "may_fit"
+
+
+def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
+    subject = fixed(12)
+    origins = {**subject.run.origins, "sequence_len": Origin(kind="assumed", why="nothing limits the rows")}
+    subject = subject.with_run(subject.run.changed(sequence_len=1024, origins=origins))
+    prediction = subject.prediction()
+    assert prediction.memory_fits is True
+    assert prediction.fits is None
+    rows = rows_that_fit(subject, prediction)
+    verdict = prediction.verdict(rows)
+    assert (verdict.kind, verdict.rows_up_to) == ("may_fit", rows)
+    longer = subject.with_run(subject.run.changed(sequence_len=rows * 4, origins={}))
+    assert longer.prediction().memory_fits is not True
+    # and rows that are known are not cut at the assumed length
+    known = subject.prediction(lengths=Lengths(tokens=[rows * 4] * 16))
+    assert known.needs.highest_reserved_bytes > prediction.needs.highest_reserved_bytes

@@ -1,0 +1,59 @@
+"""Versions newer or older than every known release: what is said of them, and how far they widen a verdict."""
+
+from pathlib import Path
+
+import pytest
+
+from vramwise.options import Options
+from vramwise.subject import open_subject
+
+SFT = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: a/b\nper_device_train_batch_size: 4\nmax_length: 1024\n"
+
+
+@pytest.fixture
+def predicted(tmp_path: Path):
+    def run(*versions, more=""):
+        path = tmp_path / "sft.yml"
+        path.write_text(SFT + more)
+        options = Options(trainer="trl", gpu="h100", versions=versions)
+        return open_subject(str(path), options).with_data("").prediction()
+
+    return run
+
+
+def test_a_known_version_is_no_doubt(predicted):
+    assert predicted("trl==1.16.0").known_doubts == ()
+
+
+def test_an_older_release_may_compute_the_loss_on_all_logits_in_fp32(predicted):
+    prediction = predicted("trl==0.12.0")
+    (doubt,) = prediction.known_doubts
+    assert (doubt.kind, doubt.text) == ("version", "no known release: trl 0.12.0 (treated as 1.9.0)")
+    logits = 4 * 1024 * prediction.model.vocab_size
+    most = prediction.needs.highest_reserved_bytes * (1 + doubt.more)
+    held = prediction.needs.breakdown_bytes.get("logits", 0)
+    assert most == pytest.approx(prediction.needs.highest_reserved_bytes + 24 * logits - held)
+    assert doubt in prediction.doubts
+
+
+def test_a_newer_release_may_need_a_copy_of_the_logits_more_or_less(predicted):
+    prediction = predicted("trl==1.9.0", "transformers==6.0.0")
+    (doubt,) = prediction.known_doubts
+    copy = 4 * 4 * 1024 * prediction.model.vocab_size / prediction.needs.highest_reserved_bytes
+    assert doubt.more == pytest.approx(copy)
+    assert 0 <= doubt.less <= copy
+
+
+def test_without_logits_there_is_nothing_to_copy(predicted):
+    (doubt,) = predicted("trl==0.12.0", more="use_liger_kernel: true\n").known_doubts
+    assert (doubt.more, doubt.less) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "bf16", "checkpointing"),
+    [("0.18.0", "fp32", False), ("0.19.0", "bf16", False), ("0.22.0", "bf16", True)],
+)
+def test_old_releases_of_trl_have_other_defaults(predicted, version, bf16, checkpointing):
+    run = predicted(f"trl=={version}").run
+    assert run.precision.compute == bf16
+    assert run.savings.gradient_checkpointing is checkpointing

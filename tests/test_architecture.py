@@ -338,6 +338,7 @@ READERS = {
     "budget/child.py": "the kernel's word on our memory",
     "budget/files.py": "the budget",
     "budget/json_values.py": "the budget",
+    "budget/net.py": "the kernel's word on our memory",
     "dataset/csv_rows.py": "charges a Budget line by line",
     "dataset/rows.py": "charges a Budget line by line",
     "dataset/tokens_child.py": "what its parent gives, in a confined process",

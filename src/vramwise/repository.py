@@ -18,6 +18,7 @@ _BOUND = re.compile(r"([<>=!~^]{0,3}) *v?([0-9][\w.*]{0,59})", re.ASCII)
 _Found = Iterator[tuple[str, tuple[tuple[str, str], ...]]]
 # A file further below the root of its repository does not use the repository's versions.
 _MOST_FOLDERS = 6
+_MOST_FILES = 20
 
 
 def asked_by_repository(path: str, packages: Iterable[str]) -> Bounds:
@@ -35,16 +36,17 @@ def asked_by_repository(path: str, packages: Iterable[str]) -> Bounds:
 @lru_cache(maxsize=16)
 def _patterns(packages: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of requirements, `trl<0.13` or `trl = "^0.12"`, and of entries of a lock file."""
-    one = r"[<>=!~]{1,3} *v?[0-9][\w.*+!-]{0,59}"
-    bound = rf"{one}(?: *, *{one}){{0,9}}"
-    asked = rf"""(?<![\w./@-])({packages})(?:\[[\w, -]{{0,99}}\])?(?: *\(? *({bound})| *= *"([^"]{{1,99}})")"""
+    one = r"[<>=!~]{1,3} {0,9}v?[0-9][\w.*+!-]{0,59}"  # bounded, because patterns of unlimited blanks are slow
+    bound = rf"{one}(?: {{0,9}}, {{0,9}}{one}){{0,9}}"
+    extras = r"(?:\[[\w, -]{0,99}\])?"
+    asked = rf"""(?<![\w./@-])({packages}){extras} {{0,9}}(?:\(? {{0,9}}({bound})|= {{0,9}}"([^"]{{1,99}})")"""
     locked = rf'^name = "({packages})"\r?\nversion = "([0-9][\w.+!-]{{0,59}})"'
     return re.compile(asked, re.ASCII | re.IGNORECASE), re.compile(locked, re.ASCII | re.MULTILINE)
 
 
 def _asked_in(folder: Path, asked: re.Pattern[str], locked: re.Pattern[str]) -> Bounds:
     try:
-        names = sorted(one.name for one in folder.iterdir() if _FILES.fullmatch(one.name))
+        names = sorted(one.name for one in folder.iterdir() if _FILES.fullmatch(one.name))[:_MOST_FILES]
     except OSError:
         return {}
     found: dict[str, tuple[tuple[str, str], ...]] = {}

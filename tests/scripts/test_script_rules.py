@@ -1,8 +1,11 @@
 """Rules about scripts beyond their own examples: what they say depends on the release and on what the script does."""
 
+import time
+
 import pytest
 
 from vramwise.api import Options, check, fix, predict
+from vramwise.repository import asked_by_repository
 
 OPTIONS = Options(gpu="rtx-4090", text_alone=True)
 OLD = """\
@@ -63,6 +66,15 @@ def test_a_release_that_the_repository_pins_counts(name, text, severity, tmp_pat
     [fixed] = fix(str(script), Options(gpu="rtx-4090"), write=False)
     assert "max_prompt_length=8" in fixed.after.text
     assert not any(one.fix.safe for name, one in rules.items() if name == "unknown-argument")
+
+
+def test_requirements_without_end_are_read_at_once(tmp_path):
+    (tmp_path / "requirements.txt").write_text(
+        "trl" + " " * 200_000 + "x\n" + "trl " * 100_000 + "\ntrl>=0.1" + ",<9" * 100_000
+    )
+    before = time.process_time()
+    assert asked_by_repository(str(tmp_path / "train.py"), ["trl"])["trl"][0] == (">=", "0.1")
+    assert time.process_time() - before < 2
 
 
 def test_a_pin_counts_before_the_repository(tmp_path):

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "dataset": BASE | {"trainers", "variants"},
     # Why a run does not start; what people run besides configs.
     "stops": BASE | {"rules", "trainers"},
-    "scripts": BASE | {"documents", "facts", "trainers", "options", "files", "sidecar"},
+    "scripts": BASE | {"documents", "facts", "trainers", "options", "files", "sidecar", "repository"},
     "subject": INSIDE | OPENING | {"dataset", "stops", "scripts"},
     # `new` asks for the format of data before there is a Subject.
     "verbs": INSIDE | OPENING | {"subject", "stops", "dataset"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,11 +14,12 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.files import read_config_bytes
 from vramwise.options import Options
+from vramwise.repository import asked_by_repository
 from vramwise.sidecar import read_side_files
 from vramwise.trainers.launch import Launch, read_launch, read_shell
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, read_script
-from vramwise.types import Document
+from vramwise.types import Bounds, Document
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
@@ -28,6 +29,9 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     @cache
     def load(name: str) -> Mapping[str, Any] | None:
         return None if options.text_alone else read_side_files([name], path)[name]
+
+    def asked(packages: Iterable[str]) -> Bounds:
+        return {} if options.text_alone or path.startswith(("-", "<")) else asked_by_repository(path, packages)
 
     return read_script(
         path,
@@ -40,6 +44,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
             capability=None if card is None else card.capability,
             gpus=options.gpus or count or 1,
             load=load,
+            asked_versions=asked,
         ),
     )
 

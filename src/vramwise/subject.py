@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.options import Options, Text
-from vramwise.repository import asked_by_repository
 from vramwise.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.stops import stops_of
@@ -239,8 +238,8 @@ def subject_of(
     if engine is not None:
         trainer = running(trainer, engine)
     target = target_for(document.path, _with_pins(document, options), trainer)
-    if document.script is not None and not options.text_alone and document.path not in ("-", TEXT):
-        bounds = asked_by_repository(document.path, target.stack.releases)
+    if document.script is not None:
+        bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))

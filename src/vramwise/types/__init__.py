@@ -6,6 +6,7 @@ end in `_bytes`; MiB and GiB are 1024-based.
 """
 
 from vramwise.types.document import START as START
+from vramwise.types.document import Bounds as Bounds
 from vramwise.types.document import Config as Config
 from vramwise.types.document import Document as Document
 from vramwise.types.document import DuplicateKey as DuplicateKey
@@ -25,7 +26,6 @@ from vramwise.types.finding import Finding as Finding
 from vramwise.types.finding import Fix as Fix
 from vramwise.types.finding import Severity as Severity
 from vramwise.types.finding import Skipped as Skipped
-from vramwise.types.machine import Bounds as Bounds
 from vramwise.types.machine import GpuSpec as GpuSpec
 from vramwise.types.machine import Release as Release
 from vramwise.types.machine import Stack as Stack

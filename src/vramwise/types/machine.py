@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vramwise.types.document import Origin
+from vramwise.types.document import Bounds, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,6 @@ def version_parts(version: str) -> tuple[int, ...]:
         if digits != part:
             break
     return tuple(numbers)
-
-
-# Package → (sign, version) pairs, as in requirements: ("==", "0.12.2"), ("<", "0.13").
-Bounds = Mapping[str, tuple[tuple[str, str], ...]]
 
 
 def _below(sign: str, version: str, limit: tuple[int, ...]) -> bool:

@@ -349,3 +349,17 @@ def test_a_config_that_shards_on_one_card_is_told_of_gpus(vramwise, config):
     several = predicted(vramwise, config, "--gpu", "h100", "--gpus", "2")
     assert not any("--gpus N" in line for line in several["reasons"])
     assert "each of 2 ×" in several["verdict"]["text"]
+
+
+def test_the_table_shows_the_moment_that_the_verdict_names(vramwise, config):
+    """Loading a 4-bit base takes more than training it, divided among eight cards."""
+    lines = ("adapter: qlora", "load_in_4bit: true", "lora_r: 8", "lora_alpha: 16", "lora_target_linear: true")
+    sharded = ("fsdp_version: 2", "fsdp_config:", "  cpu_ram_efficient_loading: false")
+    wrapped = "  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"
+    text = CONFIG.replace("512", "128").replace("base_model: model", "base_model: meta-llama/Llama-3.1-8B")
+    config.write_text(text + "\n".join((*lines, *sharded)) + "\n" + wrapped)
+    shown = vramwise("predict", config, "--gpu", "8GB", "--gpus", "8").stdout
+    assert "Peak while loading, with " in shown
+    held = shown.split("Peak while loading, with ")[1].split(" allocated")[0]
+    table = shown.split("At the peak (loading)")[1]
+    assert held in table.splitlines()[1]

@@ -13,7 +13,7 @@ from vramwise.variants.verdict import Verdict
 # Doubts that are named; the rest are counted.
 _NAMED = 3
 # What settles a doubt of a kind; a run of a few steps settles all others.
-_SETTLES = {"rows": "read the lengths", "version": "say the version", "model": "name the model"}
+_SETTLES = {"rows": "read the lengths", "model": "name the model"}
 
 
 def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramwise.render.doubt_text import error_lines
 from vramwise.render.outward import style
 from vramwise.render.speed_text import measured_on, speed_line
-from vramwise.render.verdict_text import headline, judgement, reasons, ways_out
+from vramwise.render.verdict_text import headline, judgement, loading_peak, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
@@ -90,14 +90,15 @@ def describe(prediction: Prediction) -> str:
 
 
 def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
-    report = prediction.needs  # the same moment in text, JSON and HTML
+    report = prediction.needs  # the same moment in text, JSON and HTML, unless loading decides
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
-    together, rows = report.peak_reserved_bytes + report.outside_bytes, list(breakdown_rows(report))
-    if report.highest_reserved_bytes > report.peak_reserved_bytes:  # the moment that decides
-        where, together, held = "loading", report.device_bytes, report.highest_allocated_bytes
-        rows = [("tensors", held), ("fragmentation", report.highest_reserved_bytes - held)]
-        rows += [("CUDA context", report.outside_bytes)]
+    rows = list(breakdown_rows(report))
+    if (loading := loading_peak(prediction)) is not None:
+        where, held = "loading", loading.peak_allocated_bytes
+        idle = max(0, loading.peak_reserved_bytes - held)
+        rows = [("loaded", held), ("fragmentation", idle), ("CUDA context", report.outside_bytes)]
     title = f"{style('At the peak', bold=True)} ({where})"
+    together = sum(size for _, size in rows)
     if not whole:
         small = [size for _, size in rows if size < _SMALL * together]
         rows = [(name, size) for name, size in rows if size >= _SMALL * together]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from vramwise.actions import action
 from vramwise.render.doubt_text import doubt_lines, unsaid
 from vramwise.render.outward import style
+from vramwise.timeline import PhasePeak
 from vramwise.types import Document, Edit, Finding
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
@@ -183,15 +184,24 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Not modelled: {prediction.bounds.why}"
 
 
+def loading_peak(prediction: Prediction) -> PhasePeak | None:
+    """Return the peak of loading if it decides: the run stops there, or it reserves more than training does."""
+    needs = prediction.needs
+    if not stops_loading(prediction) and needs.highest_reserved_bytes <= needs.peak_reserved_bytes:
+        return None
+    return next((peak for peak in needs.phases if peak.phase == "load"), None)
+
+
 def _moment(prediction: Prediction) -> str:
     needs = prediction.needs
     at = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    loading = loading_peak(prediction)
+    if loading is None:
+        return f"in {at}: {largest(needs.breakdown_bytes)}"
+    held = f"while loading, with {gib(loading.peak_allocated_bytes)} allocated"
     if stops_loading(prediction):
-        trained = f"Training itself allocates {gib(needs.peak_allocated_bytes)} at most"
-        return f"while loading, with {gib(needs.highest_allocated_bytes)} allocated. {trained}"
-    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
-        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
-    return f"in {at}: {largest(needs.breakdown_bytes)}"
+        return f"{held}. Training itself allocates {gib(needs.peak_allocated_bytes)} at most"
+    return f"{held}; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
 
 
 def ways_out(answer: Answer) -> list[str]:

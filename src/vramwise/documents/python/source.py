@@ -87,7 +87,7 @@ def read_source(data: bytes) -> Source:
         raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this source has {len(text):,} characters: the limit is {_MOST_CHARACTERS:,}")
-    words = len(text) // 4 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
+    words = len(text) // 8 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
     if words > READER_WORDS:
         raise ConfigError(f"this source has {words:,} words and signs: the limit is {READER_WORDS:,}")
     work(_WORD_UNITS * words)

@@ -23,7 +23,7 @@ from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import describes, model_from_config
-from vramwise.facts.model_names import Taken, Unclear, carried, stored_as
+from vramwise.facts.model_names import Taken, Unclear, carried, plain_of_size, stored_as
 from vramwise.facts.more_models import more_shape, more_shapes
 from vramwise.types import ModelSpec
 
@@ -76,7 +76,7 @@ def by_name(name: str) -> ModelSpec | None:
         name, ((known, _dimensions(shape)) for shape in _every_shape() for known in shape["ids"])
     )
     if found is None:
-        return None
+        return _of_size(name)
     if isinstance(found, Unclear):
         raise VramwiseError(
             f"model '{name}' is unknown, and its name matches models of different shapes: "
@@ -91,6 +91,16 @@ def by_name(name: str) -> ModelSpec | None:
 
 
 _COUNTED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+
+
+def _of_size(name: str) -> ModelSpec | None:
+    """Return a plain model with as many parameters as the name states; None for the likely misspelling of an id."""
+    known = plain_of_size(name, catalogue_shapes())
+    found = None if known is None or near_ids(name) else from_catalogue(known)
+    if found is None:
+        return None
+    said = f"model '{name}' is unknown: a plain model of the size in its name is taken, {known}"
+    return replace(found, name=name, source=f"size ({known})", taken_for=said, checkpoint_quantization=None)
 
 
 def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:

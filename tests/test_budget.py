@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 import sys
 import time
 
@@ -11,7 +12,8 @@ import pytest
 from vramwise.budget import Budget, json_memory_bytes, limits, parse_json, read_file, unzipped
 from vramwise.budget.child import child_lines, shared_time
 from vramwise.budget.json_values import OverBudget, TooDeep
-from vramwise.errors import VramwiseError
+from vramwise.budget.meter import Meter, TooLarge, charge, metered
+from vramwise.errors import ConfigError, VramwiseError
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path):
@@ -154,3 +156,61 @@ def test_several_confined_processes_share_their_time(tmp_path, monkeypatch):
         assert list(child_lines("busy_child")) == [], "less than a second is left"
         assert list(child_lines("busy_child")) == [], "none is left"
     assert list(child_lines("busy_child")) == [b"ended\n"]
+
+
+def read(meter, reader):
+    with metered(meter, "source"):
+        reader()
+
+
+def endless():
+    while True:
+        pass
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+def test_the_net_ends_a_reading_that_nothing_charges():
+    meter = Meter(seconds_left=0.05)
+    with pytest.raises(ConfigError, match="too much work"):
+        read(meter, endless)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    with pytest.raises(ConfigError, match="again and again"), metered(meter, "source"):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
+def test_the_net_limits_memory_and_gives_it_back():
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(ConfigError, match="too much work"), metered(Meter(), "source"):
+        bytearray(2 * limits.READER_MEMORY_BYTES)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+@pytest.mark.parametrize("error", [ValueError("odd\nodd"), OverflowError("odd"), UnicodeError("odd"), MemoryError()])
+def test_whatever_goes_wrong_in_a_reading_is_one_sentence_with_its_line(error):
+    meter = Meter()
+
+    def fail():
+        meter.step(7)
+        raise error
+
+    with pytest.raises(ConfigError, match="this source") as found:
+        read(meter, fail)
+    assert (found.value.line, "\n" in found.value.message) == (7, False)
+
+
+def test_a_value_has_its_share_and_a_reading_has_one():
+    meter = Meter(reading_units=1_000_000)
+
+    def grow():
+        charge(200_000)
+        with pytest.raises(TooLarge):
+            charge(200_000)
+        for _ in range(5):
+            meter.begin_value()
+            charge(200_000)
+
+    with pytest.raises(ConfigError, match="too much work"):
+        read(meter, grow)

@@ -177,3 +177,33 @@ def test_where_the_trainer_is_not_installed_its_release_says_what_it_runs_with(m
     monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: here)
     found = make_stack("axolotl", RELEASES)
     assert versions(found) == {"axolotl": "0.21.0", "torch": "2.12.0", "peft": "0.21.2", "deepspeed": "0.18.0"}
+
+
+def test_lists_beside_the_file_come_before_what_is_installed(tmp_path):
+    from vramwise.options import Options
+    from vramwise.subject import open_subject
+
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "requirements.txt").write_text("axolotl==0.19.0\npeft>=0.1\n")
+    config = tmp_path / "configs" / "run.yml"
+    config.parent.mkdir()
+    config.write_text("base_model: m\nmicro_batch_size: 1\n")
+    release = open_subject(str(config)).target.stack.releases["axolotl"]
+    assert (release.version, release.origin.kind) == ("0.19.0", "file")
+    assert "requirements.txt" in release.origin.why
+    said = open_subject(str(config), Options(versions=("axolotl==0.20.0",))).target.stack.releases["axolotl"]
+    assert said.version == "0.20.0"
+    (config.parent / "uv.lock").write_bytes(b"\xff nothing")  # closer, and it pins nothing
+    assert open_subject(str(config)).target.stack.releases["axolotl"].origin.kind == "assumed"
+
+
+def test_a_script_pins_its_versions_in_its_own_metadata(tmp_path):
+    from vramwise.subject import open_subject
+
+    script = tmp_path / "sft.py"
+    script.write_text(
+        '# /// script\n# dependencies = ["trl==1.17.0", "peft"]\n# ///\nfrom trl import SFTTrainer\n'
+        'SFTTrainer("Qwen/Qwen3-0.6B").train()\n'
+    )
+    release = open_subject(str(script)).target.stack.releases["trl"]
+    assert (release.version, release.meant, release.age) == ("1.16.0", "1.17.0", "newer")

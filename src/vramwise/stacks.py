@@ -1,4 +1,4 @@
-"""Determines the versions that a run uses: options, a lock file, installed packages, or the pins of a release.
+"""Determines the versions that a run uses: options, lists beside its file, installed packages, a release's pins.
 
 For each package, the first source that names it decides. Reads package metadata and never imports a package.
 """
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from vramwise.budget import limits, read_file
@@ -29,6 +30,8 @@ PACKAGES = (
 # The oldest and newest releases whose behaviour is known, of packages besides the trainer and torch. Their own version
 # stays in force, since some settings follow from it.
 _RANGES = {"transformers": ((4, 57), (5, 23))}
+# Files beside a config that pin versions, the surest first.
+_BESIDE = ("uv.lock", "requirements.txt")
 # A name and a version, as packaging allows them, with a limit on their length.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
 _SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)
@@ -44,13 +47,15 @@ def make_stack(
     said: Sequence[str] = (),
     torch: str | None = None,
     file: str | None = None,
+    beside: Sequence[str] = (),
     look_around: bool = True,
     site: Sequence[str] = (),
 ) -> Stack:
     """Return the versions for a run of `trainer`.
 
-    `releases` maps the trainer's known releases, oldest first, to the versions that they install with. `site`: the
-    folders of the trainer's own environment, if it has one; otherwise those of this Python are searched.
+    `releases` maps the trainer's known releases, oldest first, to the versions that they install with. `file`: a list
+    of versions that the caller names; `beside`: those that lie beside the run's file. `site`: the folders of the
+    trainer's own environment, if it has one; otherwise those of this Python are searched.
     """
     packages = (trainer, *PACKAGES)
     found: dict[str, Release] = {}
@@ -61,7 +66,7 @@ def make_stack(
             if site
             else _from_here(packages)
         )
-    for source in (_from_words(said, torch), _from_file(file)):
+    for source in (_from_words(said, torch), _from_file(file), *map(_from_beside, beside)):
         for name, release in source.items():
             if name in packages:
                 found.setdefault(name, release)
@@ -117,6 +122,27 @@ def _from_file(name: str | None) -> dict[str, Release]:
     if not versions:
         raise VramwiseError(f"--stack {name} pins no versions: expected lines like torch==2.13.0, or a uv.lock")
     return {package: Release(version=version, origin=origin) for package, version in versions.items()}
+
+
+def lists_beside(folder: Path) -> tuple[str, ...]:
+    """Return the lock and the list of versions in the closest folder that has one, up to the root of the repository."""
+    for parent in (folder, *folder.parents):
+        found = tuple([str(parent / name) for name in _BESIDE if (parent / name).is_file()])
+        if found or (parent / ".git").exists():
+            return found
+    return ()
+
+
+def _from_beside(name: str) -> dict[str, Release]:
+    """Return what a file pins that the caller did not name: it may pin nothing, and need not be readable."""
+    try:
+        data = read_file(name, limits.LOCK_BYTES, "a list of versions")
+    except VramwiseError:
+        return {}
+    origin = Origin(kind="file", why=f"pinned in {name}")
+    return {
+        package: Release(version=version, origin=origin) for package, version in _pins(data.decode("utf-8", "replace"))
+    }
 
 
 def _pins(text: str) -> Iterator[tuple[str, str]]:

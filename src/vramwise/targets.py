@@ -15,7 +15,7 @@ from vramwise.facts.nvml import local_gpu
 from vramwise.options import Options
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sources import TEXT
-from vramwise.stacks import make_stack
+from vramwise.stacks import lists_beside, make_stack
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import GpuSpec, Stack, Target
@@ -74,9 +74,17 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
 def target_for(path: str, options: Options, trainer: Trainer) -> Target:
     """Return the target for a file, from the options, the closest pyproject.toml and this machine."""
     project = project_for(path, options)
+    beside = _lists_beside(path, options)
     # A version file may change while the program runs, so it is read again each time.
-    remembered = options.stack is None and project.stack is None
-    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
+    remembered = options.stack is None and project.stack is None and not beside
+    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name, beside)
+
+
+def _lists_beside(path: str, options: Options) -> tuple[str, ...]:
+    """Return the lists of versions beside a file; none if the trainer's own environment is known, or none is wanted."""
+    if options.text_alone or options.site or path in ("-", TEXT):
+        return ()
+    return lists_beside(Path(path).absolute().parent)
 
 
 def project_for(path: str, options: Options) -> ProjectSettings:
@@ -92,7 +100,7 @@ def _project(folder: str) -> ProjectSettings:
 
 
 @lru_cache(maxsize=64)
-def _target(options: Options, project: ProjectSettings, name: str) -> Target:
+def _target(options: Options, project: ProjectSettings, name: str, beside: tuple[str, ...]) -> Target:
     trainer = trainer_named(name)
     alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
     try:
@@ -105,6 +113,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
             said=tuple(said.values()),
             torch=torch,
             file=options.stack or project.stack,
+            beside=beside,
             site=options.site,
         )
         target = make_target(

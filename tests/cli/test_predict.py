@@ -46,7 +46,7 @@ def test_the_verdict_is_the_first_line(vramwise, config):
     first = result.stdout.splitlines()[0]
     assert first.startswith("✓ Fits: ")
     assert "GiB reserved, 22.8 usable)" in first
-    for words in ("At the peak", "Expected error", "CUDA context"):
+    for words in ("At the peak", "no RTX 4090 was measured", "CUDA context"):
         assert words in result.stdout
     whole = vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").stdout
     for words in ("At the peak", "Phase by phase", "Assumptions", "Expected error", "CUDA context", "fragmentation"):
@@ -220,8 +220,9 @@ def test_what_was_never_measured_is_said_in_the_first_lines(vramwise, config, li
     error = predicted(vramwise, config)["expected_error"]
     assert error["applies"] is False
     assert error["outside"] == [named]
-    shown = vramwise("predict", config, "--gpu", "h100").stdout
-    assert f"Expected error: not measured with {named};" in shown
+    second = vramwise("predict", config, "--gpu", "h100").stdout.splitlines()[1]
+    assert f"never measured with axolotl: {named}" in second
+    assert "no H100 80GB was measured" in second
 
 
 def test_what_is_not_modelled_gets_a_range_and_never_a_bare_verdict(vramwise, config):
@@ -348,3 +349,17 @@ def test_a_config_that_shards_on_one_card_is_told_of_gpus(vramwise, config):
     several = predicted(vramwise, config, "--gpu", "h100", "--gpus", "2")
     assert not any("--gpus N" in line for line in several["reasons"])
     assert "each of 2 ×" in several["verdict"]["text"]
+
+
+def test_the_table_shows_the_moment_that_the_verdict_names(vramwise, config):
+    """Loading a 4-bit base takes more than training it, divided among eight cards."""
+    lines = ("adapter: qlora", "load_in_4bit: true", "lora_r: 8", "lora_alpha: 16", "lora_target_linear: true")
+    sharded = ("fsdp_version: 2", "fsdp_config:", "  cpu_ram_efficient_loading: false")
+    wrapped = "  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"
+    text = CONFIG.replace("512", "128").replace("base_model: model", "base_model: meta-llama/Llama-3.1-8B")
+    config.write_text(text + "\n".join((*lines, *sharded)) + "\n" + wrapped)
+    shown = vramwise("predict", config, "--gpu", "8GB", "--gpus", "8").stdout
+    assert "Peak while loading, with " in shown
+    held = shown.split("Peak while loading, with ")[1].split(" allocated")[0]
+    table = shown.split("At the peak (loading)")[1]
+    assert held in table.splitlines()[1]

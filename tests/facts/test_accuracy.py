@@ -60,15 +60,12 @@ def test_each_feature_is_stood_for_by_a_run_that_had_it(runs):
     assert error.reserved_worst == 7.0
     assert error.reserved_lowest == -7.0
     assert "other trainer" not in error.names
-    assert error.took_more == pytest.approx(7 / 93)
-    assert error.took_less == pytest.approx(0.5 / 100.5)
 
 
 def test_a_feature_that_no_run_had_is_outside(runs):
     error = expected_error({"trainer": "t", "optimizer": "adam", "loss": "fused"})
     assert error.applies is False
     assert error.outside == ("fused",)
-    assert str(error).startswith("not measured with fused; ")
     assert error.runs == 6, "and what is known of the rest is still there"
 
 
@@ -145,4 +142,4 @@ def test_a_type_that_a_trainer_was_never_measured_in_is_compared_with_all_of_its
     assert usual.applies
     assert (new.applies, new.outside) == (False, ("fp16 in unsloth",))
     assert set(new.names) >= {run.name for run in of_unsloth}
-    assert new.took_more >= usual.took_more
+    assert new.reserved_lowest <= usual.reserved_lowest

@@ -97,7 +97,7 @@ def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
     rows = rows_that_fit(subject, prediction)
     verdict = prediction.verdict(rows)
     assert (verdict.kind, verdict.rows_up_to) == ("may_fit", rows)
-    longer = subject.with_run(subject.run.changed(sequence_len=rows * 4, origins={}))
+    longer = subject.with_run(subject.run.changed(sequence_len=rows * 4, origins=fixed(12).run.origins))
     assert longer.prediction().memory_fits is not True
     # and rows that are known are not cut at the assumed length
     known = subject.prediction(lengths=Lengths(tokens=[rows * 4] * 16))

@@ -110,3 +110,29 @@ def test_nothing_is_added_beside_an_unknown_mapping():
     text = "from trl import SFTConfig, SFTTrainer\nt = SFTTrainer('m', args=SFTConfig(**settings()))\n"
     with pytest.raises(EditRefused, match="unpacks a mapping that is not known and may hold 'bf16'"):
         edited(Edit(op="insert", key="bf16", value=True), text=text)
+
+
+@pytest.mark.parametrize(
+    ("edit", "old", "new"),
+    [
+        (
+            Edit(op="set", key="gradient_checkpointing_kwargs.use_reentrant", value=False),
+            "True,  # keep",
+            "False,  # keep",
+        ),
+        (Edit(op="insert", key="gradient_checkpointing_kwargs.é", value="ü"), "1,\n", '1,\n        "é": "ü",\n'),
+        (Edit(op="delete", key="gradient_checkpointing_kwargs.x"), "        'x': 1,\n", ""),
+    ],
+)
+def test_only_an_entry_of_a_dict_changes(edit, old, new):
+    entries = "{  # ü\n        'use_reentrant': True,  # keep\n        'x': 1,\n    }"
+    text = SCRIPT.replace("max_steps=10 * 3", f"gradient_checkpointing_kwargs={entries}")
+    assert edited(edit, text=text) == text.replace(old, new)
+
+
+def test_a_commented_mapping_that_is_no_literal_of_constants_is_left_to_the_user():
+    text = SCRIPT.replace(
+        "max_steps=10 * 3", "gradient_checkpointing_kwargs={  # why\n        **{'use_reentrant': True}}"
+    )
+    with pytest.raises(EditRefused, match="by hand"):
+        edited(Edit(op="set", key="gradient_checkpointing_kwargs.use_reentrant", value=False), text=text)

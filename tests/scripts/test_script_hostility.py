@@ -37,6 +37,7 @@ def read(text):
         assert time.process_time() - start < MOST_SECONDS
 
 
+MANY = ", ".join(f"k{number}=1" for number in range(20_001))
 REFUSED = {
     "deep brackets": (script("x = " + "(" * 5000 + "1" + ")" * 5000), "nested"),
     "deep signs": (script("x = " + "-" * 20000 + "1"), "nested too deeply"),
@@ -48,6 +49,9 @@ REFUSED = {
     "NUL": (script("x = 1\0"), "NUL"),
     "UTF-16": (script("x = 1").encode("utf-16"), "not UTF-8"),
     "a codec that is no text's": (b"# coding: rot13\n\xff SFTTrainer", "not UTF-8"),
+    "a codec that refuses": (b"# coding: undefined\n# \xff\n", "not UTF-8"),
+    "more words than a tree has room for": (script("x = 1\n" + "a\n" * 260_000), "the limit is 250,000"),
+    "too many settings": (script("x = 1").replace("=x)", f"=1, {MANY})"), "the limit is 20,000"),
     "cells are no list": (json.dumps({"cells": {"a": 1}, "nbformat": 4}), "list of cells"),
     "an old notebook": (json.dumps({"nbformat": 3, "worksheets": [{"cells": []}]}), "list of cells"),
     "JSON cut off": ('{"cells": [{"cell_type": "code", "source": ["SFTTrainer', "list of cells"),
@@ -103,6 +107,14 @@ READ = {
         code(HEAD + "x = 3\n%time t = SFTTrainer('m', args=SFTConfig(per_device_train_batch_size=x))")
     ),
     "magics in a text": notebook(code(script("s = '''\n%matplotlib\n!ls\n'''\nx = 3"))),
+    "a version of too many digits": script(
+        f"'''\npip install torch==1.0\npip install 'torch>={'9' * 6000}'\n'''\nx = 3"
+    ),
+    "a default beyond whole numbers": script(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--a', type=int, default=1e999)\n"
+        "args = p.parse_args()\nx = 3 if args.a > 1 else 2"
+    ),
+    "cells twice": notebook(code(script("x = 3"))).replace('{"cells"', '{"cells": {"a": 1}, "cells"', 1),
     "a broken cell": notebook(code("this is not python !!"), code(script("x = 3"))),
     "a cell without source": notebook({"cell_type": "code"}, code(script("x = 3"))),
     "cells of other shapes": notebook(1, None, "SFTTrainer", code(script("x = 3"))),
@@ -130,6 +142,12 @@ def test_a_cell_that_is_left_out_is_reported():
 def test_a_broken_cell_that_trains_stops_the_reading():
     with pytest.raises(ConfigError, match="cannot parse this Python source"):
         read(notebook(code(script("x = 3")), code("SFTTrainer(((")))
+
+
+def test_an_edit_of_a_notebook_finds_the_cells_that_count():
+    found = read(notebook(code(script("x = 3"))).replace('{"cells"', '{"cells": 1, "cells"', 1))
+    changed = with_sources(found.script.raw, cells_of(found.script.raw), {1: "y = 3\n"})
+    assert json.loads(changed)["cells"][0]["source"] == "y = 3\n"
 
 
 @pytest.mark.parametrize("text", ["", "\n" * 100_000, "[1, 2]"], ids=["empty", "lines", "a list"])

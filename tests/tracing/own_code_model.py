@@ -55,6 +55,8 @@ ATTEMPTS = {
     "lifts its limits": "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
     "limits its parent": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
     "takes memory": "bytearray(4 * 1024**3)",
+    "reads its parent's environment": 'open(f"/proc/{os.getppid()}/environ", "rb").read(1)',
+    "reads its parent's memory": 'open(f"/proc/{os.getppid()}/mem", "rb")',
     "writes by io_uring": "ctypes.CDLL(None).syscall(425, 1, 0) < 0 or fail()",
 }
 _TRYING = """

@@ -1,10 +1,11 @@
-"""What is only assumed of an Unsloth run's packages is a doubt; what is stated is none."""
+"""What is only assumed of a run's packages, or of its weights, is a doubt; what is stated is none."""
 
 import pytest
 
 from vramwise.options import Options
 from vramwise.subject import open_subject
 from vramwise.variants.doubts import doubts_of
+from vramwise.variants.unmeasured import measurement_doubts
 
 SCRIPT = """from unsloth import FastLanguageModel
 from trl import SFTConfig, SFTTrainer
@@ -16,11 +17,12 @@ trainer.train()
 STATED = ("unsloth==2026.10.9", "torch==2.11.0")
 
 
-def doubts(folder, *versions, gpu="a100-80gb", checkpointing=True):
+def doubts(folder, *versions, gpu="a100-80gb", checkpointing=True, bits=4):
     file = folder / "train.py"
-    file.write_text(SCRIPT.replace("CHECKPOINTING", repr(checkpointing)))
+    file.write_text(SCRIPT.replace("CHECKPOINTING", repr(checkpointing)).replace("load_in_4bit", f"load_in_{bits}bit"))
     subject = open_subject(file, Options(gpu=gpu, versions=versions))
-    return doubts_of(subject.run, subject.model)
+    measured = {*measurement_doubts(subject.run, subject.model)}
+    return tuple(one for one in doubts_of(subject.run, subject.model) if one not in measured)
 
 
 def test_an_assumed_attention_package_has_a_margin(tmp_path):
@@ -45,3 +47,9 @@ def test_an_assumed_release_is_said_without_a_margin(tmp_path):
     (doubt,) = doubts(tmp_path, "torch==2.11.0", "xformers==0.0.35")
     assert (doubt.kind, doubt.more, doubt.less) == ("version", 0.0, 0.0)
     assert doubt.text.startswith("Unsloth 2026.10.9 is assumed")
+
+
+def test_outliers_of_an_8_bit_base_may_take_more(tmp_path):
+    (doubt,) = doubts(tmp_path, *STATED, "xformers==0", bits=8)
+    assert "outliers" in doubt.text
+    assert doubt.more > doubt.less == 0

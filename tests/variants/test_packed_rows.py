@@ -103,9 +103,14 @@ def test_padding_free_joins_the_rows_of_a_batch_in_training_and_in_evaluation():
     run = trl_run(TRL[0], packing=False, padding_free=True, max_length=None, per_device_train_batch_size=2, seed=42)
     tokens = [10, 20, 30, 40]
     [first, second] = train_shapes(run, Lengths(tokens=tokens))
-    assert sorted([first.width, second.width]) == sorted(
-        [tokens[a] + tokens[b] for a, b in (permutation(4, 42)[:2], permutation(4, 42)[2:])]
-    )
+    assert [first.width, second.width] == [30, 70]  # lengths in training order are not shuffled again
+    drawn = train_shapes(run, Lengths(tokens=tokens, unshuffled=True))
+    order = permutation(4, 42)
+    assert [shape.width for shape in drawn] == [
+        sum(tokens[at] for at in order[:2]),
+        sum(tokens[at] for at in order[2:]),
+    ]
+    assert [shape.width for shape in drawn] != [30, 70]
     assert (first.rows, first.padded, first.labelled) == (1, False, first.width - 2)
     assert [shape.width for shape in eval_shapes(run, Lengths(tokens=tokens))] == [30, 70]
     preference = trl_run(TRL[0], packing=False, padding_free=True, beta=0.1, label_smoothing=0.0)

@@ -28,7 +28,7 @@ def test_a_known_version_is_no_doubt(predicted):
 def test_an_older_release_may_compute_the_loss_on_all_logits_in_fp32(predicted):
     prediction = predicted("trl==0.12.0")
     (doubt,) = prediction.known_doubts
-    assert (doubt.kind, doubt.text) == ("version", "no known release: trl 0.12.0 (treated as 1.9.0)")
+    assert (doubt.kind, doubt.text) == ("version", "trl 0.12.0 is unknown (treated as 1.9.0)")
     logits = 4 * 1024 * prediction.model.vocab_size
     most = prediction.needs.highest_reserved_bytes * (1 + doubt.more)
     held = prediction.needs.breakdown_bytes.get("logits", 0)

@@ -52,7 +52,7 @@ CHILD_CPU_SECONDS: Final = 5
 READER_VALUE_UNITS: Final = 300_000
 READER_VALUE_STEPS: Final = 5_000
 READER_UNITS: Final = 20_000_000
-READER_ALL_UNITS: Final = 80_000_000
+READER_ALL_UNITS: Final = 150_000_000
 READER_STEP_UNITS: Final = 30
 # The syntax tree of one word takes up to 1.7 KB and 8 µs.
 READER_WORDS: Final = 250_000

@@ -17,6 +17,7 @@ from vramwise.budget import limits
 from vramwise.budget.net import Stopped, net
 from vramwise.errors import ConfigError
 
+_AGAIN = "reading this source again and again takes too much work"
 _active: ContextVar[Meter | None] = ContextVar("_active", default=None)
 
 
@@ -49,7 +50,7 @@ class Meter:
         self._reading_end = min(self.used + self.reading_units, self.all_units)
         self.begin_value()
         if self.used >= self.all_units or self.seconds_left <= 0:
-            raise Spent("reading this source again and again takes too much work")
+            raise Spent(_AGAIN)
 
     def begin_value(self) -> None:
         """Start the share of one value."""
@@ -75,7 +76,8 @@ class Meter:
         """Take units of the reading. Raises Spent."""
         self.used += size
         if self.used > self._reading_end:
-            raise Spent("this source takes too much work to read", line=self.line)
+            again = self._reading_end == self.all_units
+            raise Spent(_AGAIN if again else "this source takes too much work to read", line=self.line)
 
 
 def charge(size: int) -> None:

@@ -66,26 +66,6 @@ class ExpectedError:
     reserved_lowest: float = 0.0
     reserved_highest: float = 0.0
 
-    @property
-    def took_more(self) -> float:
-        """The largest share by which one of the runs took more than predicted; 0 if none did."""
-        return 1 / (1 + self.reserved_lowest / 100) - 1 if self.reserved_lowest < 0 else 0.0
-
-    @property
-    def took_less(self) -> float:
-        """The largest share by which one of the runs took less than predicted; 0 if none did."""
-        return 1 - 1 / (1 + self.reserved_highest / 100) if self.reserved_highest > 0 else 0.0
-
-    def __str__(self) -> str:
-        runs = f"{self.runs} measured run{'s' * (self.runs != 1)}"
-        figures = (
-            f"predictions of reserved memory were off by {self.reserved_median:.1f} % (median), "
-            f"at most {self.reserved_worst:.1f} %"
-        )
-        if not self.applies:
-            return f"not measured with {listed(self.outside)}; on the {runs} otherwise closest to this one, {figures}"
-        return f"on the {runs} most like this one, {figures}"
-
 
 @cache
 def record() -> tuple[tuple[Recorded, ...], str]:
@@ -103,6 +83,22 @@ def record() -> tuple[tuple[Recorded, ...], str]:
         for name, allocated, reserved, load, indexes in stored["runs"]
     ]
     return tuple(runs), stored["basis"]
+
+
+@cache
+def margins() -> dict[str, dict[str, float]]:
+    """Return the calibrated margins by what is new about a run: shares by which it may need `more` or `less`."""
+    found: dict[str, dict[str, float]] = bundled_json("facts/margins.json")["margins"]
+    return found
+
+
+@cache
+def measured_with(trainer: str | None = None) -> frozenset[tuple[str, str]]:
+    """Return every feature that a measured run had: of this trainer, or of any."""
+    runs, same = record()[0], bundled_json("facts/margins.json")["measured_as"]
+    trainer = same.get(trainer, trainer)
+    alike = [run.features for run in runs if trainer is None or ("trainer", trainer) in run.features]
+    return frozenset().union(*alike)
 
 
 def expected_error(features: Features, not_modelled: Sequence[str] = ()) -> ExpectedError:

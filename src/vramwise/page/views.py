@@ -15,6 +15,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
 from vramwise.page.wording import ALLOWED
+from vramwise.render.doubt_text import error_lines
 from vramwise.render.html import at_a_glance, picture
 from vramwise.render.html.data import page_data
 from vramwise.render.html.sections import assumptions_list
@@ -23,7 +24,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import error_lines, reasons, sentence, state_of, stopped, would_need
+from vramwise.render.verdict_text import reasons, sentence, state_of, stopped, would_need
 from vramwise.subject import Subject
 from vramwise.trainers.registry import all_trainers
 from vramwise.types import Document, Finding

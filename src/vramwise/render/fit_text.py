@@ -8,7 +8,7 @@ from vramwise.render import fit_words as words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
 from vramwise.render.speed_text import error_line, seconds, times
-from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
+from vramwise.render.verdict_text import EFFECTS, SIGNS
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
@@ -169,14 +169,15 @@ def _others(fit: Fit) -> list[str]:
 
 
 def rests_on(fit: Fit) -> list[str]:
-    """Return the expected error of the figures, and their assumptions."""
+    """Return the expected error of the speed, and the assumptions."""
     one = fit.best or fit.closest or fit.original
     if one.prediction is None:
         return []
-    lines = [error_lines(one.prediction)[0].replace("Expected error", "Expected error of memory", 1)]
+    lines = []
     if one.speed is not None:
         lines.append(f"{style('Expected error of speed', bold=True)}: {error_line(one.speed)}")
-    notes = [*one.prediction.assumptions, *(one.speed.assumptions if one.speed else ())]
+    matters = [note.text for note in one.prediction.assumed if note.kind == "run"]
+    notes = [*matters, *(one.speed.assumptions if one.speed else ())]
     if notes:
         lines.append(f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}")
     return lines

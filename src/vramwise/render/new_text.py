@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.render.doubt_text import doubt_lines
 from vramwise.render.outward import style
 from vramwise.render.speed_text import hours, seconds, steps_of
 from vramwise.render.verdict_text import SIGNS
@@ -40,6 +41,7 @@ def further(new: New) -> Iterator[str]:
     if not new.fits:
         yield from _instead(new)
         return
+    yield from doubt_lines(new.prediction, new.prediction.verdict())
     yield _data(new)
     if new.better is not None:
         needs, short = gib(new.better.needs_bytes), readable(new.better.short_bytes)

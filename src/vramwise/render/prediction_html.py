@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramwise.allocator.profile import Profile
+from vramwise.render.doubt_text import error_lines
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe, speed_notes
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import error_lines, reasons, sentence, state_of, ways_out
+from vramwise.render.verdict_text import reasons, sentence, state_of, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.predict import Answer

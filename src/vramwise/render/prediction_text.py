@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vramwise.render.doubt_text import error_lines
 from vramwise.render.outward import style
 from vramwise.render.speed_text import measured_on, speed_line
-from vramwise.render.verdict_text import error_lines, headline, judgement, reasons, ways_out
+from vramwise.render.verdict_text import headline, judgement, loading_peak, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
@@ -34,7 +35,6 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None, *, v
         *(["", *out] if out else []),
         "",
         describe(prediction),
-        "",
         *_breakdown(prediction, whole=verbose),
         "",
         *(_detail(prediction, answer) if verbose else _in_short(prediction)),
@@ -45,7 +45,7 @@ def _in_short(prediction: Prediction) -> list[str]:
     matters = [one.text for one in prediction.assumed if one.kind == "run"]
     notes = f"{style('Assumed', bold=True)}: {'; '.join(matters)}" if matters else ""
     more = "More: --verbose (phases, versions, measured runs), --cards, --html FILE"
-    return [*filter(None, [notes]), error_lines(prediction)[0], more]
+    return [*filter(None, [notes]), more]
 
 
 def _detail(prediction: Prediction, answer: Answer | None) -> list[str]:
@@ -90,11 +90,15 @@ def describe(prediction: Prediction) -> str:
 
 
 def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
-    report = prediction.needs  # the same moment in text, JSON and HTML
+    report = prediction.needs  # the same moment in text, JSON and HTML, unless loading decides
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
-    title = f"{style('At the peak', bold=True)} ({where})"
-    together = report.peak_reserved_bytes + report.outside_bytes
     rows = list(breakdown_rows(report))
+    if (loading := loading_peak(prediction)) is not None:
+        where, held = "loading", loading.peak_allocated_bytes
+        idle = max(0, loading.peak_reserved_bytes - held)
+        rows = [("loaded", held), ("fragmentation", idle), ("CUDA context", report.outside_bytes)]
+    title = f"{style('At the peak', bold=True)} ({where})"
+    together = sum(size for _, size in rows)
     if not whole:
         small = [size for _, size in rows if size < _SMALL * together]
         rows = [(name, size) for name, size in rows if size >= _SMALL * together]

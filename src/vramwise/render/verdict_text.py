@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from vramwise.actions import action
+from vramwise.render.doubt_text import doubt_lines, unsaid
 from vramwise.render.outward import style
+from vramwise.timeline import PhasePeak
 from vramwise.types import Document, Edit, Finding
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
@@ -164,7 +166,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     document = prediction.run.config.document
     yield from doubt_lines(prediction, verdict)
     yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
-    yield from _unsaid(prediction)
+    yield from unsaid(prediction)
     if verdict.rows_up_to is not None:
         longest = f"no row exceeds about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: {action('read the lengths')}"
@@ -182,61 +184,24 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Not modelled: {prediction.bounds.why}"
 
 
-# Doubts that are named; the rest are counted.
-_NAMED = 3
-# What settles a doubt of a kind; a run of a few steps settles all others.
-_SETTLES = {"rows": "read the lengths", "version": "say the version", "model": "name the model"}
-
-
-def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
-    """Yield what is not known of the run, with its margin, and what would settle a verdict that it leaves open."""
-    doubts = prediction.doubts
-    if doubts:
-        more = f"; and {len(doubts) - _NAMED} more" if len(doubts) > _NAMED else ""
-        yield f"{_margin(prediction)}{'; '.join(one.text for one in doubts[:_NAMED])}{more}"
-    if verdict.kind == "may_fit" and prediction.memory_fits is None:
-        asked = _SETTLES if verdict.rows_up_to is None else _SETTLES.keys() - {"rows"}  # which is said with the rows
-        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in asked]
-        yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*named, 'try a step'])))}"
-
-
-def _margin(prediction: Prediction) -> str:
-    """Return by how much the run may need more or less; "" if what is unknown has no margin."""
-    margin = prediction.margin
-    ends = [f"{100 * share:.0f} % {word}" for share, word in ((margin.more, "more"), (margin.less, "less"))]
-    ends = [end for end in ends if not end.startswith("0 ")]
-    return f"It may need up to {' or '.join(ends)}: " if ends else "Not known: "
-
-
-# Names for whole groups of settings that a script may leave open; they are not keys.
-_GROUPS = frozenset({"training arguments", "adapter", "quantization", "model"})
-
-
-def _unsaid(prediction: Prediction) -> Iterator[str]:
-    """Yield the settings that affect the run and that a script leaves open, for which defaults are assumed."""
-    run = prediction.run
-    script = run.config.document.script
-    asked = run.config.asked | _GROUPS
-    open_keys = [one for one in script.unsaid if one.key in asked] if script is not None else []
-    reasons: dict[tuple[int, str], list[str]] = {}
-    for one in open_keys:
-        either = f" ({' or '.join(map(str, one.either))})" if one.either else ""
-        reasons.setdefault((one.line, one.why), []).append(f"{one.key}{either}")
-    for (line, why), keys in reasons.items():
-        where = run.config.document.label(line)
-        taken = "its default is" if len(keys) == 1 and keys[0] not in _GROUPS else "their defaults are"
-        yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. To set a value: --set KEY=VALUE"
+def loading_peak(prediction: Prediction) -> PhasePeak | None:
+    """Return the peak of loading if it decides: the run stops there, or it reserves more than training does."""
+    needs = prediction.needs
+    if not stops_loading(prediction) and needs.highest_reserved_bytes <= needs.peak_reserved_bytes:
+        return None
+    return next((peak for peak in needs.phases if peak.phase == "load"), None)
 
 
 def _moment(prediction: Prediction) -> str:
     needs = prediction.needs
     at = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    loading = loading_peak(prediction)
+    if loading is None:
+        return f"in {at}: {largest(needs.breakdown_bytes)}"
+    held = f"while loading, with {gib(loading.peak_allocated_bytes)} allocated"
     if stops_loading(prediction):
-        trained = f"Training itself allocates {gib(needs.peak_allocated_bytes)} at most"
-        return f"while loading, with {gib(needs.highest_allocated_bytes)} allocated. {trained}"
-    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
-        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
-    return f"in {at}: {largest(needs.breakdown_bytes)}"
+        return f"{held}. Training itself allocates {gib(needs.peak_allocated_bytes)} at most"
+    return f"{held}; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
 
 
 def ways_out(answer: Answer) -> list[str]:
@@ -323,14 +288,3 @@ def _value(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) + "}"
     return "null" if value is None else str(value)
-
-
-def error_lines(prediction: Prediction) -> Sequence[str]:
-    """Return the expected error, the measured runs behind it, and how they differ."""
-    error = prediction.expected_error
-    lines = [f"{style('Expected error', bold=True)}: {error}"]
-    shown = ", ".join(error.names[:3])
-    more = f" and {error.runs - 3} more" if error.runs > 3 else ""
-    other = ", ".join(error.closest_differs[:4])
-    differs = f"; differences from the closest: {other}" if other else ""
-    return [*lines, f"  {shown}{more}{differs}", f"  {error.basis}"]

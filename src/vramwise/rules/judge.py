@@ -100,11 +100,11 @@ def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
     found = replace(found, fix=found.fix and replace(found.fix, safe=False))
     if found.severity is not Severity.ERROR:
         return found
-    return replace(found, severity=Severity.WARNING, message=f"{found.message} (uncertain: {_unknown(run)})")
+    return replace(found, severity=Severity.WARNING, message=f"{found.message} (uncertain with {_unknown(run)})")
 
 
 def _unknown(run: RunSpec) -> str:
-    return ", ".join([f"{name} {release.meant}" for name, release in run.target.stack.unknown.items()]) + " is unknown"
+    return " and ".join([f"{name} {release.meant}" for name, release in run.target.stack.unknown.items()])
 
 
 def _certain(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from vramwise.tracing.concealment import conceal_others
 from vramwise.tracing.sandbox import confine, lock
 
 
@@ -30,10 +31,13 @@ def main() -> None:
 def trace(config: dict[str, Any], code: Path | None) -> dict[str, Any]:
     """Return the trace of a config, or {"failed": reason}.
 
-    With `code`, the process is locked permanently before the model's code is imported.
+    With `code`, the process is locked permanently before the model's code is imported. It is kept from other processes
+    before torch starts threads.
     """
     warnings.simplefilter("ignore")
     try:
+        if code is not None and sys.platform.startswith("linux"):
+            conceal_others()
         from vramwise.tracing.document import MODES, document
         from vramwise.tracing.passes import warm_up
 

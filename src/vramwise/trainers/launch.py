@@ -99,10 +99,13 @@ def read_shell(text: str) -> Launch:
             meter.begin_value()
             meter.step(number)
             assigned = _ASSIGNMENT.match(line)
-            if assigned is not None and " " not in _unquoted(assigned[2]).strip():
-                variables[assigned[1]] = _expanded(_unquoted(assigned[2]), variables)
+            try:
+                if assigned is not None and " " not in _unquoted(assigned[2]).strip():
+                    variables[assigned[1]] = _expanded(_unquoted(assigned[2]), variables)
+                    continue
+                found = _launch(_words(_expanded(line, variables)), variables, number)
+            except TooLarge:  # too long to be a training, or a part of its command
                 continue
-            found = _launch(_words(_expanded(line, variables)), variables, number)
             if found is not None:
                 return found
     raise ConfigError("this shell script contains no known training command")
@@ -123,11 +126,11 @@ def _commands(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a command; none if its quotes do not match, or if it is too long to start a training."""
+    """Return the words of a command; none if its quotes do not match."""
+    charge(split_units(len(command)))
     try:
-        charge(split_units(len(command)))
         return shlex.split(command, comments=True)
-    except (ValueError, TooLarge):
+    except ValueError:
         return []
 
 
@@ -146,7 +149,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
     # An open brace that nothing closes is no variable, and is not searched for its end again and again.
     closed = text.rfind("}") + 1
-    charge(len(text) + sum(len(value(one)) for one in _VARIABLE.finditer(text, 0, closed)))
+    charge(sum(len(value(one)) for one in _VARIABLE.finditer(text, 0, closed)))
     charge(sum(len(value(one)) for one in _NAMED.finditer(text, closed)))
     return _VARIABLE.sub(value, text[:closed]) + _NAMED.sub(value, text[closed:])
 

@@ -71,7 +71,8 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
     if evaluation and joins_rows(run):
         return joined_batches(run, lengths.tokens)
     if run.shapes.packing_fill != "full" and (run.evaluation.eval_sample_packing or not evaluation):
-        return packed_batches(run, lengths.tokens, lengths.labels(run), evaluation=evaluation)
+        labels, in_order = lengths.labels(run), not lengths.unshuffled
+        return packed_batches(run, lengths.tokens, labels, evaluation=evaluation, in_order=in_order)
     lengths = lengths if evaluation else _shuffled(run, lengths)
     are_widths = lists_widths(lengths.tokens, run.shapes.pad_multiple)
     labelled = lengths.labels(run)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Unfollowed
+from vramwise.variants.unread_keys import unread_features
 
 _STANDING = ("weights", "gradients", "optimizer")
 
@@ -38,6 +39,7 @@ def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     yield from _parallel(run)
     yield from _unstated(run)
     yield from run.unfollowed
+    yield from unread_features(run)
 
 
 def _unstated(run: RunSpec) -> Iterator[Unfollowed]:
@@ -87,7 +89,8 @@ def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
 
 def _least(run: RunSpec, needs: MemoryReport, found: Sequence[Unfollowed]) -> int:
     """Return the prediction if the trainer's features only add to it; else weights, gradients and optimizer states."""
-    if not any(one.less for one in found) and len(found) == len(run.unfollowed):
+    adding = {*run.unfollowed, *unread_features(run)}
+    if not any(one.less for one in found) and adding.issuperset(found):
         return needs.highest_reserved_bytes
     if all(one.only_loading for one in found):  # what steps take is known
         return _in_steps(needs)

@@ -52,6 +52,18 @@ def _of_model(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     yield from model_doubts(run, model)
 
 
+def _of_measurements(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unmeasured import measurement_doubts  # builds on this module
+
+    yield from measurement_doubts(run, model)
+
+
+def _of_keys(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    from vramwise.variants.unread_keys import key_doubts  # builds on this module
+
+    yield from key_doubts(run, model)
+
+
 # 44 measured runs of Unsloth, predicted with xformers and again with FlashAttention and with neither: the largest
 # differences but one, more and less; of 10 runs that keep what layers computed, and of 34 that recompute it.
 _OTHER_ATTENTION = {False: (0.007, 0.086), True: (0.013, 0.031)}
@@ -68,4 +80,21 @@ def _of_packages(run: RunSpec, _model: ModelSpec) -> Iterator[Doubt]:
         yield Doubt(kind="version", text=loss.why)
 
 
-_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (_of_model, _of_packages)
+# Eight measured runs on an 8-bit base whose weights were random, predicted as if they were trained: by how much the
+# largest but one took more, as its inputs have outliers in far more columns than those of trained weights.
+_MORE_OUTLIERS = 0.06
+
+
+def _of_outliers(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
+    """Yield how many columns of an 8-bit layer's input have outliers, which no config says."""
+    if run.loading.quantization == "8bit" and run.loading.int8_outliers and not model.random_weights:
+        yield Doubt(kind="feature", text="how many outliers the 8-bit base's inputs have", more=_MORE_OUTLIERS)
+
+
+_SOURCES: tuple[Callable[[RunSpec, ModelSpec], Iterator[Doubt]], ...] = (
+    _of_measurements,
+    _of_model,
+    _of_keys,
+    _of_packages,
+    _of_outliers,
+)

@@ -26,6 +26,8 @@ SHORTEST_PART = 8
 _SPREADS = (1, 3)
 _BATCHES = 4
 _GOLDEN = 0.6180339887498949
+# A drawn sequence that leaves more of the card free decides alone: the runs below exceeded it by at most 20 %.
+_CLEAR = 1.25
 # What longer runs may add at least: over 90 simulated runs of nine configs, with other draws of 24 batches and more, 85
 # reserved at most the highest of full and drawn rows plus the spread of these, or plus this share if that is more.
 _LONGER = 0.03
@@ -45,8 +47,8 @@ def follows_data(run: RunSpec) -> bool:
     return varies and EXPANDABLE not in run.allocator.settings and run.objective.completion_len is None
 
 
-def mixed_bytes(run: RunSpec, model: ModelSpec, simulations: Simulations) -> tuple[int, ...]:
-    """Return the reserved memory of the run over each drawn sequence of rows."""
+def mixed_bytes(run: RunSpec, model: ModelSpec, simulations: Simulations, capacity_bytes: int) -> tuple[int, ...]:
+    """Return the reserved memory of the run over each drawn sequence of rows, up to the first that decides."""
     run = run.changed(gradient_accumulation_steps=min(run.batch.gradient_accumulation_steps, _MOST_ACCUMULATED))
     if run.batch.micro_batch_size * _BATCHES > _MOST_ROWS:
         return ()
@@ -58,6 +60,8 @@ def mixed_bytes(run: RunSpec, model: ModelSpec, simulations: Simulations) -> tup
         timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps)
         report = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
         found.append(report.highest_reserved_bytes)
+        if found[-1] > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:
+            break
     return tuple(found)
 
 

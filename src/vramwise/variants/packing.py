@@ -31,12 +31,16 @@ class Row(NamedTuple):
 
 
 def packed_batches(
-    run: RunSpec, tokens: Sequence[int], labelled: Sequence[int] | None, *, evaluation: bool
+    run: RunSpec, tokens: Sequence[int], labelled: Sequence[int] | None, *, evaluation: bool, in_order: bool = False
 ) -> list[BatchShape]:
-    """Return the batches of the first epoch, or of an evaluation, which takes its rows in order."""
+    """Return the batches of the first epoch, or of an evaluation, which takes its rows in order.
+
+    `in_order`: the samples are in training order. It counts where each is a row; packed rows are drawn all the same.
+    """
     counts = tokens if labelled is None else labelled
     rows = packed_rows(run, [Piece(*pair) for pair in zip(tokens, counts, strict=True)])
-    if not evaluation and run.shapes.shuffle_seed is not None:
+    drawn = not (in_order and run.shapes.packing_fill == "single")
+    if not evaluation and drawn and run.shapes.shuffle_seed is not None:
         rows = [rows[number] for number in permutation(len(rows), run.shapes.shuffle_seed)]
     size = (run.evaluation.eval_batch_size if evaluation else None) or run.batch.micro_batch_size
     return [_batch(run, rows[start : start + size]) for start in range(0, len(rows), size)]

@@ -313,10 +313,10 @@ def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Predic
     if capacity is None or not prediction.full_rows or not follows_data(prediction.run):
         return prediction
     near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
-    if not near or prediction.mixed_bytes or prediction.report.out_of_memory is not None:
+    if not near or prediction.report.out_of_memory is not None:
         return prediction
     simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
-    mixed = mixed_bytes(prediction.run, prediction.model, simulations)
+    mixed = mixed_bytes(prediction.run, prediction.model, simulations, capacity)
     doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *mixed))
     return replace(prediction, mixed_bytes=mixed, known_doubts=(doubt, *prediction.known_doubts))
 
@@ -341,6 +341,9 @@ def profile_of(prediction: Prediction) -> Profile:
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
-    moved = replace(prediction, run=run, report=prediction.needs, with_less_need=None)
+    known = tuple([doubt for doubt in prediction.known_doubts if doubt.kind != "rows" or not doubt.more])
+    moved = replace(
+        prediction, run=run, report=prediction.needs, with_less_need=None, mixed_bytes=(), known_doubts=known
+    )
     simulations = Simulations()
     return _with_mixed_rows(_within_capacity(moved, simulations), simulations)

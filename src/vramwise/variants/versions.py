@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, Release, RunSpec, Stack
-from vramwise.variants.doubts import Doubt
+
+if TYPE_CHECKING:
+    from vramwise.timeline import MemoryReport
+    from vramwise.variants.doubts import Doubt
 
 # Losses whose logits never exist as a whole because the file asks for it; other kernels are defaults of new releases.
 _WITHOUT_LOGITS = frozenset({"liger_fused_linear", "cut", "tiled"})
@@ -24,7 +27,7 @@ def unknown_versions(stack: Stack) -> str:
 
 def _said(name: str, release: Release) -> str:
     taken = f" (treated as {release.version})" if release.said else ""
-    return f"{name} {release.meant}{taken}"
+    return f"{name} {release.meant} is unknown{taken}"
 
 
 def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: int) -> Iterator[Doubt]:
@@ -35,7 +38,9 @@ def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: 
     unknown = run.target.stack.unknown
     if not unknown:
         return
-    text, figure = f"no known release: {unknown_versions(run.target.stack)}", max(1, needs.highest_reserved_bytes)
+    from vramwise.variants.doubts import Doubt  # late: rules read versions too, and need no margins
+
+    text, figure = unknown_versions(run.target.stack), max(1, needs.highest_reserved_bytes)
     if run.kernels.loss_kernel in _WITHOUT_LOGITS or unknown.keys() == {"torch"}:
         yield Doubt(kind="version", text=text)
         return

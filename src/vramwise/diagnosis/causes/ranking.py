@@ -171,6 +171,8 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
         if capacity
         else f"predicted: {readable(needs.peak_reserved_bytes)} reserved"
     ]
+    unknown = [one.text for one in ghost.prediction.doubts if one.text]
+    lines += [f"not known: {'; '.join(unknown[:3])}"] if unknown else []
     failure = ghost.prediction.report.out_of_memory
     if failure is not None:
         lines.append(

@@ -5,6 +5,7 @@ Every new text is parsed again and must hold exactly the intended values; otherw
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +42,7 @@ def _apply(document: Document, edit: Edit) -> Document:
 
 
 def _inside(document: Document, edit: Edit, key: str, rest: list[str]) -> Document:
-    """Edit a key inside a mapping argument: the whole mapping is rewritten."""
+    """Edit a key inside a mapping argument, in its dict literal; another mapping is rewritten as a whole."""
     held = document.values.get(key)
     changed: dict[str, Any] = dict(held) if isinstance(held, dict) else {}
     here = changed
@@ -52,7 +53,57 @@ def _inside(document: Document, edit: Edit, key: str, rest: list[str]) -> Docume
         here.pop(rest[-1], None)
     else:
         here[rest[-1]] = edit.value
+    if changed == held:
+        return document
+    span = document.spans.get((key,))
+    if span is not None and not span.shared:
+        splices = _in_literal(document.text, span, rest, edit)
+        if splices is not None:
+            return _read_back(document, splices, {key: changed})
+        if "#" in document.text[span.value_start : span.value_end]:
+            line = document.text.count("\n", 0, span.value_start) + 1
+            raise EditRefused(
+                f"'{edit.key}' is in a mapping with comments at line {line}: change it by hand", by_hand=True
+            )
     return _apply(document, Edit(op="set", key=key, value=changed, beside=edit.beside))
+
+
+def _in_literal(text: str, span: Span, rest: list[str], edit: Edit) -> list[Splice] | None:
+    """Return the edit of an entry of a dict literal; None if the literal is not one, or lacks an outer key."""
+    written = text[span.value_start : span.value_end]
+
+    def place(node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        ends = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+        start, end = (span.value_start + _offset(written, line, column) for line, column in ends)
+        return start, end
+
+    try:
+        node: ast.expr = ast.parse(written, mode="eval").body
+    except SyntaxError:
+        return None
+    for depth, part in enumerate(rest, 1):
+        if not isinstance(node, ast.Dict) or any(not isinstance(one, ast.Constant) for one in node.keys):
+            return None
+        entries = {one.value: (one, held) for one, held in zip(node.keys, node.values, strict=True)}  # type: ignore[union-attr]
+        if part not in entries or (depth == len(rest) and edit.op == "delete"):
+            if depth < len(rest):
+                return None
+            spans = {str(name): (place(one)[0], place(held)[1]) for name, (one, held) in entries.items()}  # type: ignore[arg-type]
+            start, end = place(node)
+            home = Home(name="", line=0, open_end=start + 1, close_start=end - 1, arguments=spans)
+            if edit.op == "delete":
+                return [Splice(*_removed(text, home, spans[part]), "")]
+            return _argument(text, home, f"{literal(part)}: {literal(edit.value)}")
+        node = entries[part][1]
+    return [Splice(*place(node), literal(edit.value))]
+
+
+def _offset(text: str, line: int, column_bytes: int) -> int:
+    lines = text.split("\n")
+    before = sum(len(one) + 1 for one in lines[: line - 1])
+    return before + len(lines[line - 1].encode("utf-8")[:column_bytes].decode("utf-8", "ignore"))
 
 
 def _replaced(document: Document, key: str, span: Span, value: Any) -> Document:

@@ -83,7 +83,7 @@ def _split(text: str, *given: Any) -> int:
 
 
 def _rounded(value: Any = 0, digits: Any = 0, *_: Any) -> int:
-    return of_parts(value) + (abs(digits) if isinstance(digits, int) else 1)
+    return _number(value) + (abs(digits) if isinstance(digits, int) else 1)
 
 
 def as_text(*values: Any) -> int:

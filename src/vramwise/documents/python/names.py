@@ -230,7 +230,7 @@ class Names(Evaluates):
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
-        work(len(spec.posonlyargs) + len(spec.args) + len(spec.kwonlyargs) + len(function.decorator_list))
+        work(len(spec.posonlyargs) + len(spec.args) + len(spec.kwonlyargs) + 10 * len(function.decorator_list))
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         calls = self._calls_of(scope) if calls is None else calls
         if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:

@@ -27,6 +27,8 @@ _WORD = re.compile(r"\w+|\.{3}|[^\w\s,.:=)\]}]")
 _TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
 # A cell with one of these is not skipped if it cannot be parsed.
 _NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
+# The metadata of a script, in comments (PEP 723).
+_HEADER = re.compile(r"^# /// script[ \t]*\n(?:#[^\n]*\n)*?# ///[ \t]*$", re.MULTILINE)
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
 _RANGE = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?((?:,?[<>!]=?[0-9][\w.]*)+)""")
 _BOUND = re.compile(r"([<>!]=?)([0-9][\w.]*)")
@@ -85,7 +87,7 @@ def read_source(data: bytes) -> Source:
         raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this source has {len(text):,} characters: the limit is {_MOST_CHARACTERS:,}")
-    words = len(text) // 4 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
+    words = len(text) // 8 if len(text) <= READER_WORDS else sum(1 for _ in _WORD.finditer(text))
     if words > READER_WORDS:
         raise ConfigError(f"this source has {words:,} words and signs: the limit is {READER_WORDS:,}")
     work(_WORD_UNITS * words)
@@ -208,8 +210,12 @@ _RUN = re.compile(r"[\w./-]++")
 
 
 def _versions(text: str) -> dict[str, str]:
-    """Return the packages that pip lines pin and no later line replaces. Commented lines do not count."""
-    found: dict[str, str] = {}
+    """Return the packages that the script's own metadata pins, or pip lines that no later line replaces.
+
+    Commented lines do not count.
+    """
+    header = _HEADER.search(text)
+    found = {_package(name): version for name, version in _PIN.findall(header[0] if header else "")}
     for whole in text.replace("\\\n", " ").split("\n"):
         line = whole.partition(" #")[0]
         if not _INSTALL.search(line) or _COMMENTED.match(line):

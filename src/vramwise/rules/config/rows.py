@@ -78,7 +78,7 @@ def unknown_version(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     said = unknown_versions(run.target.stack)
     if said:
-        yield Hit(place=START, message=f"no known release: {said}; what depends on the version is uncertain")
+        yield Hit(place=START, message=f"{said}; what depends on the version is uncertain")
 
 
 @rule(

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from vramwise.actions import action
+from vramwise.budget.limits import CONFIG_VALUES
 from vramwise.budget.meter import Meter, metered
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
@@ -100,6 +101,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
+    if len(training.values) > CONFIG_VALUES:
+        raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {CONFIG_VALUES:,}")
     if reading.gpus > 1:
         _shard(training, reading)
     for key, value in reading.said.items():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vramwise.facts.models import find_model
+from vramwise.render.doubt_text import doubt_lines
 from vramwise.timeline import MemoryReport
 from vramwise.training.parent.decide import as_loaded
 from vramwise.training.plan import Decision, PredictedMemory, PredictedPhase, TrainPlan
@@ -19,6 +20,7 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.verdict import NAMES
 
 _FIRST_STEPS = 24
 _FIRST_EVAL_BATCHES = 16
@@ -29,7 +31,10 @@ def predicted_decision(prediction: Prediction) -> Decision:
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
     peak = expected_report(prediction)
     value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
-    return Decision(name="memory", value=value, why=f"predicted; peak in {peak.peak_phase} of step {peak.peak_step}")
+    verdict = prediction.verdict()
+    judged = "" if prediction.capacity_bytes is None else f": {NAMES[verdict.memory].lower()}"
+    why = f"predicted{judged}; peak in {peak.peak_phase} of step {peak.peak_step}"
+    return Decision(name="memory", value=value, why="; ".join([why, *doubt_lines(prediction, verdict)]))
 
 
 def memory_of(prediction: Prediction) -> PredictedMemory:

@@ -15,7 +15,7 @@ from vramwise.variants.prediction import Prediction
 
 # Without a limit, rows of these lengths are tried, up to what the model takes.
 _LENGTHS = tuple(128 * quarters * 2**power // 4 for power in range(12) for quarters in (4, 5, 6, 7))
-_TRIES = 4
+_TRIES = 3
 # The share of the room for rows that full ones should take, as mixed ones take more.
 _AIMED = 0.8
 # Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
@@ -45,12 +45,13 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
         reached = bisect_right(lengths, low[0] + _AIMED * (capacity - low[1]) / each) - 1
         last = more == 1 or is_large(prediction.short_timeline) or not subject.effort.leaves(REMEDY, since)
         tried = least if last else max(least, min(most - 1, reached))
-        needed = _needed(subject, lengths[tried], limit_bytes)
+        needed = _needed(subject, lengths[tried], capacity, limit_bytes)
         if needed is not None and needed <= capacity:
             return lengths[tried]
         if tried == least:
             return None
-        most, high = tried, (lengths[tried], max(needed or 0, capacity))
+        most = bisect_right(lengths, lengths[tried] // 2)  # to be sure of the next one
+        high = (lengths[tried], max(needed or 0, capacity))
     return None
 
 
@@ -72,7 +73,7 @@ def _without_rows(prediction: Prediction) -> int:
     return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)
 
 
-def _needed(subject: Subject, length: int, limit_bytes: int | None) -> int | None:
+def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int | None) -> int | None:
     """Return what the run needs with rows up to a length, with its margin; mixed ones that end with full ones."""
     run, evaluated = subject.run, subject.run.evaluation.eval_sequence_len
     origin = Origin(kind="derived", why="a limit that is tried")
@@ -86,7 +87,7 @@ def _needed(subject: Subject, length: int, limit_bytes: int | None) -> int | Non
         if subject.model is None or not follows_data(run):
             found = made.prediction(limit_bytes=limit_bytes)
             return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
-        mixed = mixed_bytes(shorter, subject.model, subject.simulations)
+        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes)
         doubts = (rows_doubt(shorter, mixed), *doubts_of(shorter, subject.model))
         return _with_margin(max(mixed), margin_of(doubts))
     except VramwiseError:

@@ -1,0 +1,53 @@
+"""Write docs/unread-keys.md: the keys of each trainer that no prediction reads, and why that is so.
+
+    python scripts/unread_keys.py
+
+The table itself is src/vramwise/trainers/unread.json; the text about drawn keys is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "src/vramwise/trainers/unread.json"
+PAGE = ROOT / "docs/unread-keys.md"
+DRAWN = "## Twenty harmless keys, drawn"
+TITLES = {
+    "arguments": "transformers' TrainingArguments (TRL, LLaMA-Factory, Unsloth, scripts)",
+    "trl": "TRL (and Unsloth)",
+    "llamafactory": "LLaMA-Factory",
+    "unsloth": "Unsloth",
+    "axolotl": "Axolotl",
+}
+EFFECTS = {"more": "may need more", "less": "may need less", "said": "said, without a range"}
+HEAD = """# Keys that no prediction reads
+
+Every key of the trainers' schemas is read by a resolver, harmless for a reason, or named in the answer as "not
+counted". `src/vramwise/trainers/unread.json` is the table behind this page (written by `scripts/unread_keys.py`);
+`tests/keys/test_unread.py` fails where a key is in none of the three. A key that only adds, or only takes, leaves that
+end of the range open. A star stands for any text.
+"""
+
+
+def page(drawn: str) -> str:
+    """Return the page; `drawn`: its last section."""
+    lines = [HEAD]
+    for part, sorted_keys in json.loads(TABLE.read_text()).items():
+        lines += [f"## {TITLES[part]}", "", "| named key | effect | why |", "| --- | --- | --- |"]
+        for key, entry in sorted_keys["named"].items():
+            unless = ", ".join(str(value) for value in entry.get("unless", ()))
+            why = entry["why"] + (f" (unless {unless})" if unless else "")
+            lines.append(f"| `{key}` | {EFFECTS[entry['effect']]} | {why} |")
+        lines += ["", "| harmless because | keys |", "| --- | --- |"]
+        lines += [
+            f"| {why} | {' '.join(f'`{key}`' for key in keys)} |" for why, keys in sorted_keys["harmless"].items()
+        ]
+        lines.append("")
+    return "\n".join(lines) + drawn
+
+
+if __name__ == "__main__":
+    before = PAGE.read_text() if PAGE.exists() else DRAWN
+    PAGE.write_text(page(before[before.index(DRAWN) :]))

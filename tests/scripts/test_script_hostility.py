@@ -145,10 +145,9 @@ def test_a_broken_cell_that_trains_stops_the_reading():
 
 
 def test_an_edit_of_a_notebook_finds_the_cells_that_count():
-    found = read(notebook(code(script("x = 3"))).replace('{"cells"', '{"cells": 1, "cells"', 1))
-    at = found.text.index("x = 3")
-    changed = spliced(found.script.raw, "utf-8", cells_of(found.script.raw), [Splice(at, at + 5, "y = 4")])
-    assert changed == found.script.raw.replace("x = 3", "y = 4").encode()
+    text = notebook(code(script("x = 3"))).replace('{"cells"', '{"cells": 1, "cells"', 1)
+    at = read(text).text.index("3")
+    assert spliced(text, "utf-8", cells_of(text), [Splice(at, at + 1, "4")]) == text.replace("x = 3", "x = 4").encode()
 
 
 @pytest.mark.parametrize("text", ["", "\n" * 100_000, "[1, 2]"], ids=["empty", "lines", "a list"])

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vramwise.budget.meter import Spent
 from vramwise.documents.python.notebook import cells_of
 from vramwise.documents.python.original import Splice, spliced
 from vramwise.documents.refusal import EditRefused
@@ -242,6 +243,8 @@ def _read_back(document: Document, splices: list[Splice], wanted: dict[str, Any]
         changed = changed[: one.start] + one.text + changed[one.end :]
     try:
         after = script.reread(spliced(script.raw, script.encoding, cells, splices))
+    except Spent as error:
+        raise EditRefused(f"the change cannot be checked: {error.message}") from error
     except ConfigError as error:
         raise EditRefused(f"the change would break the source: {error.message}") from error
     differing = {

@@ -63,6 +63,9 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
 
     said = judgement(report.prediction)
     yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}: {said}"
+    unknown = [one.text for one in report.prediction.doubts if one.text and one.kind not in ("card", "ranks")]
+    if unknown:
+        yield f"not known: {'; '.join(unknown[:3])}"
     if report.without_figures:
         yield f"the savings from fixing {_listed(report.without_figures)} were not predicted: the run is too long"
 

@@ -41,7 +41,7 @@ def measurement_doubts(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:
     known = measured_with(run.trainer)
     if not known:
         yield _doubt("trainer", f"{run.trainer} was never measured")
-    if ("family", words["family"]) not in measured_with():
+    if not model.family_assumed and ("family", words["family"]) not in measured_with():
         yield _doubt("family", f"{words['family']} was never measured")
     new = [words[kind] for kind in _DECISIVE if kind in words and (kind, words[kind]) not in (known or measured_with())]
     if new:

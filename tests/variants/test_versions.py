@@ -57,3 +57,25 @@ def test_old_releases_of_trl_have_other_defaults(predicted, version, bf16, check
     run = predicted(f"trl=={version}").run
     assert run.precision.compute == bf16
     assert run.savings.gradient_checkpointing is checkpointing
+
+
+@pytest.mark.parametrize(("version", "attention"), [("4.35.2", "eager"), ("4.36.0", "sdpa")])
+def test_models_of_an_old_transformers_have_eager_attention_alone(predicted, version, attention):
+    run = predicted("trl==0.7.4", f"transformers=={version}").run
+    assert run.kernels.attn_implementation == attention
+
+
+def test_an_open_verdict_states_its_range(predicted):
+    from vramwise.facts.gpus import find_gpu
+    from vramwise.render.prediction_json import prediction_json
+    from vramwise.variants.prediction import on_card
+
+    prediction = predicted("trl==0.12.0", "transformers==4.46.0")
+    need = prediction.needs.highest_reserved_bytes
+    size = (need + prediction.needs.outside_bytes) / 2**30 * (1 + prediction.margin.more / 2)
+    tight = on_card(prediction, find_gpu(f"{size:.1f}GB"))
+    found = prediction_json(tight)
+    assert found["verdict"]["memory"] == "may_fit"
+    assert found["range"]["lower_bytes"] <= need < found["range"]["upper_bytes"]
+    assert "trl 0.12.0 is unknown" in found["range"]["why"]
+    assert prediction_json(prediction)["range"] is None

@@ -11,6 +11,7 @@ from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, fit_command, reasons, sentence
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import Verdict
 from vramwise.verbs.predict import Answer, WhatIf
 
 VERSION = 1
@@ -54,9 +55,24 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "stops": [finding_json(found) for found in prediction.stops],
         "reasons": list(reasons(prediction, verdict)),
-        "range": prediction.bounds and asdict(prediction.bounds),
+        "range": _range(prediction, verdict),
         "remedies": _remedies(answer) if answer else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
+    }
+
+
+def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
+    """Return the range of a run with features that are not followed, or of an open verdict; otherwise None."""
+    if prediction.bounds is not None:
+        return asdict(prediction.bounds)
+    if verdict.memory != "may_fit":
+        return None
+    doubts = prediction.doubts
+    return {
+        "lower_bytes": verdict.least_bytes,
+        "upper_bytes": verdict.most_bytes,
+        "names": list(dict.fromkeys(one.kind for one in doubts)),
+        "why": "; ".join([one.text for one in doubts]),
     }
 
 

@@ -58,6 +58,13 @@ def resolve_installed(fields: Fields, stack: Stack) -> None:
     fields.put("flash_needs_sinks", needs, Origin(kind="assumed" if assumed else "derived", why=why))
 
 
+def default_attention(stack: Stack) -> tuple[str, str]:
+    """Return the attention that transformers picks by itself, and why: models have sdpa since 4.36."""
+    if () < stack.parts("transformers") < (4, 36):
+        return "eager", "unset: transformers before 4.36 has no other"
+    return "sdpa", "unset: transformers picks sdpa"
+
+
 def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
     transformers = stack.parts("transformers")
     yield "expert_masks", *_expert_masks(transformers)

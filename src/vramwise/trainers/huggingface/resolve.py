@@ -26,7 +26,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
+from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -130,7 +130,7 @@ def _weights(args: Arguments, target: Target, modern: bool) -> None:
     args.derive("fp32_embeddings", wide, "all weights are of one type")
     _loading(args, target)
     attention = args.fields.config.get("attn_implementation")
-    name = attention if isinstance(attention, str) else "sdpa"
+    name = attention if isinstance(attention, str) else default_attention(target.stack)[0]
     args.derive(
         "attn_implementation", name, "chosen by transformers unless the script sets it", key="attn_implementation"
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.trainers.arguments import Arguments, loads_by_itself, resolve_adapter, resolve_loaded_type
-from vramwise.trainers.installed import resolve_quantised_way, resolve_storage
+from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage
 from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -103,7 +103,8 @@ def _attention(args: Arguments, target: Target) -> None:
     if isinstance(name, str):
         args.put("attn_implementation", "attn_implementation", name)
     else:
-        args.put("attn_implementation", "attn_implementation", "sdpa", why="unset: transformers picks sdpa")
+        name, why = default_attention(target.stack)
+        args.put("attn_implementation", "attn_implementation", name, why=why)
 
 
 def _loading(args: Arguments, target: Target) -> None:

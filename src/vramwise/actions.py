@@ -15,7 +15,6 @@ COMMAND_LINE: Mapping[str, str] = {
     "read how long": "use --data FILE to read the row lengths",
     "lengths": "--data or --lengths gives the real lengths",
     "prompt lengths": "--lengths gives the real lengths of prompts",
-    "say the version": "--with PACKAGE==VERSION says which release you use",
     "name the model": "--model FOLDER with its config.json gives its shape",
     "try a step": "the first steps on the card (`vramwise train` measures them)",
     "simulate more": "--steps N takes more",

@@ -14,7 +14,6 @@ ACTIONS: Mapping[str, str] = {
     "read how long": "set Sequence length to this under What if to make sure",
     "lengths": "the page does not read data",
     "prompt lengths": "the page does not read data",
-    "say the version": "name the release under Versions",
     "name the model": "write a known model of the same shape into the config",
     "try a step": "the first steps of the run on that card",
     "simulate more": "the others are narrower",

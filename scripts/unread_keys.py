@@ -34,7 +34,8 @@ end of the range open. A star stands for any text.
 def page(drawn: str) -> str:
     """Return the page; `drawn`: its last section."""
     lines = [HEAD]
-    for part, sorted_keys in json.loads(TABLE.read_text()).items():
+    for part in TITLES:
+        sorted_keys = json.loads(TABLE.read_text())[part]
         lines += [f"## {TITLES[part]}", "", "| named key | effect | why |", "| --- | --- | --- |"]
         for key, entry in sorted_keys["named"].items():
             unless = ", ".join(str(value) for value in entry.get("unless", ()))

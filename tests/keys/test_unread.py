@@ -117,7 +117,8 @@ def test_a_value_that_changes_nothing_is_not_named():
 
 def test_the_page_is_that_of_the_table():
     page = (ROOT / "docs/unread-keys.md").read_text()
-    for part in json.loads((SOURCE / "trainers/unread.json").read_text()).values():
+    table = json.loads((SOURCE / "trainers/unread.json").read_text())
+    for part in [table[name] for name in table if name != "parts"]:
         assert all(f"`{key}`" in page and entry["why"] in page for key, entry in part["named"].items())
         assert all(
             f"| {why} | {' '.join(f'`{key}`' for key in keys)} |" in page for why, keys in part["harmless"].items()

@@ -13,19 +13,12 @@ from vramwise.bundled import bundled_json
 from vramwise.types import ModelSpec, RunSpec, Unfollowed
 from vramwise.variants.doubts import Doubt
 
-# The parts of the table that hold a trainer's keys; further ones have only transformers' own arguments.
-_PARTS = {
-    "axolotl": ("axolotl",),
-    "trl": ("arguments", "trl"),
-    "llamafactory": ("arguments", "llamafactory"),
-    "unsloth": ("arguments", "trl", "unsloth"),
-}
-
 
 def table_of(trainer: str) -> Iterator[Mapping[str, Any]]:
     """Yield the parts of the table for a trainer: `named` and `harmless`."""
     table = bundled_json("trainers/unread.json")
-    yield from (table[part] for part in _PARTS.get(trainer, ("arguments",)))
+    parts = table["parts"]  # a trainer without its own has only transformers' arguments
+    yield from (table[part] for part in parts.get(trainer, parts[""]))
 
 
 def key_doubts(run: RunSpec, model: ModelSpec) -> Iterator[Doubt]:

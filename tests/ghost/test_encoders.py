@@ -5,6 +5,7 @@ of 256 tokens through three layers of full width, without dropout. Where a proce
 (autocast's list of types, attention with a learned bias), a type is not listed.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,26 @@ def test_checkpointing_keeps_less():
 def test_a_layer_that_does_not_exist_is_an_error():
     with pytest.raises(VramwiseError, match="decoder_layers"):
         model_from_config({**CONFIGS["bart"], "decoder_layers": "six"}, name="bart", source="config.json")
+
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results" / "heads_measured.jsonl"
+MEASURED = {row["name"]: row for row in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())}
+
+
+@pytest.mark.parametrize("name", sorted(MEASURED))
+def test_it_takes_what_it_took_on_a_card(name, tmp_path, monkeypatch, vramwise):
+    """Predicted before it ran; see bench/results/heads.md."""
+    monkeypatch.syspath_prepend(str(RESULTS.parents[1] / "card"))
+    import head_cases
+
+    monkeypatch.setattr(head_cases, "WORK", tmp_path)
+    shape, _, _, width, _, _ = head_cases.CASES[name]
+    (tmp_path / shape).mkdir()
+    (tmp_path / shape / "config.json").write_text(json.dumps(head_cases.SHAPES[shape]))
+    path = tmp_path / "case.py"
+    path.write_text(head_cases.script(name))
+    versions = [word for one in head_cases.VERSIONS.items() for word in ("--with", "==".join(one))]
+    words = ["--gpu", "h200", "--torch", head_cases.TORCH, "--set", f"max_length={width}", "--offline", *versions]
+    found = json.loads(vramwise("predict", path, *words, "--format", "json").stdout)
+    assert found["peak_allocated_bytes"] / 2**20 == pytest.approx(MEASURED[name]["allocated_mib"], rel=0.02)
+    assert found["peak_reserved_bytes"] / 2**20 == pytest.approx(MEASURED[name]["reserved_mib"], rel=0.09)

@@ -89,3 +89,13 @@ def test_before_it_had_a_fused_kernel_t5_wrote_its_scores_out(predicted):
     text = HEAD.format(cls="AutoModelForSeq2SeqLM", name="t5-base", more="", **SEQ2SEQ)
     old, new = predicted(text, "--with", "transformers==5.6.0"), predicted(text, "--with", "transformers==5.20.1")
     assert old["peak_allocated_bytes"] > new["peak_allocated_bytes"]
+
+
+def test_fit_finds_a_variant_of_an_encoder_with_a_decoder(tmp_path, vramwise):
+    text = CUT.format(name="t5-base", width=512, labels="")
+    text += HEAD.format(cls="AutoModelForSeq2SeqLM", name="t5-base", more="", **SEQ2SEQ)
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    found = json.loads(vramwise("fit", path, "--gpu", "t4", "--offline", "--format", "json").stdout)
+    assert found["best"]["changes"]
+    assert found["best"]["fits"]

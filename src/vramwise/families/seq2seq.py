@@ -41,7 +41,7 @@ def _stacks(fields: Fields, found: Found, decoder: int, **more: int) -> Found:
     encoder = found["num_hidden_layers"]
     buckets = fields.count("relative_attention_num_buckets")
     sizes = {"encoder_layers": encoder, "buckets": buckets, **more}
-    return {"num_hidden_layers": encoder + decoder, "sizes": tuple(sizes.items())}
+    return {"num_hidden_layers": encoder + decoder, "layer_types": (), "sizes": tuple(sizes.items())}
 
 
 def t5_layer(model: ModelSpec, block: Block, layer: int) -> Parts:

@@ -28,7 +28,7 @@ class Shallow:
 
 def shallow(run: RunSpec, model: ModelSpec) -> Shallow:
     """Return the model reduced to a few layers, or the whole model if that is not possible."""
-    return _shallow(model, _reaches_beside(run)) if _alike(run) else _whole(model)
+    return _shallow(model, _reaches_beside(run)) if _alike(run) and model.reads != "both" else _whole(model)
 
 
 def _reaches_beside(run: RunSpec) -> bool:
@@ -63,9 +63,9 @@ def two_depths(run: RunSpec, model: ModelSpec) -> tuple[ModelSpec, ModelSpec, in
 
     Returns None if there is no such pattern, or too few turns of it. Runs that gather or copy data for neighbouring
     layers start with two more turns. ZeRO 3 gathers a fixed number of weights ahead, over any number of layers, so no
-    depth is enough and the result is None.
+    depth is enough and the result is None. Nor is there one for an encoder and a decoder.
     """
-    if not _alike(run) or run.sharding.kind == "zero3":
+    if not _alike(run) or run.sharding.kind == "zero3" or model.reads == "both":
         return None
     return _two_depths(model, 3 if _reaches_beside(run) else 1)
 

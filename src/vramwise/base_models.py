@@ -96,10 +96,15 @@ def _as_stored(run: RunSpec, model: ModelSpec) -> RunSpec:
     learned = model.reads != "decoder" and not model.rotary_fraction
     if learned and run.shapes.sequence_len > longest and is_open("sequence_len"):
         changed["sequence_len"] = longest
-        origins["sequence_len"] = Origin(
-            kind="assumed", why=f"no key sets the row length: {longest}, the model's positions, assumed"
-        )
+        origins["sequence_len"] = _longest_row(model, longest)
     return run.changed(**changed, origins=origins) if changed else run
+
+
+def _longest_row(model: ModelSpec, longest: int) -> Origin:
+    """Return why rows end there: a table of positions is a limit, T5's distances are only what it was trained with."""
+    if model.size("buckets"):
+        return Origin(kind="assumed", why=f"no key sets the row length: {longest}, as it was trained, assumed")
+    return Origin(kind="derived", why=f"the model has {longest} positions")
 
 
 def with_model_type(run: RunSpec, model: ModelSpec | None) -> RunSpec:

@@ -60,7 +60,11 @@ def launched(line: str, options: Options, folder: str = "") -> tuple[str | dict[
 
     `folder`: where the files that the line names are.
     """
-    return _source(read_launch(shlex.split(line)), options, folder)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise ConfigError(f"this command cannot be read: {str(error).lower()}") from None
+    return _source(read_launch(words), options, folder)
 
 
 def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Options]:

@@ -285,3 +285,16 @@ def test_an_unknown_version_is_said_first_and_what_rests_on_it_is_no_error(vramw
     assert " error " not in said
     assert "uncertain with trl 0.16.0" in said
     assert "Will not start" not in vramwise("predict", path, *_OLD, "--gpu", "a100-80gb").output
+
+
+def test_a_key_of_another_known_release_is_no_error_of_an_assumed_version(vramwise, tmp_path):
+    path = tmp_path / "sft.yml"
+    path.write_text(
+        "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/Capybara\noutput_dir: out\n"
+        "activation_checkpointing: true\nmax_length: 1024\n"
+    )
+    words = ("check", path, "--trainer", "trl", "--no-predict")
+    assumed = vramwise(*words).output
+    assert "warning unknown-argument: activation_checkpointing is a key of transformers 5.23.0" in assumed
+    assert "error unknown-argument" in vramwise(*words, "--with", "transformers==5.22.2").output
+    assert "unknown-argument" not in vramwise(*words, "--with", "transformers==5.23.0").output

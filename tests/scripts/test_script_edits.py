@@ -136,3 +136,12 @@ def test_a_commented_mapping_that_is_no_literal_of_constants_is_left_to_the_user
     )
     with pytest.raises(EditRefused, match="by hand"):
         edited(Edit(op="set", key="gradient_checkpointing_kwargs.use_reentrant", value=False), text=text)
+
+
+def test_an_argument_that_replaces_another_takes_its_line_and_comment():
+    text = SCRIPT.replace("max_steps=10 * 3,", "warmup_ratio=0.1,  # a tenth")
+    insert = Edit(op="insert", key="warmup_steps", value=0.1, beside="warmup_ratio")
+    drop = Edit(op="delete", key="warmup_ratio")
+    assert edited(insert, drop, text=text) == text.replace("warmup_ratio", "warmup_steps")
+    other = Edit(op="insert", key="warmup_steps", value=5, beside="warmup_ratio")
+    assert edited(other, drop, text=text) == text.replace("warmup_ratio=0.1", "warmup_steps=5")

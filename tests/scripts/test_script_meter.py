@@ -12,9 +12,14 @@ from vramwise import trainers
 from vramwise.budget.meter import Meter, measure, rendered
 from vramwise.documents import python as documents
 from vramwise.documents.python import expressions, functions, growth
+from vramwise.documents.python.edit import apply_to_script
+from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
+from vramwise.options import Options
+from vramwise.scripts import launched
 from vramwise.trainers import launch
 from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.types import Edit
 
 DOCUMENTS, TRAINERS = Path(documents.__file__).parent, Path(trainers.__file__).parent
 MODULES = sorted([*DOCUMENTS.glob("*.py"), *(TRAINERS / "scripts").glob("*.py"), TRAINERS / "launch.py"])
@@ -310,6 +315,19 @@ def test_all_readings_of_a_command_share_the_meter():
         read(text, meter)
     with pytest.raises(ConfigError, match="again and again"):
         read(text, meter)
+
+
+def test_an_edit_that_cannot_be_read_again_is_refused_with_the_reason():
+    meter = Meter()
+    found = read(script("x = 1"), meter)
+    meter.used = meter.all_units
+    with pytest.raises(EditRefused, match="cannot be checked: reading this source again and again"):
+        apply_to_script(found, [Edit(op="set", key="seed", value=2)])
+
+
+def test_quotes_that_do_not_match_are_said():
+    with pytest.raises(ConfigError, match="no closing quotation"):
+        launched("torchrun 'train.py", Options())
 
 
 def test_a_shell_variable_that_doubles_is_not_expanded():

@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.models import by_name
+from vramwise.facts.parameters import parameter_count
 from vramwise.variants.unknown_models import model_doubts
 
 QWEN5 = {
@@ -47,6 +50,21 @@ def test_a_shape_inferred_from_the_name_is_a_doubt_with_a_margin():
     assert "acme/llama-3.2-1b-roleplay is unknown" in doubt.text
     assert "Llama-3.2-1B" in doubt.text
     assert doubt.more > 0 < doubt.less
+
+
+@pytest.mark.parametrize(("name", "billions"), [("acme/secret-7b-chat", 7), ("/models/ours-3b-v2", 3)])
+def test_a_size_alone_gives_a_plain_model_with_a_wider_margin(name, billions):
+    model = by_name(name)
+    assert parameter_count(model) == pytest.approx(billions * 1e9, rel=0.1)
+    (doubt,) = model_doubts(None, model)
+    (nearer,) = model_doubts(None, by_name("acme/llama-3.2-1b-roleplay"))
+    assert f"{name} is unknown, a plain model of the size in its name is taken" in doubt.text
+    assert doubt.more > nearer.more
+
+
+@pytest.mark.parametrize("name", ["acme/secret-chat", "acme/secret-8x7b", "acme/secret-900b", "acme/a-30b-a3b-mix"])
+def test_no_size_or_an_uncommon_one_gives_nothing(name):
+    assert by_name(name) is None
 
 
 def test_check_says_that_the_type_is_unknown(tmp_path, vramwise, monkeypatch):

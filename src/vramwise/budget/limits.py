@@ -59,4 +59,4 @@ READER_WORDS: Final = 250_000
 # The last net under the units.
 READER_MEMORY_BYTES: Final = 640 * MIB
 READER_CPU_SECONDS: Final = 6
-READER_ALL_CPU_SECONDS: Final = 14
+READER_ALL_CPU_SECONDS: Final = 10

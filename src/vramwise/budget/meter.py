@@ -122,7 +122,7 @@ def metered(meter: Meter, what: str) -> Iterator[None]:
     except RecursionError:
         raise ConfigError(f"this {what} is nested too deeply to be read", line=meter.line) from None
     except (TooLarge, Stopped, MemoryError):
-        raise ConfigError(f"this {what} takes too much work to read", line=meter.line) from None
+        raise Spent(f"this {what} takes too much work to read", line=meter.line) from None
     except (ValueError, OverflowError) as error:  # a UnicodeError is a ValueError
         said = str(error).partition("\n")[0][:200]
         raise ConfigError(f"this {what} cannot be read: {said}", line=meter.line) from None

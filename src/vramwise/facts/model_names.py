@@ -8,10 +8,10 @@ both sides. If the words match models of different shapes, none is chosen and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _WORD = re.compile(r"\d+x\d+(?:\.\d+)?b|\d+(?:\.\d+)*[bmk](?![a-z])|\d+(?:\.\d+)*|[a-z]+")
 _SIZE = re.compile(r"\d+x\d+(?:\.\d+)?b|\d+(?:\.\d+)*[bm]")
@@ -120,6 +120,24 @@ def _reuploaded(name: str, ids: tuple[str, ...]) -> Taken | None:
     wanted = words(leaf)
     found = [known for known in ids if words(known.rpartition("/")[2]) == wanted] if len(wanted) > 1 else []
     return Taken(found[0], _quantization(leaf)) if len(found) == 1 else None
+
+
+_BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
+_ACTIVE = re.compile(r"(?<![a-z0-9])a\d+(?:\.\d+)?b")  # of a mixture: so many parameters are used at once
+# Plain decoders, whose figures stand for those of an unknown model of their size.
+_PLAIN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+_NEAR = 0.1  # as a share of the size
+
+
+def plain_of_size(name: str, shapes: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the id of a plain model with as many parameters as the name states ("7b"); None if it states none."""
+    leaf = name.rstrip("/").rpartition("/")[2].lower()
+    found = set(_BILLIONS.findall(leaf))
+    if len(found) != 1 or _ACTIVE.search(leaf) or len(words(leaf)) < 2 or not (size := float(found.pop()) * 1e9):
+        return None
+    plain = [one for one in shapes if one["config"]["model_type"] in _PLAIN_TYPES and one.get("published")]
+    off, known = min((abs(shape["published"] / size - 1), shape["ids"][0]) for shape in plain)
+    return known if off < _NEAR else None
 
 
 def _parts(name: str) -> list[str]:

@@ -11,21 +11,21 @@ suggests a known shape is the last resort (`model_names.py`), and the model then
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 from vramwise.actions import action
 from vramwise.budget import limits, parse_json, read_file
-from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
+from vramwise.facts.catalogue import catalogue_ids, catalogue_shapes, copied, entry_of, every_shape, near_ids
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import describes, model_from_config
-from vramwise.facts.model_names import Taken, Unclear, carried, stored_as
-from vramwise.facts.more_models import more_shape, more_shapes
+from vramwise.facts.model_names import Unclear, carried, plain_of_size
 from vramwise.types import ModelSpec
+
+__all__ = ["catalogue_ids", "catalogue_shapes", "find_model", "from_catalogue", "near_ids", "read_model"]
 
 _LONGEST_REVISION = 4096
 
@@ -72,11 +72,11 @@ def by_name(name: str) -> ModelSpec | None:
 
     Raises VramwiseError if it could be several.
     """
-    found = _copied(name) or carried(
-        name, ((known, _dimensions(shape)) for shape in _every_shape() for known in shape["ids"])
+    found = copied(name) or carried(
+        name, ((known, _dimensions(shape)) for shape in every_shape() for known in shape["ids"])
     )
     if found is None:
-        return None
+        return _of_size(name)
     if isinstance(found, Unclear):
         raise VramwiseError(
             f"model '{name}' is unknown, and its name matches models of different shapes: "
@@ -91,6 +91,16 @@ def by_name(name: str) -> ModelSpec | None:
 
 
 _COUNTED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+
+
+def _of_size(name: str) -> ModelSpec | None:
+    """Return a plain model with as many parameters as the name states; None for the likely misspelling of an id."""
+    known = plain_of_size(name, catalogue_shapes())
+    found = None if known is None or near_ids(name) else from_catalogue(known)
+    if found is None:
+        return None
+    said = f"model '{name}' is unknown: a plain model of the size in its name is taken, {known}"
+    return replace(found, name=name, source=f"size ({known})", taken_for=said, checkpoint_quantization=None)
 
 
 def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -132,8 +142,7 @@ _RECALLED = "recalled"
 
 def from_catalogue(name: str) -> ModelSpec | None:
     """Return the model with this hub id (case-insensitive), or None if it is not in the catalogue."""
-    wanted = name.strip().lower()
-    found = _catalogue().get(wanted) or more_shape(wanted) or _mirrored(wanted)
+    found = entry_of(name.strip().lower())
     if found is None:
         return None
     shape, method = found
@@ -156,79 +165,6 @@ def _described(config: Mapping[str, Any], name: str) -> ModelSpec:
     document = document_of(config)
     assert document is not None
     return model_from_trace(document, name=name, source="catalogue")
-
-
-def catalogue_ids() -> list[str]:
-    """Return every hub id of the catalogue, as the hub spells it."""
-    return sorted((name for shape in catalogue_shapes() for name, _ in _ids(shape)), key=str.lower)
-
-
-@cache
-def catalogue_shapes() -> list[Mapping[str, Any]]:
-    """Return the catalogue's entries, as in models.json."""
-    shapes: list[Mapping[str, Any]] = bundled_json("facts/models.json")["shapes"]
-    return shapes
-
-
-def _ids(shape: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yield the ids of a shape, each with its checkpoint's quantisation."""
-    for name in shape["ids"]:
-        yield name, None
-    for method, names in shape.get("stored", {}).items():
-        for name in names:
-            yield name, method
-
-
-@cache
-def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
-    return {name.lower(): (shape, method) for shape in catalogue_shapes() for name, method in _ids(shape)}
-
-
-# The owner whose repositories are copies of others, and the name endings of 4-bit copies.
-_MIRROR, _IN_4_BITS = "unsloth/", ("-unsloth-bnb-4bit", "-bnb-4bit")
-
-
-def _mirrored(name: str) -> tuple[Mapping[str, Any], str | None] | None:
-    """Return the entry that this id is a copy of, if the name is unambiguous; otherwise None."""
-    if not name.startswith(_MIRROR):
-        return None
-    plain = name.removeprefix(_MIRROR)
-    ending = next((ending for ending in _IN_4_BITS if plain.endswith(ending)), "")
-    found = _by_last_part().get(plain.removesuffix(ending))
-    return None if found is None else (found, "bitsandbytes_4bit" if ending else None)
-
-
-def _copied(name: str) -> Taken | None:
-    """Return a known model under another owner; the end of the name may say how the copy is stored."""
-    plain, method = stored_as(name.strip().rstrip("/").rpartition("/")[2].lower())
-    found = [known for known in _originals() if known.rpartition("/")[2].lower() == plain]
-    return Taken(found[0], method) if len({_shape_number(known) for known in found}) == 1 else None
-
-
-@cache
-def _originals() -> tuple[str, ...]:
-    """Return the ids that are not copies."""
-    return tuple(known for shape in _every_shape() for known in shape["ids"] if not known.startswith(_MIRROR))
-
-
-def _every_shape() -> Iterator[Mapping[str, Any]]:
-    yield from catalogue_shapes()
-    yield from more_shapes()
-
-
-def _shape_number(known: str) -> int | None:
-    return next((number for number, shape in enumerate(_every_shape()) if known in shape["ids"]), None)
-
-
-@cache
-def _by_last_part() -> Mapping[str, Mapping[str, Any]]:
-    """Map names without their owner to entries, except names that several entries share."""
-    found: dict[str, Mapping[str, Any] | None] = {}
-    for shape in _every_shape():
-        for known in shape["ids"]:
-            last = known.rpartition("/")[2].lower()
-            found[last] = shape if found.get(last, shape) is shape else None
-    return {name: shape for name, shape in found.items() if shape is not None}
 
 
 def _quantization(method: str) -> Mapping[str, Any]:
@@ -312,16 +248,3 @@ def _refused(name: str, online: bool, silent: str) -> NoReturn:
     if not online and is_hub_id(name):
         text += action("fetch a model").format(name)
     raise VramwiseError(text)
-
-
-def near_ids(name: str) -> list[str]:
-    """Return catalogue ids similar to this one, best first."""
-    from difflib import get_close_matches  # only wanted when a name is wrong
-
-    spelled = {known.lower(): known for known in catalogue_ids()}
-    wanted = name.strip().lower()
-    found = get_close_matches(wanted, spelled, n=3, cutoff=0.8)
-    if not found:  # the right model under the wrong owner, or without one
-        leaves = {known.rpartition("/")[2]: known for known in reversed(spelled)}  # the first owner wins
-        found = [leaves[leaf] for leaf in get_close_matches(wanted.rpartition("/")[2], leaves, n=3, cutoff=0.85)]
-    return [spelled[known] for known in found]

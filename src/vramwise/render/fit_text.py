@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.render import fit_words as words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
-from vramwise.render.speed_text import error_line, seconds, times
+from vramwise.render.speed_text import seconds, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
@@ -17,6 +17,8 @@ from vramwise.verbs.fitting.report import FitReport
 
 # The minimum width of the text column.
 _NARROWEST = 24
+# The fastest variants that the table shows besides the original file; the page and JSON have all.
+_ROWS = 4
 _HEAD = ("", "reserved", "spare", "a step", "speed")
 
 
@@ -67,6 +69,7 @@ def diff_lines(report: FitReport) -> Iterator[str]:
 def _table(fit: Fit, width: int | None) -> list[str]:
     """Return the table of the answer, the alternatives and the original file."""
     rows = variants(fit)
+    rows = [one for at, one in enumerate(rows) if at < _ROWS or one is fit.original]
     if len(rows) < 2:
         return []
     cells = [("→" if one is fit.best else "", *figure_cells(fit, one)) for one in rows]
@@ -169,18 +172,13 @@ def _others(fit: Fit) -> list[str]:
 
 
 def rests_on(fit: Fit) -> list[str]:
-    """Return the expected error of the speed, and the assumptions."""
+    """Return the assumptions behind the figures."""
     one = fit.best or fit.closest or fit.original
     if one.prediction is None:
         return []
-    lines = []
-    if one.speed is not None:
-        lines.append(f"{style('Expected error of speed', bold=True)}: {error_line(one.speed)}")
     matters = [note.text for note in one.prediction.assumed if note.kind == "run"]
     notes = [*matters, *(one.speed.assumptions if one.speed else ())]
-    if notes:
-        lines.append(f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}")
-    return lines
+    return [f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}"] if notes else []
 
 
 def next_lines(report: FitReport) -> list[str]:

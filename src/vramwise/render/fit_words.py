@@ -112,7 +112,7 @@ def reasons(report: FitReport) -> Iterator[str]:
     if shown.prediction is not None:
         yield from doubt_lines(shown.prediction, shown.prediction.verdict())
     if fit.best is not None:
-        yield figures(fit.best)
+        yield figures(fit.best, error=True)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
         as_it_is = "Your file with its errors fixed" if fit.repairs else "Your original file"
@@ -146,8 +146,8 @@ def _roomier(fit: Fit) -> Iterator[str]:
     yield f"With more room: {said}; {action('keep room').format(margin)}"
 
 
-def figures(one: Candidate) -> str:
-    """Return what a variant reserves and how fast it is."""
+def figures(one: Candidate, *, error: bool = False) -> str:
+    """Return what a variant reserves and how fast it is; `error`: and how far off speeds were."""
     prediction = one.prediction
     if prediction is None:
         return "never simulated"
@@ -156,7 +156,7 @@ def figures(one: Candidate) -> str:
     said = f"Reserves {reserved(one)}{of}"
     if one.speed is None:
         return said
-    line = speed_line(one.speed, error=False)
+    line = speed_line(one.speed, error=error)
     return f"{said}; {line[:1].lower()}{line[1:]}"
 
 

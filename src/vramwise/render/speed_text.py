@@ -21,13 +21,6 @@ def _about(speed: Speed) -> str:
     return " (not measured)" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
 
 
-def error_line(speed: Speed) -> str:
-    """Return how far predicted speeds were off where they were measured."""
-    error = speed.error
-    off = "" if error is None else f"steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %, "
-    return f"{off}{measured_on(speed)}"
-
-
 def measured_on(speed: Speed) -> str:
     """Return the runs behind the error of a speed."""
     error = speed.error

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vramwise.budget.meter import Spent
 from vramwise.documents.python.notebook import cells_of
 from vramwise.documents.python.original import Splice, spliced
 from vramwise.documents.refusal import EditRefused
@@ -18,10 +19,39 @@ from vramwise.types import Document, Edit, Home, Script, Span, split_key
 
 
 def apply_to_script(document: Document, edits: Sequence[Edit]) -> Document:
-    """Return the document with all edits made in order; raises EditRefused if one of them cannot be made."""
+    """Return the document with all edits made in order; raises EditRefused if one of them cannot be made.
+
+    An argument that is added beside a deleted one takes over its line and its comment.
+    """
+    deleted = {edit.key for edit in edits if edit.op == "delete"}
     for edit in edits:
-        document = _apply(document, edit)
+        renamed = _renamed(document, edit) if edit.op != "delete" and edit.beside in deleted else None
+        document = renamed or _apply(document, edit)
     return document
+
+
+def _renamed(document: Document, edit: Edit) -> Document | None:
+    """Return the document with the argument `edit.beside` under the name and value of the edit; None if impossible."""
+    script = document.script
+    assert script is not None
+    old, new = edit.beside or "", edit.key
+    before, after = script.home_of(old), script.home_of(new)
+    home = None if before is None else script.homes.get(before[0])
+    span = document.spans.get((old,))
+    if before is None or after is None or home is None or span is None or new in document.values:
+        return None
+    if before[0] != after[0] or before[1] not in home.arguments or (home.unpacks and script.leaves_open(new)):
+        return None
+    start = home.arguments[before[1]][0]
+    splices = [Splice(start, start + len(before[1]), after[1])]
+    if document.values.get(old) != edit.value:
+        if span.shared:
+            return None
+        splices.append(Splice(span.value_start, span.value_end, literal(edit.value)))
+    try:
+        return _read_back(document, splices, {new: edit.value}, dropped=old)
+    except EditRefused:
+        return None
 
 
 def _apply(document: Document, edit: Edit) -> Document:
@@ -213,6 +243,8 @@ def _read_back(document: Document, splices: list[Splice], wanted: dict[str, Any]
         changed = changed[: one.start] + one.text + changed[one.end :]
     try:
         after = script.reread(spliced(script.raw, script.encoding, cells, splices))
+    except Spent as error:
+        raise EditRefused(f"the change cannot be checked: {error.message}") from error
     except ConfigError as error:
         raise EditRefused(f"the change would break the source: {error.message}") from error
     differing = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys
-from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
-from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
+from vramwise.trainers.arguments.vocabulary import Vocabulary, argument_versions, training_arguments, unknown_key
+from vramwise.types import Document, RunSpec, Schedule, Severity, Stack, version_parts
 
 # The default of TrainingArguments, and more steps than any run has.
 _EPOCHS = 3.0
@@ -23,6 +24,8 @@ class ArgumentsTrainer:
     title = ""
     # The key for the part of the data that is held out for evaluation, if there is one.
     held_out_key = ""
+    # Its releases refuse a transformers newer than the one that they install with.
+    caps_transformers = False
 
     def schedule(self, document: Document) -> Schedule:
         """Return the schedule from `num_train_epochs` (default: three) or `max_steps`."""
@@ -51,6 +54,25 @@ class ArgumentsTrainer:
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """Return the severity of an unknown key, and its effect as the end of a sentence."""
         return Severity.ERROR, f"{self.title} stops"
+
+    def release_with(self, run: RunSpec, key: str) -> str:
+        """Return the newest known release that has an unknown key, if the run's own is only assumed; otherwise ""."""
+        stack = run.target.stack
+        newest = stack.parts("transformers")
+        newer = [one for one in argument_versions() if not self.caps_transformers and version_parts(one) > newest]
+        known = {"transformers": newer, self.package: list(self.releases())}
+        for package, versions in known.items():
+            release = stack.releases.get(package)
+            for version in reversed(versions if release is not None and release.origin.kind == "assumed" else []):
+                assert release is not None
+                other = replace(stack, releases={**stack.releases, package: replace(release, version=version)})
+                if key in self.vocabulary(run.config.document, other):
+                    return f"{package} {version}"
+        return ""
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the known versions, oldest first."""
+        return {}
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """Return the unknown keys of a file."""

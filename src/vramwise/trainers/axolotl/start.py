@@ -11,7 +11,10 @@ from vramwise.trainers.starting import Source, Start
 from vramwise.types import RunSpec
 
 GROUPS: tuple[tuple[str, ...], ...] = (
-    ("base_model", "adapter", "load_in_4bit", "lora_r", "lora_alpha", "lora_target_linear", "lora_target_modules"),
+    (
+        *("base_model", "adapter", "load_in_4bit", "quantize_moe_experts", "lora_r", "lora_alpha"),
+        *("lora_target_linear", "lora_target_modules"),
+    ),
     ("rl", "datasets", "chat_template", "val_set_size", "output_dir"),
     ("sequence_len", "sample_packing", "pad_to_sequence_len"),
     ("micro_batch_size", "gradient_accumulation_steps", "eval_batch_size", "num_epochs"),

@@ -28,6 +28,7 @@ class LlamaFactory(ArgumentsTrainer):
     package = "llamafactory"
     title = "LLaMA-Factory"
     held_out_key = "val_size"
+    caps_transformers = True
     other_names = ("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory")  # in logs
     own_setting = "cutoff_len"  # logs print a setting with this name for no other trainer
 

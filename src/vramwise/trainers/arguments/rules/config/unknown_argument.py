@@ -27,6 +27,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     command treats it as an option of `accelerate launch`, which stops with `unrecognized arguments`. A script started
     as a module drops it without warning, and a batch size of 8 may be used where 1 was meant.
 
+    A key that another known release has is a warning if no version is given: the file may be written for that release.
+    Say which one it is (`--with transformers==5.23.0`).
+
     Correct the name. The message names renamed keys: `torch_dtype` is now `dtype`, `max_seq_length` is `max_length`.
     """
     trainer = trainer_of(run)
@@ -34,12 +37,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     severity, effect = trainer.unknown_keys(run)
     for strange in trainer.strange_keys(run):
-        yield Hit(
-            key=join_key((strange.key,)),
-            message=f"{strange.why}; {effect}",
-            severity=severity,
-            fix=_fix(run, strange, severity),
-        )
+        key, release = join_key((strange.key,)), trainer.release_with(run, strange.key)
+        if release:
+            message = f"{strange.key} is a key of {release}; the version that is assumed here does not have it"
+            yield Hit(key=key, message=message, severity=Severity.WARNING)
+            continue
+        message, fix = f"{strange.why}; {effect}", _fix(run, strange, severity)
+        yield Hit(key=key, message=message, severity=severity, fix=fix)
 
 
 def _fix(run: RunSpec, strange: StrangeKey, severity: Severity) -> Fix | None:

@@ -102,3 +102,11 @@ def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
     # and rows that are known are not cut at the assumed length
     known = subject.prediction(lengths=Lengths(tokens=[rows * 4] * 16))
     assert known.needs.highest_reserved_bytes > prediction.needs.highest_reserved_bytes
+
+
+def test_padding_that_flash_attention_skips_follows_the_data_at_one_width():
+    run = fixed(40, WIDE + "pad_to_sequence_len: true\n").run
+    assert not follows_data(run)
+    flash = run.changed(attn_implementation="flash_attention_2", allocator="expandable_segments:True")
+    assert follows_data(flash)
+    assert not follows_data(flash.changed(sample_packing=True))

@@ -59,6 +59,8 @@ class Prediction(Displayed):
     assumed: tuple[Assumption, ...]
     # True: every row is assumed to have the maximum length, although rows follow the data.
     full_rows: bool = False
+    # No row lengths are known, whether widths follow them or not.
+    lengths_unknown: bool = False
     # What the run reserves over drawn sequences of mixed rows, if that might not fit.
     mixed_bytes: tuple[int, ...] = ()
     # The run with as much more memory as its margin allows for, if it runs out of memory without.
@@ -209,6 +211,7 @@ def predict_run(
         limit_bytes=limit_bytes,
         assumed=tuple(assumptions_of(run, model, lengths, eval_lengths)),
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
+        lengths_unknown=lengths is None,
     )
     tokens = max((shape.rows * shape.width for shape in shapes), default=0)
     doubts = [*_unlimited(prediction), *version_doubts(run, model, needs, tokens)]
@@ -310,7 +313,7 @@ def _limited(prediction: Prediction, simulations: Simulations, more: float = 1.0
 def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Prediction:
     """Simulate mixed rows if full rows run and need so much of the card that mixed ones might not fit."""
     capacity = prediction.capacity_bytes
-    if capacity is None or not prediction.full_rows or not follows_data(prediction.run):
+    if capacity is None or not prediction.lengths_unknown or not follows_data(prediction.run):
         return prediction
     near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
     if not near or prediction.report.out_of_memory is not None:

@@ -8,14 +8,18 @@ from typing import Any
 
 from vramwise.bundled import bundled_json
 from vramwise.facts.model_names import Taken, stored_as
-from vramwise.facts.more_models import more_shape, more_shapes
 
 Entry = tuple[Mapping[str, Any], str | None]
 
 
 def entry_of(name: str) -> Entry | None:
     """Return the shape with this id (in lower case) and how its checkpoint is stored, also of a copy; else None."""
-    return _catalogue().get(name) or more_shape(name) or _mirrored(name)
+    found = _catalogue().get(name)
+    if found is not None:
+        return found
+    from vramwise.facts.more_models import more_shape  # most names are in the first catalogue
+
+    return more_shape(name) or _mirrored(name)
 
 
 def catalogue_ids() -> list[str]:
@@ -73,6 +77,8 @@ def _originals() -> tuple[str, ...]:
 
 def every_shape() -> Iterator[Mapping[str, Any]]:
     """Yield the shapes of both catalogues."""
+    from vramwise.facts.more_models import more_shapes  # only wanted for names that are no ids
+
     yield from catalogue_shapes()
     yield from more_shapes()
 

@@ -37,7 +37,7 @@ def read(text):
         assert time.process_time() - start < MOST_SECONDS
 
 
-MANY = ", ".join(f"k{number}=1" for number in range(20_001))
+MANY = ", ".join(f"k{number}=1" for number in range(1_001))
 REFUSED = {
     "deep brackets": (script("x = " + "(" * 5000 + "1" + ")" * 5000), "nested"),
     "deep signs": (script("x = " + "-" * 20000 + "1"), "nested too deeply"),
@@ -51,7 +51,7 @@ REFUSED = {
     "a codec that is no text's": (b"# coding: rot13\n\xff SFTTrainer", "not UTF-8"),
     "a codec that refuses": (b"# coding: undefined\n# \xff\n", "not UTF-8"),
     "more words than a tree has room for": (script("x = 1\n" + "a\n" * 260_000), "the limit is 250,000"),
-    "too many settings": (script("x = 1").replace("=x)", f"=1, {MANY})"), "the limit is 20,000"),
+    "too many settings": (script("x = 1").replace("=x)", f"=1, {MANY})"), "the limit is 1,000"),
     "cells are no list": (json.dumps({"cells": {"a": 1}, "nbformat": 4}), "list of cells"),
     "an old notebook": (json.dumps({"nbformat": 3, "worksheets": [{"cells": []}]}), "list of cells"),
     "JSON cut off": ('{"cells": [{"cell_type": "code", "source": ["SFTTrainer', "list of cells"),

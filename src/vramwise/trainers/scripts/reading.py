@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from vramwise.actions import action
-from vramwise.budget.limits import CONFIG_VALUES
 from vramwise.budget.meter import Meter, metered
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
@@ -30,6 +29,8 @@ from vramwise.types import Bounds, Document, Script, Stack, Unsaid, version_part
 
 # A script passes its data to the trainer as an object, so keys that name it do not apply.
 _ITS_OWN = "the script's own data"
+# All arguments of TRL's trainers, models and adapters together are half as many.
+_MOST_SETTINGS = 1_000
 # The trainer whose configs have a key for environment variables.
 _IN_FILE = "trl"
 # A file without one of these words calls no known trainer.
@@ -103,8 +104,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
-    if len(training.values) > CONFIG_VALUES:
-        raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {CONFIG_VALUES:,}")
+    if len(training.values) > _MOST_SETTINGS:
+        raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {_MOST_SETTINGS:,}")
     if reading.gpus > 1:
         _shard(training, reading)
     for key, value in reading.said.items():

@@ -29,6 +29,7 @@ from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
+from vramwise.variants.unread_code import code_doubts
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
 from vramwise.variants.versions import version_doubts
 
@@ -214,7 +215,11 @@ def predict_run(
         lengths_unknown=lengths is None,
     )
     tokens = max((shape.rows * shape.width for shape in shapes), default=0)
-    doubts = [*_unlimited(prediction), *version_doubts(run, model, needs, tokens)]
+    doubts = [
+        *_unlimited(prediction),
+        *version_doubts(run, model, needs, tokens),
+        *code_doubts(run, model, needs),
+    ]
     prediction = replace(prediction, known_doubts=tuple(doubts))
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
     return _with_mixed_rows(_within_capacity(counted, simulations), simulations) if on_card else counted

@@ -155,6 +155,8 @@ class Chain(Loads):
     def _unknown_model(self, missing: Missing, *, made: bool = False) -> None:
         """Record that the model is unknown and, if a call creates it, that its adapter is unknown too."""
         self.unsaid.append(unsaid_of("model_name_or_path", missing))
+        if made:
+            self.facts["model made elsewhere"] = missing.line
         if "use_peft" not in self.values and (missing.sides or made):
             self.unsaid.append(unsaid_of("adapter", missing))
 

@@ -81,15 +81,20 @@ class Methods(Chain):
             self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
 
     def read_frozen(self) -> None:
-        """Record the assumption that weights frozen by the script itself count as trained."""
+        """Record the line that freezes weights, in any function of the script; the prediction counts all as trained."""
         if self.values.get("use_peft") or self.is_open("adapter"):
             return
-        for scope in (self.evaluator.found.module, self.found.site.scope):
+        module = self.evaluator.found.module
+        for scope in (module, *module.functions.values(), self.found.site.scope):
             for name, bindings in scope.bindings.items():
-                value = bindings[-1].value
-                if name.endswith(".requires_grad") and isinstance(value, ast.Constant) and value.value is False:
-                    self.assumed.append(f"frozen weights: line {value.lineno} freezes some; all count as trained")
-                    return
+                if not name.endswith(".requires_grad"):
+                    continue
+                for value in (one.value for one in bindings):
+                    if isinstance(value, ast.Constant) and value.value is False:
+                        self.facts.setdefault("weights frozen", value.lineno)
+        for call, _ in self.evaluator.found.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "requires_grad_" and _is_false(call):
+                self.facts.setdefault("weights frozen", call.lineno)
 
     def _checkpointed(self, called: Called) -> None:
         positional, named, _ = self.evaluator.arguments(called)
@@ -101,3 +106,9 @@ class Methods(Chain):
             self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {line})")
         if "gradient_checkpointing_kwargs" in named and "gradient_checkpointing_kwargs" not in self.values:
             self.add("gradient_checkpointing_kwargs", named["gradient_checkpointing_kwargs"])
+
+
+def _is_false(call: ast.Call) -> bool:
+    """Return whether a call's only argument is False."""
+    given = [*call.args, *(one.value for one in call.keywords)]
+    return len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value is False

@@ -18,7 +18,7 @@ pad_to_sequence_len: true
 micro_batch_size: 1
 bf16: true
 gradient_checkpointing: true
-attn_implementation: flash_attention_2
+attn_implementation: sdpa
 """
 
 

@@ -18,7 +18,7 @@ from vramwise.variants.changes.weights import has_experts
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import NO_DATA, Data
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.search.fitness import margin_of, weighed
+from vramwise.variants.search.fitness import weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
@@ -214,4 +214,6 @@ def _slowest(subject: Subject, first: Trial) -> float | None:
 
 def _margin_bytes(prediction: Prediction) -> int:
     """Return the memory to keep free: the prediction's own error, and at least what `check` wants free on the card."""
-    return max(margin_of(prediction, None), int(TIGHT * (prediction.capacity_bytes or 0)) + 1)
+    capacity, more = prediction.capacity_bytes or 0, prediction.margin.more
+    # what the largest figure may need more whose margin still fits; the start's own may be many times the card
+    return max(int(capacity * more / (1 + more)), int(TIGHT * capacity) + 1)

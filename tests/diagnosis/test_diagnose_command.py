@@ -132,7 +132,7 @@ def test_a_config_that_never_holds_logits_doubts_that_cause(vramwise, files):
 
 
 def test_an_unknown_model_leaves_the_log_to_speak(vramwise, files):
-    config, log = files(config_yml=CONFIG.replace("meta-llama/Llama-3.2-1B", "nobody/unheard-of-7b"), train_log=LOGITS)
+    config, log = files(config_yml=CONFIG.replace("meta-llama/Llama-3.2-1B", "nobody/unheard-of"), train_log=LOGITS)
     output = vramwise("diagnose", log, "--config", config).output
     assert output.startswith("Out of memory in the loss at step 1")
     assert "not simulated" in output

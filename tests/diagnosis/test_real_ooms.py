@@ -100,7 +100,7 @@ def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
         # It fails, and not after the change. Where rows were full, masks of padded ones move the request that fails.
         asked = f"requesting {readable(diagnosis.symptom.memory.requested_bytes)} ("
         assert any((asked if name != "capacity" else "requesting ") in said for said in diagnosis.ghost)
-        assert first.remedies[0].survives
+        assert first.remedies[0].survives is not False  # open where less is left than the margin
 
 
 @pytest.mark.sampled(3)

@@ -106,7 +106,8 @@ def test_a_remedy_leaves_what_is_weighed_as_it_is():
 def test_reasons_name_what_the_page_can_do(answers):
     found = ask(answers, "weigh", UNPADDED)
     assert found["kind"] == "may_fit"
-    assert found["reasons"][0].endswith("tokens: set Sequence length to this under What if to make sure")
+    settled = "tokens: set Sequence length to this under What if to make sure"
+    assert any(line.endswith(settled) for line in found["reasons"])
     sharded = SMALL + "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
     assert any("set Cards to how many" in line for line in ask(answers, "look", sharded)["reasons"])
 
@@ -147,7 +148,8 @@ def test_the_page_has_words_for_every_action_and_keeps_them_to_itself():
 def test_a_dropped_notebook_goes_from_its_verdict_to_one_that_fits(answers):
     notebook = (EXAMPLES / "support.ipynb").read_text(encoding="utf-8")
     found = ask(answers, "look", notebook)
-    assert (found["kind"], found["text"]) == ("does_not_fit", notebook)
+    assert (found["kind"], found["text"]) == ("may_fit", notebook)  # until shorter rows are tried
+    assert ask(answers, "weigh", notebook)["kind"] == "does_not_fit"
     fitted = ask(answers, "fit", notebook)
     cells = [json.loads(text)["cells"] for text in (notebook, fitted["text"])]
     changed = [number for number, both in enumerate(zip(*cells, strict=True), 1) if both[0] != both[1]]

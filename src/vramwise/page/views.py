@@ -74,8 +74,7 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
         "fits": prediction.fits,
         "headline": sentence(prediction, verdict),
         "kind": verdict.kind,
-        # errors are shown separately
-        "reasons": list(reasons(prediction, verdict))[max(0, len(prediction.stops) - 1) :],
+        "reasons": list(reasons(prediction, verdict, with_stops=False)),
         "subtitle": describe(prediction),
         "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
         "reserved_bytes": prediction.needs.highest_reserved_bytes,

@@ -160,12 +160,16 @@ def _needs(prediction: Prediction) -> str:
     return f"Needs {gib(needs.highest_reserved_bytes)} reserved ({gib(needs.peak_allocated_bytes)} allocated)"
 
 
-def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
-    """Yield the lines below the headline: the peak and what fills it, assumptions, what was not measured."""
+def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stops: bool = True) -> Iterator[str]:
+    """Yield the lines below the headline: the peak and what fills it, assumptions, what was not measured.
+
+    `with_stops`: also the errors that keep the run from starting, after the first, which the headline has.
+    """
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
     yield from doubt_lines(prediction, verdict)
-    yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
+    if with_stops:
+        yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from unsaid(prediction)
     if verdict.rows_up_to is not None:
         longest = f"no row exceeds about {verdict.rows_up_to} tokens"

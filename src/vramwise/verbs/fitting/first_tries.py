@@ -36,7 +36,7 @@ def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut
     """Find changes that make a run fit within about a second; None if no attempt fits."""
     if not is_worth_trying(subject, limit_bytes):
         return None
-    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + REMEDY)
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.spent + REMEDY)
     try:
         for allow, changes in _tries(subject.run):
             if weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):

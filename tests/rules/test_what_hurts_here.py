@@ -51,26 +51,26 @@ def shown(vramwise, tmp_path, text, *options):
 
 
 def test_a_tight_fit_of_full_rows_is_a_note_where_rows_may_be_shorter(vramwise, tmp_path):
-    severity, message = shown(vramwise, tmp_path, TIGHT, "--gpu", "25GB")["tight-fit"]
+    severity, message = shown(vramwise, tmp_path, TIGHT, "--gpu", "26GB")["tight-fit"]
     assert severity == "info"
     assert message.startswith("with full rows of 2048 tokens")
     assert message.endswith("use --data FILE to read the row lengths")
 
 
 def test_a_tight_fit_warns_where_every_row_is_full(vramwise, tmp_path):
-    found = shown(vramwise, tmp_path, TIGHT + "pad_to_sequence_len: true\n", "--gpu", "25GB")
+    found = shown(vramwise, tmp_path, TIGHT + "pad_to_sequence_len: true\n", "--gpu", "26GB")
     assert found["tight-fit"][0] == found["logits-dominate"][0] == "warning"
 
 
 def test_mixed_rows_are_a_warning_where_segments_do_not_grow(vramwise, tmp_path):
     """Rows of various lengths may then reserve more than full ones."""
-    found = shown(vramwise, tmp_path, TIGHT, "--gpu", "25GB", "--alloc-conf", "")
+    found = shown(vramwise, tmp_path, TIGHT, "--gpu", "26GB", "--alloc-conf", "")
     assert found["does-not-fit"][0] == "warning"
 
 
 def test_a_tight_fit_with_images_warns(vramwise, tmp_path):
     """Their size has no bound in the file."""
-    found = shown(vramwise, tmp_path, TIGHT + "processor_type: AutoProcessor\n", "--gpu", "25GB")
+    found = shown(vramwise, tmp_path, TIGHT + "processor_type: AutoProcessor\n", "--gpu", "26GB")
     assert found["tight-fit"][0] == "warning"
 
 

@@ -27,7 +27,7 @@ from vramwise.units import gib, mib
         "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
         "attn_implementation: flash_attention_2\n"
     ),
-    options="--gpu 24GB",
+    options="--gpu 26GB",
     beyond_trainer="The trainer does not check memory.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:

@@ -87,9 +87,10 @@ def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int
         if subject.model is None or not follows_data(run):
             found = made.prediction(limit_bytes=limit_bytes)
             return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
-        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes)
-        doubts = (rows_doubt(shorter, mixed), *doubts_of(shorter, subject.model))
-        return _with_margin(max(mixed), margin_of(doubts))
+        known = tuple(doubts_of(shorter, subject.model))
+        least = margin_of((rows_doubt(shorter, (1,)), *known))
+        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes, least.more)
+        return _with_margin(max(mixed), margin_of((rows_doubt(shorter, mixed), *known)))
     except VramwiseError:
         return None
 

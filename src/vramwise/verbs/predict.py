@@ -18,9 +18,10 @@ from vramwise.stacks import said_release
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.targets import target_for
 from vramwise.types import Finding, split_key
+from vramwise.variants.capacity import on_card
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
-from vramwise.variants.prediction import Prediction, on_card
+from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject

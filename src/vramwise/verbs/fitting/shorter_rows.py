@@ -50,9 +50,18 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
             return lengths[tried]
         if tried == least:
             return None
+        point = (lengths[tried], needed or 0)
+        if more == _TRIES and prediction.mixed_bytes and _left_of(point, high, lengths[least]) > capacity:
+            return None
         most = bisect_right(lengths, lengths[tried] // 2)  # to be sure of the next one
         high = (lengths[tried], max(needed or 0, capacity))
     return None
+
+
+def _left_of(point: tuple[int, int], other: tuple[int, int], length: int) -> float:
+    """Return what shorter rows need at least: memory grows linearly or faster, so no less than a line through both."""
+    (x, y), (wider, more) = point, other
+    return y - (x - length) * (more - y) / (wider - x) if y and wider > x else 0.0
 
 
 def _lengths(prediction: Prediction) -> Sequence[int]:

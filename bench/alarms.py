@@ -26,7 +26,7 @@ from vramwise.facts.gpus import find_gpu  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
 from vramwise.types import Finding, Severity  # noqa: E402
-from vramwise.variants.prediction import on_card  # noqa: E402
+from vramwise.variants.capacity import on_card  # noqa: E402
 from vramwise.verbs.check import FileReport, check_source  # noqa: E402
 
 DEFAULT = ROOT.parent / "shared" / "corpus" / "axolotl"

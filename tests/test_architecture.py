@@ -394,6 +394,7 @@ TORCH = "torch and the card decide the allocator's rules, workspaces and attenti
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
     "variants/prediction.py": TORCH,
+    "variants/capacity.py": TORCH,
     "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,

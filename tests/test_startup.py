@@ -42,11 +42,13 @@ def test_check_without_a_prediction_loads_no_ghost_run(more):
     assert not rooms & (unneeded | {"vramwise.dataset", "vramwise.verbs.fix", "vramwise.variants.prediction"})
 
 
-def test_a_run_that_fits_is_predicted_without_a_search():
-    modules = loaded_by("check", str(EXAMPLES / "qlora.yml"), "--gpu", "h200")
+@pytest.mark.parametrize("verb", ["check", "predict"])
+def test_a_run_that_fits_is_predicted_without_a_search(verb):
+    modules = loaded_by(verb, str(EXAMPLES / "qlora.yml"), "--gpu", "h200")
     assert "vramwise.ghost.loops.sft" in modules
-    unneeded = ("vramwise.variants.search", "vramwise.variants.speed", "vramwise.verbs.fitting.fastest")
-    assert not [module for module in modules if module.startswith(unneeded)]
+    unneeded = ["vramwise.variants.search", "vramwise.verbs.fitting.fastest", "vramwise.verbs.fitting.first_tries"]
+    unneeded += ["vramwise.variants.speed"] if verb == "check" else []
+    assert not [module for module in modules if module.startswith(tuple(unneeded))]
 
 
 def test_only_the_rules_of_the_files_trainer_are_loaded():

@@ -21,12 +21,12 @@ from vramwise.targets import project_for, target_for
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.registry import running
 from vramwise.types import Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
-from vramwise.variants.duration import Duration, duration
 from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
 
 if TYPE_CHECKING:
+    from vramwise.variants.duration import Duration
     from vramwise.variants.prediction import Prediction
     from vramwise.variants.speed import Speed
 
@@ -170,6 +170,8 @@ class Subject:
 
     def duration(self, speed: Speed) -> Duration | None:
         """Predict the duration of the whole training; None if neither the steps nor the data are known."""
+        from vramwise.variants.duration import duration  # late: `check` needs only memory
+
         return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)
 
     def with_data(self, named: str | None = None) -> Subject:

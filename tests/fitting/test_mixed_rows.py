@@ -4,9 +4,9 @@ import pytest
 from small_runs import LORA, small
 
 from vramwise.types import Origin
+from vramwise.variants.capacity import on_card
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.mixed_rows import SHORTEST_PART, drawn, follows_data
-from vramwise.variants.prediction import on_card
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")

@@ -68,7 +68,7 @@ def test_models_of_an_old_transformers_have_eager_attention_alone(predicted, ver
 def test_an_open_verdict_states_its_range(predicted):
     from vramwise.facts.gpus import find_gpu
     from vramwise.render.prediction_json import prediction_json
-    from vramwise.variants.prediction import on_card
+    from vramwise.variants.capacity import on_card
 
     prediction = predicted("trl==0.12.0", "transformers==4.46.0")
     need = prediction.needs.highest_reserved_bytes

@@ -19,7 +19,6 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import say_all, say_prose
 from vramwise.options import Options
-from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text, summary
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.check import check as check_paths
@@ -79,6 +78,8 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
         if report.foreign is None:
             say_all(render_text(report, width=terminal_width()))
         if show_resolved and report.run is not None:
+            from vramwise.render.resolved import render_resolved  # late: only on request
+
             say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
     say_all([*_cards_taken(done), *_models_taken(done), *_data_unread(done)], err=True)

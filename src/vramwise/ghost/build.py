@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.families import layout_of
 from vramwise.families.base import ParallelOrder
 from vramwise.ghost.build_attention import Attentions
 from vramwise.ghost.build_feed_forward import FeedForwards
 from vramwise.ghost.build_norms import Norms
-from vramwise.ghost.build_stacks import Stacks, joined_block
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.block import (
@@ -27,14 +26,15 @@ from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.layer_inputs import LayerInput, LayerInputs, ScaledSandwichBlock
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import GatedMlp
-from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.model.stacks import unchanged
-from vramwise.ghost.model.streams import Altup, Laurel, SparseGate, Streams, StreamsBlock
+from vramwise.ghost.model.norms import Norm, unchanged
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
+
+if TYPE_CHECKING:
+    from vramwise.ghost.model.streams import Streams
 
 # Where encoders and Bloom have them.
 _TABLE_NORMS = ("LayerNorm", "norm", "word_embeddings_layernorm")
@@ -66,6 +66,8 @@ class Builder:
             return traced_body(self, self.model.trace)
         model, run, facts = self.model, self.run, self.facts
         if model.reads == "both":
+            from vramwise.ghost.build_stacks import Stacks  # few models have two stacks
+
             return Stacks(self).body()
         norm: Norm = unchanged
         if self.layout.final_norm:
@@ -182,6 +184,8 @@ class Builder:
         start, count = self.embedding.rpartition(".")[0], self.model.size("streams")
         if not count:
             return None
+        from vramwise.ghost.model.streams import Streams  # few models have streams
+
         apart, together = [
             tuple([projection(self.weights, f"{start}.{name}.{number}") for number in range(count - 1)])
             for name in ("altup_projections", "altup_unembed_projections")
@@ -207,6 +211,8 @@ class Builder:
         if self.facts.order == "one part":
             return self._single(start, layer)
         if self.facts.order == "joined":
+            from vramwise.ghost.build_stacks import joined_block  # only encoders have such blocks
+
             return joined_block(self, start, layer)
         attention, mlp = self.attentions.mixer(start, layer), self.feed_forwards.mlp(start, layer)
         parts: dict[str, Any] = {"label": f"layers.{layer}", "attention": attention, "mlp": mlp}
@@ -242,6 +248,8 @@ class Builder:
         )
 
     def _streams_block(self, start: str, layer: int, parts: dict[str, Any]) -> Block:
+        from vramwise.ghost.model.streams import Altup, Laurel, SparseGate, StreamsBlock  # few models have streams
+
         linear, weights = partial(projection, self.weights), self.weights
         own, mlp = self._layer_input(start), parts["mlp"]
         assert own is not None

@@ -22,7 +22,6 @@ from vramwise.ghost.model.kernels import (
 )
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.rotary import Rotation, turn_normed
-from vramwise.ghost.model.stacks import Disentangled
 from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
@@ -126,6 +125,8 @@ class Attentions:
 
     def _disentangled(self, heads: Heads, made: list[Projection]) -> AttentionLayer:
         """DeBERTa's attention."""
+        from vramwise.ghost.model.stacks import Disentangled  # only these models need it
+
         q, k, v, o = made
         model = self.model
         return Disentangled(

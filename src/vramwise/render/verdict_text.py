@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from vramwise.actions import action
 from vramwise.render.doubt_text import doubt_lines, unsaid
@@ -14,8 +15,10 @@ from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import NAMES, Verdict
-from vramwise.verbs.fitting.ways_out import WayOut
-from vramwise.verbs.predict import Answer
+
+if TYPE_CHECKING:
+    from vramwise.verbs.fitting.ways_out import WayOut
+    from vramwise.verbs.predict import Answer
 
 SIGNS = {
     "fits": ("✓", "green"),

@@ -51,8 +51,13 @@ def follows_data(run: RunSpec) -> bool:
     return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
-def mixed_bytes(run: RunSpec, model: ModelSpec, simulations: Simulations, capacity_bytes: int) -> tuple[int, ...]:
-    """Return the reserved memory of the run over each drawn sequence of rows, up to the first that decides."""
+def mixed_bytes(
+    run: RunSpec, model: ModelSpec, simulations: Simulations, capacity_bytes: int, more: float = 0.0
+) -> tuple[int, ...]:
+    """Return the reserved memory of the run over each drawn sequence of rows, up to the first that decides.
+
+    `more`: the share by which a sequence must stay below the capacity for the next one to matter.
+    """
     run = run.changed(gradient_accumulation_steps=min(run.batch.gradient_accumulation_steps, _MOST_ACCUMULATED))
     if run.batch.micro_batch_size * _BATCHES > _MOST_ROWS:
         return ()
@@ -64,7 +69,7 @@ def mixed_bytes(run: RunSpec, model: ModelSpec, simulations: Simulations, capaci
         timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps)
         report = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
         found.append(report.highest_reserved_bytes)
-        if found[-1] > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:
+        if found[-1] * (1 + more) > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:
             break
     return tuple(found)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.profile import Profile, profile_timeline
-from vramwise.allocator.settings import AllocatorSettings, parse_settings
+from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
@@ -22,10 +22,10 @@ from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
 from vramwise.variants.batches import rows_unlimited
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
+from vramwise.variants.capacity import with_mixed_rows, within_capacity
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
-from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
@@ -33,8 +33,6 @@ from vramwise.variants.unread_code import code_doubts
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
 from vramwise.variants.versions import version_doubts
 
-# Full rows that take less than this part of the card leave room for whatever mixed rows add: caches are released first.
-_FAR_BELOW = 2
 # No run exceeds these numbers: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
 _COUNTED = {
@@ -222,7 +220,7 @@ def predict_run(
     ]
     prediction = replace(prediction, known_doubts=tuple(doubts))
     counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
-    return _with_mixed_rows(_within_capacity(counted, simulations), simulations) if on_card else counted
+    return with_mixed_rows(within_capacity(counted, simulations), simulations) if on_card else counted
 
 
 def _unlimited(prediction: Prediction) -> Iterator[Doubt]:
@@ -282,76 +280,9 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
         yield f"the run has {total:,} events: charts and snapshots omit repeated steps and micro-steps"
 
 
-def _within_capacity(prediction: Prediction, simulations: Simulations) -> Prediction:
-    """Simulate the run on the card if it might not fit, to see whether released caches and retries help."""
-    run, capacity = prediction.run, prediction.capacity_bytes
-    settings = parse_settings(run.allocator.settings, run.target.torch)
-    if capacity is None:
-        return prediction
-    if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
-        return prediction
-    report = _limited(prediction, simulations)
-    less = prediction.margin.less
-    tensors = prediction.needs.highest_allocated_bytes * (1 - less)
-    # Tensors alone that need more than the card cannot fit; otherwise the allocator decides.
-    asks = report.out_of_memory is not None and 0 < less < 1 and tensors <= capacity
-    news = [note for note in report.assumptions if note not in prediction.assumptions]
-    more = _limited(prediction, simulations, 1 / (1 - less)) if asks else None
-    return replace(prediction, report=report, with_less_need=more).assuming(*news)
-
-
-def _limited(prediction: Prediction, simulations: Simulations, more: float = 1.0) -> MemoryReport:
-    """Return the run under the limit and on the card. `more`: times the memory that it may reserve there."""
-    run, outside, limit = prediction.run, prediction.needs.outside_bytes, prediction.limit_bytes
-    room = None if prediction.gpu is None else int((prediction.gpu.memory_bytes - outside) * more) + outside
-    return report_of(
-        simulations,
-        prediction.short_timeline,
-        parse_settings(run.allocator.settings, run.target.torch),
-        run.target.torch,
-        total_bytes=room,
-        limit_bytes=None if limit is None else int(limit * more),
-        outside_bytes=outside,
-    )
-
-
-def _with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Prediction:
-    """Simulate mixed rows if full rows run and need so much of the card that mixed ones might not fit."""
-    capacity = prediction.capacity_bytes
-    if capacity is None or not prediction.lengths_unknown or not follows_data(prediction.run):
-        return prediction
-    near = prediction.needs.highest_reserved_bytes * _FAR_BELOW > capacity
-    if not near or prediction.report.out_of_memory is not None:
-        return prediction
-    simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
-    mixed = mixed_bytes(prediction.run, prediction.model, simulations, capacity)
-    doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *mixed))
-    return replace(prediction, mixed_bytes=mixed, known_doubts=(doubt, *prediction.known_doubts))
-
-
-def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
-    """Return whether torch may refuse a request although there is room.
-
-    Against its own limit, torch counts a request in full, although an expandable segment needs only the part beyond its
-    last free block. The card counts only that part.
-    """
-    return settings.expandable_segments and (prediction.limit_bytes is not None or settings.memory_fraction < 1)
-
-
 def profile_of(prediction: Prediction) -> Profile:
     """Return the profile of the run with unlimited memory, for charts."""
     run = prediction.run
     settings = parse_settings(run.allocator.settings, run.target.torch)
     outside = prediction.needs.outside_bytes
     return profile_timeline(prediction.timeline, settings, torch=run.target.torch, outside_bytes=outside)
-
-
-def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
-    """Return the prediction for another card: the same requests (except workspaces), another capacity."""
-    run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
-    known = tuple([doubt for doubt in prediction.known_doubts if doubt.kind != "rows" or not doubt.more])
-    moved = replace(
-        prediction, run=run, report=prediction.needs, with_less_need=None, mixed_bytes=(), known_doubts=known
-    )
-    simulations = Simulations()
-    return _with_mixed_rows(_within_capacity(moved, simulations), simulations)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
 from vramwise.budget import limits, read_file
 from vramwise.documents.change import with_changes
@@ -17,15 +18,17 @@ from vramwise.stacks import said_release
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.targets import target_for
 from vramwise.types import Finding, split_key
+from vramwise.variants.capacity import on_card
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
-from vramwise.variants.prediction import Prediction, on_card
+from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fitting.first_tries import quick_way_out
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
-from vramwise.verbs.fitting.ways_out import WayOut
+
+if TYPE_CHECKING:
+    from vramwise.verbs.fitting.ways_out import WayOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +127,20 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     return Answer(
         prediction=prediction,
         verdict=prediction.verdict(rows),
-        way_out=quick_way_out(subject, limit_bytes=ask.limit_bytes),
+        way_out=_way_out(subject, ask.limit_bytes),
         command=command,
         speed=speed,
         no_speed=no_speed(subject.run, subject.model) if speed is None and subject.target.gpu is not None else "",
         duration=None if speed is None else subject.duration(speed),
     )
+
+
+def _way_out(subject: Subject, limit_bytes: int | None) -> WayOut | None:
+    if subject.prediction(limit_bytes=limit_bytes).memory_fits is not False:
+        return None
+    from vramwise.verbs.fitting.first_tries import quick_way_out  # late: most runs need no search
+
+    return quick_way_out(subject, limit_bytes=limit_bytes)
 
 
 # Each scenario is a prediction; this many fit on a screen.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
@@ -17,14 +17,15 @@ from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
-from vramwise.ghost.model.stacks import Beside
-from vramwise.ghost.model.streams import Streams
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
 from vramwise.ghost.ops.in_place_lora import make_scratch
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.ops.shape import sliced
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
+
+if TYPE_CHECKING:
+    from vramwise.ghost.model.streams import Streams
 
 # From this compute capability on.
 _VARLEN = (8, 0)
@@ -135,6 +136,8 @@ class Body:
             hidden = self.streams.spread(t, hidden)
         tables: dict[str, Any] = self._tables(t, positions, hidden)
         if self.distances is not None and self.distances_norm is not None:
+            from vramwise.ghost.model.stacks import Beside  # only DeBERTa has them
+
             tables["full"] = Beside(distances=self.distances_norm(t, self.distances))
         if every is not None:
             tables = {kind: WithInputs(tables.get(kind), every) for kind in self.windows}

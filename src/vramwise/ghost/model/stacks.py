@@ -36,11 +36,6 @@ class Beside(NamedTuple):
 Part = Callable[[Tape, Tensor, Any, "Tensor | None"], Tensor]
 
 
-def unchanged(t: Tape, x: Tensor) -> Tensor:
-    """Stand for a norm that a model does not have."""
-    return x
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsBlock:
     """Attention, attention to the encoder if there is one, and an MLP."""

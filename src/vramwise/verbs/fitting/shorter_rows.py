@@ -50,9 +50,18 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
             return lengths[tried]
         if tried == least:
             return None
+        point = (lengths[tried], needed or 0)
+        if more == _TRIES and prediction.mixed_bytes and _left_of(point, high, lengths[least]) > capacity:
+            return None
         most = bisect_right(lengths, lengths[tried] // 2)  # to be sure of the next one
         high = (lengths[tried], max(needed or 0, capacity))
     return None
+
+
+def _left_of(point: tuple[int, int], other: tuple[int, int], length: int) -> float:
+    """Return what shorter rows need at least: memory grows linearly or faster, so no less than a line through both."""
+    (x, y), (wider, more) = point, other
+    return y - (x - length) * (more - y) / (wider - x) if y and wider > x else 0.0
 
 
 def _lengths(prediction: Prediction) -> Sequence[int]:
@@ -87,11 +96,12 @@ def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int
         if subject.model is None or not follows_data(run):
             found = made.prediction(limit_bytes=limit_bytes)
             return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
-        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes)
+        known = tuple(doubts_of(shorter, subject.model))
+        least = margin_of((rows_doubt(shorter, (1,)), *known))
+        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes, least.more)
         if not mixed:
             return None
-        doubts = (rows_doubt(shorter, mixed), *doubts_of(shorter, subject.model))
-        return _with_margin(max(mixed), margin_of(doubts))
+        return _with_margin(max(mixed), margin_of((rows_doubt(shorter, mixed), *known)))
     except VramwiseError:
         return None
 

@@ -3,6 +3,7 @@
     python bench/capped.py CASES_DIR > predicted.jsonl     # before: also writes each run's limit into its case
     python bench/capped.py CASES_DIR --again > now.jsonl    # the same with today's code, at the limits that were set
     python bench/capped.py --judge predicted.jsonl MEASURED.jsonl ...
+    python bench/capped.py --verdicts predicted.jsonl now.jsonl results/capped_came.jsonl    # a table, and the count
 
 Each run is predicted by the command, once on the whole card and once under its limit, as a user would ask.
 """
@@ -14,6 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +100,9 @@ def unsloth_file(folder: Path, name: str, case: list[Any]) -> tuple[str, Path, s
 
 def foretell(place: Path, *, again: bool) -> None:
     """Print a line a run; the first time, a limit is a share of what is predicted."""
-    for kind in ("trainers", "unsloth"):
-        file = place / f"{kind}.json"
+    for file in (place / "trainers.json", place / "unsloth.json"):
+        if not file.exists():
+            continue
         cases = json.loads(file.read_text())
         for name, case in cases.items():
             told = case[4] if isinstance(case, list) else case
@@ -157,6 +160,30 @@ def judge(predicted: Path, files: list[Path]) -> None:
         print(line)
 
 
+RIGHT = {"fits": ("ran",), "tight": ("ran", "ran with retries"), "does_not_fit": ("out of memory",)}
+
+
+def verdicts(first: Path, now: Path, came: Path) -> None:
+    """Print a row a run under a limit, with both verdicts; then how many were right. "May not fit" is neither."""
+    rows = {file: {row["name"]: row for row in map(json.loads, file.read_text().splitlines())} for file in (first, now)}
+    ends = [row for row in map(json.loads, came.read_text().splitlines()) if row["predicted"] == first.name]
+    counts = {file: Counter[str]() for file in rows}
+    print("| run | limit, MiB | at first contact | today | came |\n|---|---:|---|---|---|")
+    for end in ends:
+        told = {file: found[end["name"]]["verdict"]["kind"] for file, found in rows.items()}
+        for file, kind in told.items():
+            judged = "left open" if kind not in RIGHT else "right" if end["came"] in RIGHT[kind] else "wrong"
+            counts[file][f"{kind}: {judged}"] += 1
+        limit = rows[first][end["name"]]["limit_mib"]
+        words = " | ".join(kind.replace("_", " ") for kind in told.values())
+        print(f"| {end['name']} | {limit:,} | {words} | {end['came']} |")
+    for file, count in counts.items():
+        print(
+            f"\n{file.name}: {len(ends)} runs; "
+            + ", ".join(f"{name} {number}" for name, number in sorted(count.items()))
+        )
+
+
 def main() -> None:
     """Predict, or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -164,9 +191,12 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--verdicts", action="store_true")
     arguments = parser.parse_args()
     if arguments.judge:
         judge(arguments.place, arguments.files)
+    elif arguments.verdicts:
+        verdicts(arguments.place, *arguments.files)
     else:
         foretell(arguments.place, again=arguments.again)
 

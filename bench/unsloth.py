@@ -83,6 +83,12 @@ def shapes_of(batches: list[dict[str, Any]]) -> list[BatchShape]:
     return found
 
 
+def limit_of(row: dict[str, Any]) -> int | None:
+    """The limit that a drawn run had (`card/capped_cases.py`)."""
+    told = row["case"][4] if len(row["case"]) > 4 else {}
+    return int(told["limit_mib"] * MIB) if told.get("limit_mib") else None
+
+
 def run_of(row: dict[str, Any]) -> RunSpec:
     """The run that the script resolves to."""
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +107,7 @@ def report_of(row: dict[str, Any], *, plainly: bool = False) -> MemoryReport:
         eval_widths=shapes_of(row.get("eval_widths", [])) or None,
         steps=len(row["steps"]),
         gpu=subject.target.gpu,
+        capacity_bytes=limit_of(row),
         plainly=plainly,
     )
     return simulate(timeline, parse_settings(subject.run.allocator.settings, subject.target.torch))

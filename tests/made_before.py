@@ -41,13 +41,23 @@ class Simulating:
         self._ghost_run, self._simulate = ghost_run, simulate
         self._ghosts, self._reports = Kept(), Kept(2 * _MOST)
 
-    def ghost_run(self, run: Any, model: Any, *, widths: Any, eval_widths: Any, steps: int, gpu: Any) -> Any:
+    def ghost_run(
+        self, run: Any, model: Any, *, widths: Any, eval_widths: Any, steps: int, gpu: Any, capacity_bytes: Any
+    ) -> Any:
         from vramwise.variants.speed.asked import Asked
 
-        key = Asked(run, model, run.allocator.settings, tuple(widths), tuple(eval_widths), steps)
+        key = (Asked(run, model, run.allocator.settings, tuple(widths), tuple(eval_widths), steps), capacity_bytes)
         return self._ghosts.get(
             key,
-            lambda: self._ghost_run(run, model, widths=widths, eval_widths=eval_widths, steps=steps, gpu=gpu),
+            lambda: self._ghost_run(
+                run,
+                model,
+                widths=widths,
+                eval_widths=eval_widths,
+                steps=steps,
+                gpu=gpu,
+                capacity_bytes=capacity_bytes,
+            ),
         )
 
     def simulate(

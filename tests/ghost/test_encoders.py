@@ -189,4 +189,4 @@ def test_it_takes_what_it_took_on_a_card(name, tmp_path, monkeypatch, vramwise):
     words = ["--gpu", "h200", "--torch", head_cases.TORCH, "--set", f"max_length={width}", "--offline", *versions]
     found = json.loads(vramwise("predict", path, *words, "--format", "json").stdout)
     assert found["peak_allocated_bytes"] / 2**20 == pytest.approx(MEASURED[name]["allocated_mib"], rel=0.02)
-    assert found["peak_reserved_bytes"] / 2**20 == pytest.approx(MEASURED[name]["reserved_mib"], rel=0.09)
+    assert found["peak_reserved_bytes"] / 2**20 == pytest.approx(MEASURED[name]["reserved_mib"], rel=0.075)

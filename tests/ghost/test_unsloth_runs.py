@@ -51,6 +51,12 @@ def test_tied_copies_and_compiled_layers_are_followed(name):
     assert guess.allocated == pytest.approx(truth.allocated, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["v12_8bit_qwen25_05b", "v17_8bit_tinyllama"])
+def test_compiled_lora_under_checkpointing_keeps_no_copies_of_weights(name):
+    guess, truth = compared(name)
+    assert guess.allocated == pytest.approx(truth.allocated, rel=0.0005)
+
+
 @pytest.mark.parametrize("name", ["u14_lora16_mistral7b8", "u33_lora16_llama8b8", "v01_lora16_llama3b"])
 def test_dropped_inputs_live_until_the_next_projection_drops_its_own(name):
     guess, truth = compared(name)

@@ -132,8 +132,81 @@ def test_attention_goes_by_card_and_packages(gpu, versions, way):
 
 
 def test_what_is_not_followed_is_said():
-    names = {one.name for one in run_of("fast_inference = True, offload_embedding = True,").unfollowed}
-    assert names == {"fast_inference", "offload_embedding"}
+    load = "fast_inference = True, offload_embedding = True,"
+    assert {one.name for one in run_of(load).unfollowed} == {"fast_inference"}  # then embeddings stay
+    older = run_of(load, versions=("unsloth==2026.4.4",))
+    assert {one.name for one in older.unfollowed} == {"fast_inference", "offload_embedding"}
+
+
+UNTIED = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 8192,
+}
+EMBEDDING_BYTES = 128256 * 4096 * 2
+
+
+def untied(folder, *, load="", peft="", versions=(), **shape):
+    """A script with an 16-bit base whose input embedding is a gigabyte."""
+    (folder / "MODEL").mkdir(exist_ok=True)
+    (folder / "MODEL" / "config.json").write_text(json.dumps(UNTIED | shape))
+    source = SCRIPT.replace('"unsloth/Llama-3.2-1B"', repr(str(folder / "MODEL")))
+    (folder / "train.py").write_text(source.format(load=f"load_in_4bit = False, {load}", peft=peft, args=""))
+    return open_subject(folder / "train.py", Options(gpu="h200", versions=versions))
+
+
+def held(subject, limit=None):
+    """The allocated memory that is left after loading, and what is said about embeddings."""
+    prediction = subject.prediction(limit_bytes=limit)
+    said = [one for one in prediction.assumptions if "moves the input embedding" in one]
+    return prediction.needs.breakdown_bytes["weights"], said
+
+
+def test_an_embedding_leaves_a_card_that_has_too_little_left_beside_the_weights(tmp_path):
+    subject = untied(tmp_path)
+    whole, said = held(subject)
+    assert not said
+    # what unsloth_zoo sets aside for a row of 2,048 tokens and for 32 ranks' worth of trained weights
+    trained = sum(32 * (a + b) for a, b in [(4096, 4096)] * 2 + [(4096, 1024)] * 2 + [(4096, 14336)] * 3) * 2
+    step = 2048 * 4096 * 48 + 2048 * 128256 * 4 + trained * 16
+    needed = step + step // 16 + (256 << 20)
+    weights = whole + trained * 4
+    assert held(subject, limit=weights + needed + (64 << 20))[0] == whole
+    less, said = held(subject, limit=weights + needed - (64 << 20))
+    assert whole - less == pytest.approx(EMBEDDING_BYTES, rel=0.01)
+    assert said == [
+        "Unsloth moves the input embedding to host memory, which saves 1.0 GiB: the card has little room "
+        "beside the weights"
+    ]
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        {"load": "offload_embedding = False,"},
+        {"peft": "modules_to_save = ['embed_tokens'],"},
+        {"versions": ("unsloth==2026.4.4",)},
+        {"tie_word_embeddings": True},
+    ],
+    ids=str,
+)
+def test_an_embedding_stays_on_a_tight_card(stays, tmp_path):
+    subject = untied(tmp_path, **stays)
+    whole, _ = held(subject)
+    assert held(subject, limit=whole) == (whole, [])
+
+
+def test_an_embedding_leaves_any_card_if_the_script_says_so(tmp_path):
+    whole, _ = held(untied(tmp_path))
+    less, said = held(untied(tmp_path, load="offload_embedding = True,"))
+    assert whole - less == pytest.approx(EMBEDDING_BYTES, rel=0.01)
+    assert said
 
 
 def script_run(source, kind, *versions):

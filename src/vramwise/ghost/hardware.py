@@ -24,6 +24,7 @@ class Hardware:
     # the kernels that `scaled_dot_product_attention` tries, in its order; each takes only some inputs
     attention: tuple[str, ...] = ("cudnn", "flash", "efficient", "math")
     memory_bytes: int | None = None  # of the whole card, where one is named
+    capacity_bytes: int | None = None  # what the allocator may reserve of it
 
     @property
     def large_shared_memory(self) -> bool:

@@ -25,6 +25,7 @@ class Weights:
         "replaced",
         "rotations",
         "run",
+        "said",
         "shapes",
         "sharding",
         "targets",
@@ -47,6 +48,7 @@ class Weights:
         self.magnitudes: dict[str, Parameter] = {}
         self.sharding = sharding
         self.targets: dict[str, LoraTarget] = {}
+        self.said: list[str] = []  # what the run does by itself, in sentences
 
     def get(self, name: str) -> Parameter | None:
         """A parameter by transformers' name, or None where the model has none of that name."""

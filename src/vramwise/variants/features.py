@@ -48,7 +48,7 @@ _NO_SAY = frozenset(
             "fused_lora_squared",
             "fused_lora_traced",
         ),
-        *("saved_pair_tied", "compiled_layers", "tables_each_layer"),
+        *("saved_pair_tied", "compiled_layers", "tables_each_layer", "embedding_leaves_below"),
         *("packed_attention", "multiplies_first", "warms_up", "halves_warm_up", "copies_to_half", "shards_by_tensor"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),

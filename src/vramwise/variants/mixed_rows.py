@@ -66,7 +66,7 @@ def mixed_bytes(
     found = []
     for spread in _SPREADS:
         shapes = train_shapes(run, drawn(run, spread))
-        timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps)
+        timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps, capacity_bytes)
         report = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
         found.append(report.highest_reserved_bytes)
         if found[-1] * (1 + more) > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:

@@ -120,9 +120,7 @@ class Prediction(Displayed):
     @property
     def capacity_bytes(self) -> int | None:
         """What the allocator may reserve: the card without memory outside the allocator, or the limit if lower."""
-        room = None if self.gpu is None else self.gpu.memory_bytes - self.report.outside_bytes
-        bounds = [bound for bound in (room, self.limit_bytes) if bound is not None]
-        return min(bounds, default=None)
+        return _capacity(self.run, self.report.outside_bytes, self.limit_bytes)
 
     @property
     def fits_by_emptying(self) -> bool:
@@ -176,6 +174,11 @@ class Prediction(Displayed):
         return self.needs.highest_reserved_bytes if self.memory_fits is False else self.most_bytes
 
 
+def _capacity(run: RunSpec, outside: int, limit_bytes: int | None) -> int | None:
+    room = None if run.target.gpu is None else run.target.gpu.memory_bytes - outside
+    return min([bound for bound in (room, limit_bytes) if bound is not None], default=None)
+
+
 def predict_run(
     run: RunSpec,
     model: ModelSpec,
@@ -195,9 +198,11 @@ def predict_run(
     _refuse_absurd(run)
     simulations = simulations or Simulations()
     shapes, evals, steps, shortened = simulated_batches(run, model, lengths, eval_lengths, steps)
-    timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
+    outside = outside_bytes(run)
+    capacity = _capacity(run, outside, limit_bytes)
+    timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps, capacity)
     settings = parse_settings(run.allocator.settings, run.target.torch)
-    needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
+    needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
     needs = replace(
         needs, experts_bytes=_experts_bytes(run, model), engine_weights_bytes=_engine_weights_bytes(run, model)
     )

@@ -37,15 +37,22 @@ def ghost_of(
     widths: Sequence[BatchShape],
     evals: Sequence[BatchShape],
     steps: int,
+    capacity_bytes: int | None,
 ) -> tuple[Timeline, tuple[str, ...]]:
-    """Return the timeline of the run and the assumptions that it made."""
+    """Return the timeline of the run and the assumptions that it made.
+
+    `capacity_bytes`: what the allocator may reserve; few runs go by it.
+    """
+    capacity_bytes = capacity_bytes if run.loading.embedding_leaves_below else None
     gpu = run.target.gpu
     evals = evals or [largest(run, evaluation=True)] * 2  # the default of a ghost run
     values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
     allocator = run.allocator.settings if run.objective.spare_model or run.objective.reference == "model" else None
-    key = (values, allocator, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
+    key = (values, allocator, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps, capacity_bytes)
     if key not in simulations.ghosts:
-        made = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu)
+        made = ghost_run(
+            run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, capacity_bytes=capacity_bytes
+        )
         simulations.ghosts[key] = made
         simulations.effort.spend(ghost_units(made[0]))
     return simulations.ghosts[key]

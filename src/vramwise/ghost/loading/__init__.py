@@ -11,6 +11,7 @@ from dataclasses import replace
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training, widen_trained
+from vramwise.ghost.loading.leaving import embeddings_leave
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
 from vramwise.ghost.loading.spreading import spread
 from vramwise.ghost.ops.fused_layers import tables_of_layers
@@ -81,6 +82,7 @@ def _load_onto_card(t: Tape, weights: Weights) -> None:
     _load_base(t, weights, trainable=run.adapter.kind is None)
     if run.adapter.kind is None:
         return
+    embeddings_leave(t, weights, adapters=False)
     late = run.objective.rl in _WRAPPED_BY_THE_TRAINER
     if not late:
         add_adapters(t, weights)
@@ -89,6 +91,7 @@ def _load_onto_card(t: Tape, weights: Weights) -> None:
     if late:
         t.empty_cache()
         add_adapters(t, weights)
+    embeddings_leave(t, weights, adapters=True)
 
 
 def _load_base(t: Tape, weights: Weights, *, trainable: bool) -> None:

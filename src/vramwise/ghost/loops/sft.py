@@ -9,6 +9,7 @@ Nothing here knows what makes it fast: `shortcuts` wraps the steps, the micro-st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from vramwise.collecting import uncollected
@@ -57,6 +58,7 @@ def ghost_run(
     steps: int | None = None,
     gpu: GpuSpec | None = None,
     hardware: Hardware | None = None,
+    capacity_bytes: int | None = None,
     plainly: bool = False,
 ) -> tuple[Timeline, tuple[str, ...]]:
     """The allocations of a run, and what had to be assumed.
@@ -64,18 +66,20 @@ def ghost_run(
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
     without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
+    `capacity_bytes`: what the allocator may reserve, which some trainers go by.
     `plainly`: every step, micro-step and layer by itself; for tests, slow.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
     with uncollected():
         from vramwise.ghost.loops.kinds import begin  # the kinds of loops build on this one
 
-        t = Tape(hardware or hardware_of(gpu, run.target.torch))
+        card = hardware or hardware_of(gpu, run.target.torch)
+        t = Tape(replace(card, capacity_bytes=capacity_bytes))
         under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         timeline = timeline_of(t)
-    return timeline, (*assumptions(run, model, widths, eval_widths), *plan.said)
+    return timeline, (*assumptions(run, model, widths, eval_widths), *under_way.weights.said, *plan.said)
 
 
 class Run:

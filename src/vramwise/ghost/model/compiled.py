@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramwise.ghost.model.linear import LORA_CALLS, LoraLinear
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.ops.compiled import add_product
-from vramwise.ghost.ops.elementwise import dropout
+from vramwise.ghost.ops.elementwise import cast, dropout
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -43,7 +43,8 @@ class AddedLoraLinear(LoraLinear):
     """LoRA whose second product is added onto the base layer's result by the product itself (`addmm`).
 
     After `lora_forward` of unsloth_zoo's compiler.py (2026.10.9): the branch runs in the result's type, nothing is
-    cloned or scaled by itself.
+    cloned or scaled by itself. It casts the weights itself, so that copies last as long as the graph, where autocast
+    would keep them until the pass ends.
     """
 
     __slots__ = ()
@@ -53,4 +54,6 @@ class AddedLoraLinear(LoraLinear):
         if t.work is not None:
             t.work.called(LORA_CALLS)
         result = self.base(t, x)
-        return add_product(t, result, linear(t, dropout(t, x, self.rate), self.down), self.up)
+        x = cast(t, x, result.dtype)
+        low = linear(t, dropout(t, x, self.rate), cast(t, self.down, x.dtype))
+        return add_product(t, result, low, self.up)

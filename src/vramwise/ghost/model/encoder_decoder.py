@@ -105,7 +105,7 @@ class EncoderDecoder(Body):
         hidden = self.starts[1](t, decoder_ids, hook)
         tokens = targets.shape[1]
         own = self._bias(t, 1, tokens, tokens)
-        zeros = None if own is None else t.new((1, self.heads, tokens, places), own.dtype)
+        zeros = None if own is None else self._zeros(t, own, (1, self.heads, tokens, places))
         beside = Beside(memory=memory, memory_mask=mask, bias=own, memory_bias=zeros)
         hidden = self._stack(t, range(count, len(self.blocks)), hidden, beside, None)
         return self._end(t, 1, hidden)
@@ -127,6 +127,11 @@ class EncoderDecoder(Body):
         t.mark("activations", "position bias")
         looked_up = embedding(t, table, t.new((queries, keys), INT64))
         return view(t, looked_up, (1, self.heads, queries, keys))
+
+    def _zeros(self, t: Tape, own: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return T5's numbers for pairs across stacks: in the products' type, and under checkpointing a leaf."""
+        zeros = t.new(shape, t.autocast or own.dtype)
+        return wanting_grad(zeros) if self.checkpoint is not None and t.training and t.grad_enabled else zeros
 
     def _stack(self, t: Tape, numbers: range, hidden: Tensor, beside: Beside, mask: Tensor | None) -> Tensor:
         first = [hidden]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.ghost.ops.matmul import autocast_input
+from vramwise.ghost.ops.elementwise import cast
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 
 def add_product(t: Tape, result: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """`addmm(result, x, weight.T)`: a new tensor; the result's gradient is the incoming one."""
-    low_weight = autocast_input(t, weight)
+    low_weight = cast(t, weight, x.dtype)
     out = t.like(result)
     rows, inner = x.numel // x.shape[-1], x.shape[-1]
     if t.work is not None:

@@ -43,6 +43,7 @@ _UNTOUCHED = {
     "halves_warm_up": "as transformers since 5.0",
     "copies_to_half": "weights are read in their type",
     "multiplies_first": "nothing is multiplied",
+    "embedding_leaves_below": "embeddings stay on the card",
     "fused_layers": "the plain Trainer has none",
     "packed_attention": "the plain Trainer has none",
     "linear_targets_by_name": "all-linear is passed to PEFT",

@@ -33,6 +33,9 @@ class Loading:
     int8_outliers: bool
     # of the experts' 3-D weights, which `quantization` does not cover
     expert_quantization: Literal["4bit", "8bit"] | None
+    # Frozen embeddings that no head shares go to host memory if less is free than Unsloth sets aside for a step over so
+    # many tokens. 0: in any case; None: never
+    embedding_leaves_below: int | None
 
 
 NEUTRAL = Loading(
@@ -52,5 +55,6 @@ NEUTRAL = Loading(
     nested_scales=True,
     int8_outliers=False,
     expert_quantization=None,
+    embedding_leaves_below=None,
 )
 NEUTRAL_WHY = "weights stay as they are built"

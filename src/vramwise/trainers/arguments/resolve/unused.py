@@ -31,6 +31,7 @@ _ABSENT = (
     "halves_warm_up",
     "copies_to_half",
     "multiplies_first",
+    "embedding_leaves_below",
     "upcasts_at_load",
     "resets_load_peaks",
     "head_in_fp32",

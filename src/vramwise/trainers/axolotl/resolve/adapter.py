@@ -192,7 +192,12 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     fields.neutral(*absent, why="Axolotl has no default")
     fields.neutral("saved_pair_tied", why="PEFT copies each module")
     fields.neutral(
-        "warms_up", "halves_warm_up", "copies_to_half", "multiplies_first", why="transformers' own way of loading"
+        "warms_up",
+        "halves_warm_up",
+        "copies_to_half",
+        "multiplies_first",
+        "embedding_leaves_below",
+        why="transformers' own way of loading",
     )
     _embeddings_want_grads(fields)
 

@@ -8,6 +8,8 @@ from vramwise.trainers.unsloth.resolve.adapter import bits_of
 from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target
 
+_TOKENS = 2048  # taken where max_seq_length is None
+
 
 def resolve_loading(args: Arguments, target: Target) -> None:
     """Fill quantization and related settings. Needs the method."""
@@ -16,6 +18,7 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
     _warm_up(args, target, bits)
     _experts(args, target, bits)
+    _embedding(args, target)
     args.derive("nested_scales", True, "Unsloth quantises the scales too")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
     args.derive("quantised_base_prepared", "no", "Unsloth casts adapters alone")
@@ -27,6 +30,26 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     args.derive("upcasts_stay", True, "nothing is cast back")
     copied = forced_to_fp32(args, target) and not since(target.stack, 2026, 10)
     args.derive("copies_to_half", copied, "read in bfloat16, then cast" if copied else "nothing is cast whole")
+
+
+def follows_embedding(args: Arguments, target: Target) -> bool:
+    """Return whether it is counted that embeddings go to host memory: never those of a full fine-tune."""
+    return since(target.stack, 2026, 10) and args.values["adapter"] is not None
+
+
+def _embedding(args: Arguments, target: Target) -> None:
+    """Fill embedding_leaves_below (`offload_embedding_if_tight`): "auto" moves them if free memory is short."""
+    key, tokens = "offload_embedding", args.value("max_seq_length")
+    asked = args.value(key) if args.written(key) else "auto"
+    alone = target.gpus == 1
+    if not alone or not follows_embedding(args, target) or asked not in (True, "auto") or args.value("fast_inference"):
+        args.derive("embedding_leaves_below", None, "embeddings stay on the card", key=key)
+    elif asked is True:
+        args.derive("embedding_leaves_below", 0, "embeddings that no head shares go to host memory", key=key)
+    else:
+        tokens = tokens if isinstance(tokens, int) and tokens > 0 else _TOKENS
+        why = f"they go to host memory if free memory is short of what Unsloth sets aside for {tokens:,} tokens"
+        args.derive("embedding_leaves_below", tokens, why, key=key)
 
 
 def _warm_up(args: Arguments, target: Target, bits: str | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since, wide_checkpoint
+from vramwise.trainers.unsloth.resolve.loading import follows_embedding
 from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
 from vramwise.types import Target, Unfollowed
 
@@ -36,7 +37,7 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
         share = args.value("gpu_memory_utilization")
         why = f"vLLM runs in the same process and takes {share} of the card, shared with the weights"
         yield Unfollowed(name="fast_inference", less=False, why=why)
-    if args.value("offload_embedding") is True:
+    if args.value("offload_embedding") is True and not follows_embedding(args, target):
         yield Unfollowed(name="offload_embedding", less=True, why="the input embedding is counted on the card")
     if args.value("offload_layers"):
         yield Unfollowed(name="offload_layers", less=True, why="layers in host memory are counted on the card")

@@ -61,7 +61,7 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
         return
     from vramwise.render.verdict_text import judgement  # late: most checks predict nothing
 
-    said = judgement(report.prediction)
+    said = judgement(report.prediction, report.prediction.verdict(report.rows_up_to))
     yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}: {said}"
     unknown = [one.text for one in report.prediction.doubts if one.text and one.kind not in ("card", "ranks")]
     if unknown:

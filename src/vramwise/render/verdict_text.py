@@ -27,20 +27,22 @@ SIGNS = {
 }
 # How a page colours the kinds of verdict; uncertain ones are open.
 _STATES = {"fits": "good", "does_not_fit": "bad", "stops": "bad"}
+# A run that needs so many times the card is not short of a few GiB.
+_MANY_TIMES = 4
+_LIMIT = " under the limit"
 # Keyed by whether the run starts anyway.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
 
 
-def judgement(prediction: Prediction) -> str:
+def judgement(prediction: Prediction, verdict: Verdict | None = None) -> str:
     """Return the verdict in two words and a figure, for a table."""
-    verdict = prediction.verdict()
+    verdict = verdict or prediction.verdict()
     if verdict.kind == "no_card":
         return "no card"
     name = stopped(prediction.stops) if verdict.kind == "stops" else NAMES[verdict.kind]
-    figure = (
-        f"{readable(verdict.spare_bytes)} spare" if verdict.spare_bytes else f"{readable(verdict.short_bytes)} short"
-    )
+    short = shortage(prediction, verdict.short_bytes)
+    figure = f"{readable(verdict.spare_bytes)} spare" if verdict.spare_bytes else short
     shown = f", {figure}" if verdict.kind in ("fits", "tight", "does_not_fit") else ""
     return style(name.lower(), fg=SIGNS[verdict.kind][1], bold=True) + shown
 
@@ -48,6 +50,14 @@ def judgement(prediction: Prediction) -> str:
 def state_of(kind: str) -> str:
     """Return how a page shows a kind of verdict: `good`, `open` or `bad`."""
     return _STATES.get(kind, "open")
+
+
+def shortage(prediction: Prediction, short_bytes: int) -> str:
+    """Return by how much a run exceeds the card or limit: a figure only if it is of the card's order."""
+    capacity = prediction.capacity_bytes or 0
+    if short_bytes + capacity <= _MANY_TIMES * capacity:
+        return f"{readable(short_bytes)} short"
+    return "many times the limit" if where(prediction) == _LIMIT else "many times the card"
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
@@ -72,7 +82,12 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
     name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
-    short, spare = f"{readable(verdict.short_bytes)} short{on}", f"{readable(verdict.spare_bytes)} spare{on}"
+    short = shortage(prediction, verdict.short_bytes)
+    if short.startswith("many"):
+        room = f"{room.removesuffix(')')}{on})"
+    else:
+        short += on
+    spare = f"{readable(verdict.spare_bytes)} spare{on}"
     if verdict.kind == "fits":
         return name, f": {spare} {room}"
     if verdict.kind == "tight":
@@ -125,7 +140,7 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
 def where(prediction: Prediction) -> str:
     """Return ` on RTX 4090`, ` on each of 8 × H100` or ` under the limit`."""
     if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
-        return " under the limit"
+        return _LIMIT
     each = f" each of {prediction.run.batch.gpus} ×" if prediction.run.batch.gpus > 1 else ""
     return f" on{each} {prediction.gpu.name}"
 

@@ -145,12 +145,18 @@ def where(prediction: Prediction) -> str:
     return f" on{each} {prediction.gpu.name}"
 
 
+def needed(prediction: Prediction) -> str:
+    """Return the memory by which a run is judged; of a range, which end that is."""
+    bounds, judged = prediction.bounds, prediction.judged_bytes
+    if bounds is not None and bounds.upper_bytes is None:
+        return f"at least {gib(prediction.verdict().least_bytes)}"
+    end = "least" if prediction.memory_fits is False and prediction.most_bytes > judged else "most"
+    return f"at {end} {gib(judged)}" if bounds is not None else gib(judged)
+
+
 def _room(prediction: Prediction) -> str:
-    needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
-    end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
-    bound = f"at {end} " if prediction.bounds is not None else ""
     rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
-    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
+    return f"(needs {needed(prediction)} reserved{rows}, {_bare(prediction.capacity_bytes or 0)} usable)"
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> str:
@@ -182,7 +188,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield from doubt_lines(prediction, verdict)
     yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from unsaid(prediction)
-    if verdict.rows_up_to is not None:
+    if verdict.rows_up_to is not None and not prediction.rows_unlimited:
         longest = f"no row exceeds about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: {action('read the lengths')}"
     yield f"Peak {_moment(prediction)}"

@@ -175,8 +175,3 @@ def summary(runs: Iterable[Recorded]) -> dict[str, float | int]:
         "reserved_lowest": round(min(run.reserved for run in runs), 2),
         "reserved_highest": round(max(run.reserved for run in runs), 2),
     }
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names: `a`, `a or b`, `a, b or c`."""
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vramwise.actions import action
-from vramwise.facts.accuracy import listed
+from vramwise.render.folding import listed
 from vramwise.render.outward import style
 from vramwise.variants.doubts import Doubt
 from vramwise.variants.prediction import Prediction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vramwise.render.outward import unstyle
 
@@ -31,3 +31,8 @@ def fold(line: str, width: int | None, *, deeper: str = _DEEPER) -> list[str]:
             longer = f"{indent}{deeper}{word}"
         current = longer
     return [*lines, current]
+
+
+def listed(names: Sequence[str], word: str = "or") -> str:
+    """Join names: `a`, `a or b`, `a, b or c`."""
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.render.folding import fold
+from vramwise.render.folding import fold, listed
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
 from vramwise.verbs.check import FileReport
@@ -67,11 +67,7 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
     if unknown := in_brief(report.prediction):
         yield unknown
     if report.without_figures:
-        yield f"the savings from fixing {_listed(report.without_figures)} were not predicted: the run is too long"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        yield f"the savings from fixing {listed(report.without_figures, 'and')} were not predicted: the run is too long"
 
 
 def _skipped(reports: Sequence[FileReport]) -> str:

@@ -71,12 +71,12 @@ _OTHER_ATTENTION = {False: (0.007, 0.086), True: (0.013, 0.031)}
 
 def _of_packages(run: RunSpec, _model: ModelSpec) -> Iterator[Doubt]:
     """Yield what depends on packages that are only assumed to be installed."""
-    attention, loss = run.origins["packed_attention"], run.origins["loss_kernel"]
+    attention, loss = run.origins.get("packed_attention"), run.origins.get("loss_kernel")
     joined = run.shapes.packing_rows == "one" or run.shapes.sample_packing
-    if attention.kind == "assumed" and joined and run.kernels.fused_layers:
+    if attention is not None and attention.kind == "assumed" and joined and run.kernels.fused_layers:
         more, less = _OTHER_ATTENTION[run.savings.recompute]
         yield Doubt(kind="feature", text=attention.why, more=more, less=less)
-    if loss.kind == "assumed":  # without a margin: releases that hold more size it by what the card has free
+    if loss is not None and loss.kind == "assumed":  # without a margin: releases that hold more size it by what the card has free
         yield Doubt(kind="version", text=loss.why)
 
 

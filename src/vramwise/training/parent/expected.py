@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vramwise.facts.models import find_model
-from vramwise.render.doubt_text import doubt_lines
 from vramwise.timeline import MemoryReport
 from vramwise.training.parent.decide import as_loaded
 from vramwise.training.plan import Decision, PredictedMemory, PredictedPhase, TrainPlan
@@ -28,6 +27,8 @@ _FIRST_EVAL_BATCHES = 16
 
 def predicted_decision(prediction: Prediction) -> Decision:
     """Return the predicted memory and the capacity as a decision."""
+    from vramwise.render.doubt_text import doubt_lines  # late: the verbs are imported without click
+
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
     peak = expected_report(prediction)
     value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"

@@ -16,6 +16,7 @@ from typing import Any
 from transformers import Trainer
 
 from vramwise.budget import limits, parse_json, read_file
+from vramwise.files import put_whole
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.stop import StopOnSignal
 
@@ -67,7 +68,7 @@ class FinishingTrainer(Trainer):
                 logged_at=self._globalstep_last_logged,
             )
             folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
-            (folder / FILE).write_text(json.dumps(asdict(left)) + "\n", encoding="utf-8")
+            put_whole(folder / FILE, f"{json.dumps(asdict(left))}\n".encode())
 
     def _init_training_state(
         self, max_steps: Any, steps: Any, epochs: Any, resume_from_checkpoint: str | None, trial: Any

@@ -90,6 +90,8 @@ def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int
             found = made.prediction(limit_bytes=limit_bytes)
             return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
         mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes)
+        if not mixed:
+            return None
         doubts = (rows_doubt(shorter, mixed), *doubts_of(shorter, subject.model))
         return _with_margin(max(mixed), margin_of(doubts))
     except VramwiseError:

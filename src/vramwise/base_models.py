@@ -8,7 +8,8 @@ from pathlib import Path
 
 from vramwise.actions import action
 from vramwise.errors import VramwiseError
-from vramwise.facts.models import cached_config, find_model
+from vramwise.facts.models import cached_config, find_model, local_config, of_count
+from vramwise.facts.stated_counts import stated_in
 from vramwise.sources import TEXT
 from vramwise.types import Document, ModelSpec, Origin, RunSpec
 from vramwise.types.document import Script
@@ -52,10 +53,24 @@ def base_model(
     if _PLACEHOLDER.search(name):
         return None, f"the base model of {path} is the placeholder {name}: {action('write a model')}"
     folder = Path() if path in ("-", TEXT) else Path(path).parent
+    found, missing = None, ""
     try:
-        return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""
+        found = find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone)
     except VramwiseError as error:
-        return None, str(error)
+        missing = str(error)
+        if not text_alone and _is_described(name, folder):  # the model itself is there, but unsupported
+            return None, missing
+    if found is None or found.source.startswith("size ("):  # a stated number says more
+        count = stated_in(document)
+        found = (of_count(name, count) if count else None) or found
+    return found, "" if found is not None else missing
+
+
+def _is_described(name: str, folder: Path) -> bool:
+    try:
+        return local_config(name, folder) is not None
+    except VramwiseError:
+        return False
 
 
 def _unsaid_model(script: Script, document: Document) -> str:

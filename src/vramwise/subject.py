@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.models import of_count
 from vramwise.options import Options, Text
 from vramwise.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.sources import TEXT, Source, read_document, started, trainer_of
@@ -203,6 +204,11 @@ class Subject:
         target = replace(self.target, gpu=gpu)
         run = with_model_type(_resolved(self.trainer, self.document, target, self.side_files), self.model)
         return replace(self, target=target, run=run, _memo={})
+
+    def with_parameters(self, count: int) -> Subject:
+        """Return the subject with a plain model of so many parameters, as a log prints them, if its own is unknown."""
+        model = of_count(self.run.base_model or "the model", count) if self.model is None else None
+        return self if model is None else replace(self, model=model, run=with_model_type(self.run, model), _memo={})
 
     def with_run(self, run: RunSpec) -> Subject:
         """Return the subject with a run in which the caller changed some fields (training does this)."""

@@ -158,13 +158,20 @@ def test_a_file_that_cannot_be_written_is_said_before_the_search(vramwise, confi
         (("--gpu", "t4", "--margin", "much"), "'much' is not a size"),
         (("--gpu", "t4", "--max", "lora"), "--max lora: choose one of micro_batch_size"),
         (("--gpu", "t4", "--write", "--out", "x.yml"), "use only one"),
-        (("--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline"), "nobody/unheard-of-13b"),
+        (("--gpu", "t4", "--model", "nobody/unheard-of", "--offline"), "nobody/unheard-of"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(vramwise, config, words, sentence):
     result = vramwise("fit", config, *words)
     assert result.exit_code == 2
     assert sentence in str(result.exception)
+
+
+def test_a_model_known_by_its_size_alone_is_searched_with_its_margin(vramwise, config):
+    result = vramwise("fit", config, "--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline")
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "nobody/unheard-of-13b is unknown, a plain model of the size in its name is taken" in said
 
 
 def test_fix_mends_and_then_fits(vramwise, config):

@@ -167,8 +167,32 @@ class TestAssumed:
             spec("brand_new", intermediate_size=None)
 
     @pytest.mark.parametrize(
+        ("names", "intermediate"),
+        [
+            ({"n_embd": 64, "n_layer": 3, "n_head": 8, "n_inner": 96, "n_positions": 512}, 96),
+            ({"d_model": 64, "num_layers": 3, "num_heads": 8, "d_ff": 96, "max_seq_len": 512}, 96),
+            ({"n_embed": 64, "n_layers": 3, "n_heads": 8, "ffn_hidden_size": 96, "seq_length": 512}, 96),
+            ({"n_embd": 64, "n_layer": 3, "n_head": 8, "n_inner": None, "n_ctx": 512}, 256),
+        ],
+    )
+    def test_other_names_of_sizes_are_read(self, names, intermediate):
+        config = {"model_type": "brand_new", "vocab_size": 100, **names}
+        model = model_from_config(config, name="", source="some/config.json")
+        assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads) == (64, 3, 8)
+        assert (model.intermediate_size, model.max_position_embeddings) == (intermediate, 512)
+
+    def test_usual_names_come_first(self):
+        assert spec("brand_new", d_model=4096, n_layer=99).hidden_size == spec("brand_new").hidden_size
+
+    def test_listed_types_have_no_other_names(self):
+        config = {"model_type": "llama", **{key: value for key, value in BASE.items() if key != "hidden_size"}}
+        with pytest.raises(VramwiseError, match=r"'hidden_size' (must be a multiple|is missing)"):
+            model_from_config({**config, "hidden_dim": 64}, name="", source="some/config.json")
+
+    @pytest.mark.parametrize(
         ("field", "value", "what"),
         [
+            ("is_encoder_decoder", True, "an encoder beside its decoder"),
             ("kv_lora_rank", 512, "latent attention"),
             ("linear_num_value_heads", 32, "linear attention"),
             ("mamba_d_state", 128, "state-space layers"),

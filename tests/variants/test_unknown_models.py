@@ -74,4 +74,6 @@ def test_check_says_that_the_type_is_unknown(tmp_path, vramwise, monkeypatch):
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     found = vramwise("check", str(path), "--gpu", "rtx-4090")
-    assert "model type qwen5 is unknown, treated as llama: the run may need up to 11% more" in found.stderr
+    summary = " ".join(found.stdout.split())
+    assert "it may need up to 12 % more or 26 % less: model type qwen5 is unknown, treated as llama" in summary
+    assert found.output.count("qwen5") == 1

@@ -96,7 +96,9 @@ def _cards_taken(reports: Sequence[FileReport]) -> Iterator[str]:
 
 
 def _models_taken(reports: Sequence[FileReport]) -> Iterator[str]:
-    """Yield notes about models that are not known, with the range of the figure."""
+    """Yield notes about models that are not known, with the range of the figure; the summary of one file says it."""
+    if len(reports) == 1:
+        return
     known = [report.prediction for report in reports if report.prediction is not None]
     found = [doubt for prediction in known for doubt in prediction.doubts if doubt.kind == "model"]
     for doubt in dict.fromkeys(found):

@@ -57,6 +57,8 @@ def read_all(
     if config is not None:
         options = options or Options()
         subject = open_subject(config, options, model=model)
+        if (stated := facts.settings.get("base_parameters")) is not None:
+            subject = subject.with_parameters(int(stated.value))
         ghost = summon(subject, memory, named_gpu=options.gpu is not None)
     said = options.trainer if options is not None else None
     diagnosis = conclude(facts, symptom, ghost, shot, said)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from vramwise.errors import VramwiseError
 from vramwise.families import assumed_type, find_type
 from vramwise.families.base import Mixture, ModelType
-from vramwise.families.config_fields import MANY, Fields
+from vramwise.families.config_fields import MANY, Fields, usual_names
 from vramwise.families.towers import around_text
 from vramwise.types import ModelSpec
 
@@ -40,6 +40,7 @@ _FOREIGN = {
     "hidden_size_per_layer_input": "embeddings in every layer",
     "global_head_dim": "layers of different head sizes",
     "block_configs": "a different block in every layer",
+    "is_encoder_decoder": "an encoder beside its decoder",
 }
 
 
@@ -54,7 +55,7 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
         _refuse_foreign(model_type, values, source)
     family, kind = known or assumed_type()
     renamed = {usual: values[own] for usual, own in kind.names.items() if values.get(own) is not None}
-    fields = Fields({**values, **renamed}, kind.defaults, source)
+    fields = Fields({**values, **(renamed if known else usual_names(values))}, kind.defaults, source)
     sizes = _sizes(fields, kind)
     found = {
         **sizes,

@@ -135,8 +135,13 @@ def plain_of_size(name: str, shapes: Iterable[Mapping[str, Any]]) -> str | None:
     found = set(_BILLIONS.findall(leaf))
     if len(found) != 1 or _ACTIVE.search(leaf) or len(words(leaf)) < 2 or not (size := float(found.pop()) * 1e9):
         return None
+    return plain_of_count(size, shapes)
+
+
+def plain_of_count(count: float, shapes: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the id of the plain model whose number of parameters is closest to `count`; None if none is close."""
     plain = [one for one in shapes if one["config"]["model_type"] in _PLAIN_TYPES and one.get("published")]
-    off, known = min((abs(shape["published"] / size - 1), shape["ids"][0]) for shape in plain)
+    off, known = min((abs(shape["published"] / count - 1), shape["ids"][0]) for shape in plain)
     return known if off < _NEAR else None
 
 

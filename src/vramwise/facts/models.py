@@ -22,7 +22,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.catalogue import catalogue_ids, catalogue_shapes, copied, entry_of, every_shape, near_ids
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import describes, model_from_config
-from vramwise.facts.model_names import Unclear, carried, plain_of_size
+from vramwise.facts.model_names import Unclear, carried, plain_of_count, plain_of_size
 from vramwise.types import ModelSpec
 
 __all__ = ["catalogue_ids", "catalogue_shapes", "find_model", "from_catalogue", "near_ids", "read_model"]
@@ -101,6 +101,16 @@ def _of_size(name: str) -> ModelSpec | None:
         return None
     said = f"model '{name}' is unknown: a plain model of the size in its name is taken, {known}"
     return replace(found, name=name, source=f"size ({known})", taken_for=said, checkpoint_quantization=None)
+
+
+def of_count(name: str, parameters: int) -> ModelSpec | None:
+    """Return a plain model with about so many parameters for an unknown name; None if none has."""
+    known = plain_of_count(parameters, catalogue_shapes())
+    found = None if known is None else from_catalogue(known)
+    if found is None:
+        return None
+    said = f"model '{name}' is unknown: a plain model of {parameters:,} parameters, as stated, is taken, {known}"
+    return replace(found, name=name, source=f"count ({known})", taken_for=said, checkpoint_quantization=None)
 
 
 def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -15,6 +15,17 @@ from vramwise.errors import VramwiseError
 _LARGEST = 2**31
 MANY = 4096
 
+# Other names of fields, by which configs of types that no family lists are read, too; the first that is set counts.
+_OTHER_NAMES = {
+    "hidden_size": ("n_embd", "n_embed", "d_model", "model_dim", "embed_dim", "hidden_dim"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "n_head_kv", "n_kv_head"),
+    "intermediate_size": ("ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "d_inner", "mlp_dim", "decoder_ffn_dim"),
+    "vocab_size": ("n_vocab", "padded_vocab_size", "vocabulary_size"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "max_seq_length", "seq_length", "n_ctx"),
+}
+
 
 class Fields:
     """The fields of one config.json, with transformers' defaults for missing fields."""
@@ -128,6 +139,19 @@ class Fields:
         if not isinstance(value, Mapping):
             raise self.wrong(name, f"must be a mapping, not {_shown(value)}")
         return value
+
+
+def usual_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes that a config of an unknown type states under other names."""
+    found = {
+        usual: next((values[other] for other in others if values.get(other) is not None), None)
+        for usual, others in _OTHER_NAMES.items()
+        if values.get(usual) is None
+    }
+    hidden = found.get("hidden_size")
+    if "intermediate_size" in found and found["intermediate_size"] is None and isinstance(hidden, int):
+        found["intermediate_size"] = 4 * hidden  # configs with GPT-2's names leave it out
+    return {usual: value for usual, value in found.items() if value is not None}
 
 
 def _shown(value: object) -> str:

@@ -7,33 +7,67 @@ from collections.abc import Iterator, Sequence
 from vramwise.actions import action
 from vramwise.render.folding import listed
 from vramwise.render.outward import style
+from vramwise.variants.doubts import Doubt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict
 
-# Doubts that are named; the rest are counted.
-_NAMED = 3
+# Doubts that are named, in a line that can still be read; the rest are counted.
+_NAMED, _LONGEST = 3, 140
+# What was not measured is named last, and only where there is room; the last two concern most runs.
+_UNMEASURED = ("feature", "trainer", "family", "ranks", "card")
+_USUAL = _UNMEASURED[-2:]
 # What settles a doubt of a kind; a run of a few steps settles all others.
 _SETTLES = {"rows": "read the lengths", "model": "name the model"}
 
 
 def doubt_lines(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
     """Yield what is not known of the run, with its margin, and what would settle a verdict that it leaves open."""
-    doubts = [one for one in prediction.doubts if one.text]
+    unlimited = prediction.rows_unlimited  # which the verdict itself says
+    doubts = [one for one in _in_order(prediction.doubts) if not unlimited or one.kind != "rows" or one.more]
     if doubts:
-        more = f"; and {len(doubts) - _NAMED} more" if len(doubts) > _NAMED else ""
-        yield f"{_margin(prediction)}{'; '.join(one.text for one in doubts[:_NAMED])}{more}"
-    if verdict.kind == "may_fit" and prediction.memory_fits is None:
-        asked = _SETTLES if verdict.rows_up_to is None else _SETTLES.keys() - {"rows"}  # which is said with the rows
-        named = [_SETTLES[one.kind] for one in doubts[:_NAMED] if one.kind in asked]
-        yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*named, 'try a step'])))}"
+        yield f"{_margin(prediction)}: {named(doubts)}"
+    if verdict.kind == "may_fit" and (unlimited or prediction.memory_fits is None):
+        said = verdict.rows_up_to is not None and not unlimited  # with the rows
+        asked = [_SETTLES[one.kind] for one in prediction.doubts if one.kind in _SETTLES]
+        asked = [one for one in asked if _can_settle(one, prediction) and not (said and one == _SETTLES["rows"])]
+        yield f"What would settle it: {'; or '.join(dict.fromkeys(map(action, [*asked, 'try a step'])))}"
+
+
+def in_brief(prediction: Prediction) -> str:
+    """Return what is not known besides what was not measured, with its margin, on one line; "" if that is nothing."""
+    doubts = [one for one in _in_order(prediction.doubts) if one.kind not in _USUAL]
+    margin = _margin(prediction)
+    return f"{margin[:1].lower()}{margin[1:]}: {named(doubts)}" if doubts else ""
+
+
+def named(doubts: Sequence[Doubt]) -> str:
+    """Return the first doubts by their texts, and the number of the others."""
+    texts: list[str] = []
+    for one in doubts[:_NAMED]:
+        if not texts or one.kind not in _UNMEASURED or len("; ".join([*texts, one.text])) <= _LONGEST:
+            texts.append(one.text)
+    more = len(doubts) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+def _in_order(doubts: Sequence[Doubt]) -> list[Doubt]:
+    """Return the doubts that have words, each text once, and what was not measured last."""
+    last = sorted(doubts, key=lambda one: _UNMEASURED.index(one.kind) if one.kind in _UNMEASURED else -1)
+    return list({one.text: one for one in last if one.text}.values())
+
+
+def _can_settle(remedy: str, prediction: Prediction) -> bool:
+    """Return whether a remedy is of use: a model that is described already is not known better by its name."""
+    return remedy != _SETTLES["model"] or not prediction.model.family_assumed
 
 
 def _margin(prediction: Prediction) -> str:
-    """Return by how much the run may need more or less; "" if what is unknown has no margin."""
+    """Return by how much the run may need more or less, with rows as long as simulated if nothing limits them."""
     margin = prediction.margin
     ends = [f"{100 * share:.0f} % {word}" for share, word in ((margin.more, "more"), (margin.less, "less"))]
     ends = [end for end in ends if not end.startswith("0 ")]
-    return f"It may need up to {' or '.join(ends)}: " if ends else "Not known: "
+    rows = f"With rows of {prediction.run.shapes.sequence_len} tokens it" if prediction.rows_unlimited else "It"
+    return f"{rows} may need up to {' or '.join(ends)}" if ends else "Not known"
 
 
 # Names for whole groups of settings that a script may leave open; they are not keys.

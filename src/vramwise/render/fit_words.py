@@ -8,7 +8,7 @@ from math import ceil
 from vramwise.actions import action
 from vramwise.render.doubt_text import doubt_lines
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import STOPPED, at_line, sentence, stopped, where
+from vramwise.render.verdict_text import STOPPED, at_line, sentence, shortage, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
@@ -80,9 +80,9 @@ def _nothing_fits(fit: Fit) -> str:
     if left_open(fit) and fit.original.prediction is not None:
         less = (closest.reserved_bytes or 0) < (fit.original.reserved_bytes or 0)
         return f"{sentence(fit.original.prediction)}{f'; smaller: {closest.attempt.words}' if less else ''}"
-    short = f"{readable(-_free(closest))} short"
-    if closest.prediction is not None and closest.prediction.fits:
-        short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
+    short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
+    if closest.prediction is not None and not closest.prediction.fits:
+        short = shortage(closest.prediction, -_free(closest))
     said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
     if fit.weights_bytes:
         alone = f"its weights alone need at least {gib(fit.weights_bytes)}"

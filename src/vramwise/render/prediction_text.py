@@ -10,6 +10,7 @@ from vramwise.render.speed_text import measured_on, speed_line
 from vramwise.render.verdict_text import headline, judgement, loading_peak, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
+from vramwise.variants.assumptions import Assumption
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.predict import Answer
 
@@ -42,10 +43,18 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None, *, v
 
 
 def _in_short(prediction: Prediction) -> list[str]:
-    matters = [one.text for one in prediction.assumed if one.kind == "run"]
+    matters = [one.text for one in prediction.assumed if one.kind in ("run", "rows") and not _in_doubt(prediction, one)]
     notes = f"{style('Assumed', bold=True)}: {'; '.join(matters)}" if matters else ""
     more = "More: --verbose (phases, versions, measured runs), --cards, --html FILE"
     return [*filter(None, [notes]), more]
+
+
+def _in_doubt(prediction: Prediction, assumption: Assumption) -> bool:
+    """Return whether the doubts above name an assumption already."""
+    kinds = {one.kind for one in prediction.doubts}
+    of_model = assumption.text == prediction.model.taken_for or assumption.text.startswith("unknown model_type")
+    said = any(one.text == assumption.text for one in prediction.doubts)
+    return said or (assumption.kind == "rows" and "rows" in kinds) or (of_model and "model" in kinds)
 
 
 def _detail(prediction: Prediction, answer: Answer | None) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from vramwise.render.folding import fold, listed
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
-from vramwise.units import gib
 from vramwise.verbs.check import FileReport
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -59,13 +58,14 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
     if report.prediction is None:
         yield "nothing predicted"
         return
-    from vramwise.render.verdict_text import judgement  # late: most checks predict nothing
+    # Late: most checks predict nothing.
+    from vramwise.render.doubt_text import in_brief
+    from vramwise.render.verdict_text import judgement, needed
 
-    said = judgement(report.prediction)
-    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}: {said}"
-    unknown = [one.text for one in report.prediction.doubts if one.text and one.kind not in ("card", "ranks")]
-    if unknown:
-        yield f"not known: {'; '.join(unknown[:3])}"
+    said = judgement(report.prediction, report.prediction.verdict(report.rows_up_to))
+    yield f"predicted to reserve {needed(report.prediction)}: {said}"
+    if unknown := in_brief(report.prediction):
+        yield unknown
     if report.without_figures:
         yield f"the savings from fixing {listed(report.without_figures, 'and')} were not predicted: the run is too long"
 

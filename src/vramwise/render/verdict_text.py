@@ -30,20 +30,22 @@ SIGNS = {
 }
 # How a page colours the kinds of verdict; uncertain ones are open.
 _STATES = {"fits": "good", "does_not_fit": "bad", "stops": "bad"}
+# A run that needs so many times the card is not short of a few GiB.
+_MANY_TIMES = 4
+_LIMIT = " under the limit"
 # Keyed by whether the run starts anyway.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
 
 
-def judgement(prediction: Prediction) -> str:
+def judgement(prediction: Prediction, verdict: Verdict | None = None) -> str:
     """Return the verdict in two words and a figure, for a table."""
-    verdict = prediction.verdict()
+    verdict = verdict or prediction.verdict()
     if verdict.kind == "no_card":
         return "no card"
     name = stopped(prediction.stops) if verdict.kind == "stops" else NAMES[verdict.kind]
-    figure = (
-        f"{readable(verdict.spare_bytes)} spare" if verdict.spare_bytes else f"{readable(verdict.short_bytes)} short"
-    )
+    short = shortage(prediction, verdict.short_bytes)
+    figure = f"{readable(verdict.spare_bytes)} spare" if verdict.spare_bytes else short
     shown = f", {figure}" if verdict.kind in ("fits", "tight", "does_not_fit") else ""
     return style(name.lower(), fg=SIGNS[verdict.kind][1], bold=True) + shown
 
@@ -51,6 +53,14 @@ def judgement(prediction: Prediction) -> str:
 def state_of(kind: str) -> str:
     """Return how a page shows a kind of verdict: `good`, `open` or `bad`."""
     return _STATES.get(kind, "open")
+
+
+def shortage(prediction: Prediction, short_bytes: int) -> str:
+    """Return by how much a run exceeds the card or limit: a figure only if it is of the card's order."""
+    capacity = prediction.capacity_bytes or 0
+    if short_bytes + capacity <= _MANY_TIMES * capacity:
+        return f"{readable(short_bytes)} short"
+    return "many times the limit" if where(prediction) == _LIMIT else "many times the card"
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
@@ -75,7 +85,12 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
     name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
-    short, spare = f"{readable(verdict.short_bytes)} short{on}", f"{readable(verdict.spare_bytes)} spare{on}"
+    short = shortage(prediction, verdict.short_bytes)
+    if short.startswith("many"):
+        room = f"{room.removesuffix(')')}{on})"
+    else:
+        short += on
+    spare = f"{readable(verdict.spare_bytes)} spare{on}"
     if verdict.kind == "fits":
         return name, f": {spare} {room}"
     if verdict.kind == "tight":
@@ -128,17 +143,23 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
 def where(prediction: Prediction) -> str:
     """Return ` on RTX 4090`, ` on each of 8 × H100` or ` under the limit`."""
     if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
-        return " under the limit"
+        return _LIMIT
     each = f" each of {prediction.run.batch.gpus} ×" if prediction.run.batch.gpus > 1 else ""
     return f" on{each} {prediction.gpu.name}"
 
 
+def needed(prediction: Prediction) -> str:
+    """Return the memory by which a run is judged; of a range, which end that is."""
+    bounds, judged = prediction.bounds, prediction.judged_bytes
+    if bounds is not None and bounds.upper_bytes is None:
+        return f"at least {gib(prediction.verdict().least_bytes)}"
+    end = "least" if prediction.memory_fits is False and prediction.most_bytes > judged else "most"
+    return f"at {end} {gib(judged)}" if bounds is not None else gib(judged)
+
+
 def _room(prediction: Prediction) -> str:
-    needed, capacity = prediction.judged_bytes, prediction.capacity_bytes or 0
-    end = "least" if prediction.memory_fits is False and prediction.most_bytes > needed else "most"
-    bound = f"at {end} " if prediction.bounds is not None else ""
     rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
-    return f"(needs {bound}{gib(needed)} reserved{rows}, {_bare(capacity)} usable)"
+    return f"(needs {needed(prediction)} reserved{rows}, {_bare(prediction.capacity_bytes or 0)} usable)"
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> str:
@@ -174,7 +195,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
     if with_stops:
         yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from unsaid(prediction)
-    if verdict.rows_up_to is not None:
+    if verdict.rows_up_to is not None and not prediction.rows_unlimited:
         longest = f"no row exceeds about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: {action('read the lengths')}"
     yield f"Peak {_moment(prediction)}"

@@ -18,13 +18,16 @@ from vramwise.variants.lengths import Lengths
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`kind` is the subject of the text: the rows of the data, the model, a version, or anything else about the run."""
+    """`kind` is the subject of the text.
+
+    It is the rows of the data, rows of unknown lengths, the model, a version, or anything else about the run.
+    """
 
     text: str
-    kind: Literal["data", "model", "version", "run"] = "run"
+    kind: Literal["data", "rows", "model", "version", "run"] = "run"
 
     def __str__(self) -> str:
-        return self.text if self.kind in ("run", "version") else f"{self.kind}: {self.text}"
+        return f"{self.kind}: {self.text}" if self.kind in ("data", "model") else self.text
 
 
 def assumptions_of(
@@ -36,7 +39,8 @@ def assumptions_of(
         Assumption(f"{model.name} ({model.source})", "model"),
         *(Assumption(_version(run, package), "version") for package in known),
         *map(Assumption, _unrecorded(run)),
-        *map(Assumption, _open_settings(run, lengths)),
+        *map(Assumption, _open_settings(run)),
+        *(Assumption(text, "rows") for text in _open_rows(run) if lengths is None),
     ]
     for given in (lengths, eval_lengths):
         if given is not None:
@@ -46,19 +50,22 @@ def assumptions_of(
     return dict.fromkeys(found)
 
 
-def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
+def _open_settings(run: RunSpec) -> list[str]:
     notes: list[str] = []
     if run.target.gpu is not None and run.target.gpu.taken_for:
         notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
     decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
-    if lengths is None and not run.shapes.sample_packing:
-        longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"every batch is {longest} wide, with shorter rows in it ({action('lengths')})")
-    if lengths is None and not run.shapes.constant_shapes:
-        notes.append("batches of varying width may reserve more")
     return notes
+
+
+def _open_rows(run: RunSpec) -> Iterator[str]:
+    if not run.shapes.sample_packing:
+        longest = run.keys.get("sequence_len", "sequence_len")
+        yield f"every batch is {longest} wide, with shorter rows in it ({action('lengths')})"
+    if not run.shapes.constant_shapes:
+        yield "batches of varying width may reserve more"
 
 
 def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:

@@ -50,6 +50,8 @@ class FileReport(Displayed):
     # The prediction behind the findings about memory; None if there is none, and `not_predicted` says why.
     prediction: Prediction | None = None
     not_predicted: str = ""
+    # See Verdict.
+    rows_up_to: int | None = None
     # Rules whose remedies were not predicted, because that would take too long.
     without_figures: tuple[str, ...] = ()
     # Parts of its data that could not be read or exceeded a limit.
@@ -167,8 +169,9 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
     )
     findings = drop_suppressed(findings, subject.document.text)
     without: tuple[str, ...] = ()
+    rows = None
     if prediction is not None and policy.figures:
-        findings, without = _with_figures(findings, subject)
+        findings, without, rows = _with_figures(findings, subject)
     findings = [*notices, *findings]
     error = _type_error(findings, subject) or _internal_error(findings, subject.document.path)
     return FileReport(
@@ -180,6 +183,7 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
         skipped=skipped,
         prediction=prediction,
         not_predicted=why,
+        rows_up_to=rows,
         without_figures=without,
         unread=subject.data.unread,
         fail_from=policy.fail_from,
@@ -233,18 +237,20 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
     return None, why, [notice]
 
 
-def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the findings with predicted figures, and with their severity on this card."""
+def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...], int | None]:
+    """Return the findings with predicted figures and their severity on this card, and up to which length rows fit."""
     # Late: only predicted runs have figures.
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
+    from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
     try:
+        rows = rows_that_fit(subject, subject.prediction())
         rules = {rule.id: rule for rule in rules_for(subject.trainer)}
-        figured, without = with_figures(findings, rules, subject)
+        figured, without = with_figures(findings, rules, subject, rows)
         capacity = subject.prediction().capacity_bytes
-        return weighed(figured, rules, lambda: reserved_as_written(subject), capacity), without
+        return weighed(figured, rules, lambda: reserved_as_written(subject), capacity), without, rows
     except Exception as error:
-        return [internal_error("the prediction of a remedy", error), *findings], ()
+        return [internal_error("the prediction of a remedy", error), *findings], (), None
 
 
 def _internal_error(findings: Sequence[Finding], path: str) -> ConfigError | None:

@@ -18,7 +18,6 @@ from vramwise.variants.batches import varied_lengths
 from vramwise.variants.effort import FIGURES, is_large
 from vramwise.variants.verdict import NAMES
 from vramwise.verbs.finding_severity import lighter
-from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
 # Smaller differences are not reported.
 _WORTH_SAYING = 0.03
@@ -30,14 +29,14 @@ _MOST_SAMPLES = 1_000_000
 
 
 def with_figures(
-    findings: Sequence[Finding], rules: Mapping[str, Rule], subject: Subject
+    findings: Sequence[Finding], rules: Mapping[str, Rule], subject: Subject, rows_up_to: int | None
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """Return the findings with predicted figures, and the rules without figures because they would take too long.
 
-    `rules`: by id.
+    `rules`: by id. `rows_up_to`: see Verdict.
     """
     misfits = [finding for finding in findings if finding.rule in rules and rules[finding.rule].misfit]
-    findings = [_left_open(finding, subject) if finding in misfits else finding for finding in findings]
+    findings = [_left_open(finding, subject, rows_up_to) if finding in misfits else finding for finding in findings]
     findings = [_at_full_rows(finding, rules.get(finding.rule), subject) for finding in findings]
     wanted = [
         finding for finding in findings if finding.rule in rules and _can_be_figured(rules[finding.rule], subject.run)
@@ -77,11 +76,10 @@ def reserved_as_written(subject: Subject, since: int | None = None) -> int | Non
     return _reserved(subject, varied=True)
 
 
-def _left_open(finding: Finding, subject: Subject) -> Finding:
+def _left_open(finding: Finding, subject: Subject, rows: int | None) -> Finding:
     """Turn a misfit into a warning if the run may still fit, because rows are shorter or the prediction is a range."""
     prediction = subject.prediction()
     message = finding.message
-    rows = rows_that_fit(subject, prediction)
     if rows is not None:
         full = f"with full rows of {subject.run.shapes.sequence_len} tokens " if prediction.memory_fits is False else ""
         message = f"{full}{message}; it fits if no row exceeds about {rows}: {action('read how long')}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from vramwise.facts.stated_counts import base_parameters
+
 _KEYS = (
     *("base_model", "micro_batch_size", "gradient_accumulation_steps", "eval_batch_size", "sequence_len"),
     *("sample_packing", "optimizer", "adapter", "load_in_4bit", "load_in_8bit", "gradient_checkpointing"),
@@ -42,12 +44,14 @@ _SAME = {
 _TELLING = ("micro_batch_size", "per_device_train_batch_size", "cutoff_len")
 SETTING_WORDS = (
     *(b"batch size", b"Batch size =", b"batch_size", b"optimization steps", b"sequence_len", b"vocab_size", b"_heads"),
-    *(b"ALLOC_CONF", b"cutoff_len", b"trainable params"),
+    *(b"ALLOC_CONF", b"cutoff_len", b"trainable params", b"Trainable parameters"),
 )
 
 
 def read_settings(text: str) -> Iterator[tuple[str, str]]:
     """Yield the settings a line shows. The ALLOC_CONF advice in an out-of-memory message is not one."""
+    if "rainable param" in text and (count := base_parameters(text)) is not None:
+        yield "base_parameters", str(count)
     for pattern, name in _ANNOUNCED:
         match = pattern.search(text)
         if match and not (name == "alloc_conf" and "try setting" in text):

@@ -28,8 +28,10 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     """Return a length up to which rows fit, full and mixed, for a run that may not fit with rows as long as assumed.
 
     It is about the longest, of eighths of the longest rows that the settings allow. Returns None if the lengths are
-    known, if the run fits anyway, or if even the shortest rows do not fit.
+    known, if the run fits anyway, if even the shortest rows do not fit, or if there is no upper bound anyway.
     """
+    if prediction.bounds is not None and prediction.bounds.upper_bytes is None:  # whatever the rows
+        return None
     if not prediction.full_rows or (prediction.memory_fits is True and not prediction.rows_unlimited):
         return None
     capacity, assumed, lengths = prediction.capacity_bytes, subject.run.shapes.sequence_len, _lengths(prediction)

@@ -76,7 +76,9 @@ def _of_packages(run: RunSpec, _model: ModelSpec) -> Iterator[Doubt]:
     if attention is not None and attention.kind == "assumed" and joined and run.kernels.fused_layers:
         more, less = _OTHER_ATTENTION[run.savings.recompute]
         yield Doubt(kind="feature", text=attention.why, more=more, less=less)
-    if loss is not None and loss.kind == "assumed":  # without a margin: releases that hold more size it by what the card has free
+    if (
+        loss is not None and loss.kind == "assumed"
+    ):  # without a margin: releases that hold more size it by what the card has free
         yield Doubt(kind="version", text=loss.why)
 
 

@@ -11,8 +11,8 @@ QUICKLY_MADE := scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys
 	bench/calibration.py
 GENERATED := $(QUICKLY_MADE) scripts/pictures.py tests/render/test_terminal.py
 # What `make quick` runs: the rules' own examples, the readers and editors of files, the allocator, and the rooms.
-QUICK := tests/test_architecture.py tests/test_import_graph.py tests/test_generated.py tests/test_contracts.py \
-	tests/rules tests/documents tests/allocator tests/recordings tests/render/test_formats.py
+QUICK := tests/test_architecture.py tests/test_import_graph.py tests/test_generated.py tests/test_size.py \
+	tests/test_contracts.py tests/rules tests/documents tests/allocator tests/recordings tests/render/test_formats.py
 
 .PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record fuzz
 

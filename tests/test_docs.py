@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import pictures
 import vramwise as package
 from vramwise.cli.main import COMMANDS, LazyGroup, cli
 from vramwise.variants.axes import ALLOW
@@ -101,9 +102,6 @@ PICTURES = ["predict", "check", "fit", "notebook", "diagnose"]
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pictures_show_what_is_printed(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import pictures
-
     assert set(PICTURES) == set(pictures.COMMANDS)
     drawn = (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == pictures.svg(pictures.lines_of(pictures.COMMANDS[name])), "run scripts/pictures.py"

@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+import generated
+
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
 
 
 @pytest.fixture
-def generated(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import generated
-
+def root(monkeypatch, tmp_path):
     monkeypatch.setattr(generated, "ROOT", tmp_path)
-    return generated
+    return tmp_path
 
 
 def words_of(name: str) -> list[str]:
@@ -39,9 +38,9 @@ def test_what_make_quick_runs_is_there():
     assert [path for path in words_of("QUICK") if not (ROOT / path).exists()] == []
 
 
-def test_a_file_is_written_where_it_differs(generated, tmp_path, monkeypatch, capsys):
+def test_a_file_is_written_where_it_differs(root, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["script"])
-    same, other, old = (tmp_path / name for name in ("same.md", "folder/other.md", "old.md"))
+    same, other, old = (root / name for name in ("same.md", "folder/other.md", "old.md"))
     same.write_text("as it is\n")
     old.write_text("no longer made\n")
     assert generated.write_or_check({same: "as it is\n", other: "new\n"}, gone=frozenset({old})) == 0
@@ -50,9 +49,9 @@ def test_a_file_is_written_where_it_differs(generated, tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == "folder/other.md written\n"
 
 
-def test_check_lists_what_is_not_current_and_writes_nothing(generated, tmp_path, monkeypatch, capsys):
+def test_check_lists_what_is_not_current_and_writes_nothing(root, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["script", "--check"])
-    same, other, old = (tmp_path / name for name in ("same.md", "other.md", "old.md"))
+    same, other, old = (root / name for name in ("same.md", "other.md", "old.md"))
     same.write_text("as it is\n")
     old.write_text("no longer made\n")
     assert generated.write_or_check({same: "as it is\n", other: "new\n"}, gone=frozenset({old})) == 1

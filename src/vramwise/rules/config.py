@@ -10,6 +10,7 @@ from vramwise.facts.torch import shown as version_words
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import START, DuplicateKey, RunSpec, Severity
+from vramwise.variants.versions import unknown_versions
 
 
 @rule(
@@ -130,8 +131,6 @@ def unknown_version(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     error, whose fix is made only on request. Commands that are suggested keep your version.
     """
     if run.target.stack.unknown:
-        from vramwise.variants.versions import unknown_versions  # late: most versions are known
-
         said = unknown_versions(run.target.stack)
         yield Hit(place=START, message=f"{said}; what depends on the version is uncertain")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import block_events
 import generated
 
 ROOT = Path(__file__).parent.parent
@@ -73,3 +74,25 @@ def test_hooks_for_contributors_call_tools_that_make_installs():
         else:
             assert command.startswith(".venv-dev/bin/")
             assert f'"{Path(command).name}>=' in project
+
+
+def test_the_page_on_the_ghost_run_shows_the_code_and_its_requests():
+    page = block_events.PAGE.read_text(encoding="utf-8")
+    assert block_events.page(page) == page, "run `make generate`"
+    assert page.count("def __call__") == 3
+    requests = re.findall(r"^ *\d+ .* MiB  freed (?:in|after) ", page, re.MULTILINE)
+    assert len(requests) > 80
+
+
+def test_a_request_of_the_block_lives_until_its_last_use():
+    """Worked out by hand for Llama 3.2 1B: gate, activation, up and product have 1024 tokens × 8192 × 2 bytes."""
+    lines = list(block_events.lines(block_events.run()))
+    forward, backward = lines[1 : lines.index("")], lines[lines.index("") + 2 :]
+    wide = [line for line in forward if "16.00 MiB" in line]
+    assert len(wide) == 4
+    assert all("freed in backward" in line for line in wide)
+    weights = [line.split(".layers.1.")[1] for line in backward if "gradients: model.layers.1." in line]
+    assert [name for name in weights if "_proj" in name] == [
+        *("mlp.down_proj.weight", "mlp.up_proj.weight", "mlp.gate_proj.weight"),
+        *("self_attn.o_proj.weight", "self_attn.v_proj.weight", "self_attn.k_proj.weight", "self_attn.q_proj.weight"),
+    ]

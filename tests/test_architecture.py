@@ -349,7 +349,6 @@ READERS = {
     "facts/more_models.py": OWN,
     "facts/trace_templates.py": OWN,
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
-    "mcp/clients.py": "a list of servers of the user's own, read with read_file",
     "page/answers.py": "what the page itself asks",
     "page/failures.py": OWN,
     "page/views.py": OWN,

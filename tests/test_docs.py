@@ -36,8 +36,7 @@ SHARED_PAGES = ("check.md", "scripts.md")
 def options_of(name: str) -> set[str]:
     command = LazyGroup().get_command(click.Context(cli), name)
     assert command is not None
-    under = command.commands.values() if isinstance(command, click.Group) else ()
-    options = [param for one in (command, *under) for param in one.params if isinstance(param, click.Option)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     return {word for option in options for word in (*option.opts, *option.secondary_opts) if word.startswith("--")}
 
 

@@ -74,7 +74,7 @@ EXAMPLES = {
     "rules": ('vramwise rules --search "oom after eval"',),
     "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
     "serve": ("vramwise serve --port 9000",),
-    "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
+    "mcp": ("claude mcp add vramwise -- vramwise mcp", "codex mcp add vramwise -- vramwise mcp"),
 }
 # Exit codes that all commands share.
 BAD_USAGE = 2

@@ -9,6 +9,7 @@ from vramwise.facts.torch import shown as version_words
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import START, DuplicateKey, RunSpec, Severity
+from vramwise.variants.versions import unknown_versions
 
 _TOP = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
 
@@ -76,8 +77,6 @@ def unknown_version(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     error, whose fix is made only on request. Commands that are suggested keep your version.
     """
     if run.target.stack.unknown:
-        from vramwise.variants.versions import unknown_versions  # late: most versions are known
-
         said = unknown_versions(run.target.stack)
         yield Hit(place=START, message=f"{said}; what depends on the version is uncertain")
 

@@ -28,6 +28,7 @@ PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fi
     "rules": "explain.md",
     "explain": "explain.md",
     "gpus": "explain.md",
+    "doctor": "explain.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
 SHARED_PAGES = ("check.md", "scripts.md")

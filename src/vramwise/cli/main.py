@@ -35,6 +35,7 @@ COMMANDS = {
     "schema": "Write a JSON schema of a trainer's config, for editors.",
     "serve": "Serve the web page on this machine.",
     "mcp": "Run the MCP server, for AI agents.",
+    "doctor": "Show versions, the card and what is installed, for a bug report.",
 }
 # Examples at the end of a command's --help.
 EXAMPLES = {

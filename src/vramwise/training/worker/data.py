@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.training.worker.blocks import load_blocks
 from vramwise.training.worker.prompts import PromptSettings, Sample, samples_of
-from vramwise.training.worker.row_data import load_row_data
 from vramwise.training.worker.rows import read_rows
 from vramwise.types import RunSpec
 
@@ -34,8 +34,8 @@ class Data:
 def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     """Return all samples of the run; raises VramwiseError if none is left."""
     config = run.config
-    if config.get("rows_apart"):
-        return _checked(run, *load_row_data(run, tokenizer, seed=seed))
+    if config.get("arguments"):
+        return _checked(run, *load_blocks(run, tokenizer), [])
     base = Path(config.document.path).parent
     settings = PromptSettings(
         train_on_inputs=bool(config.get("train_on_inputs", False)),

@@ -44,7 +44,7 @@ def _refused(bench, data):
     """What `train` would say of it under the embedded engine, and the engine's own words for the rest."""
     from vramwise.subject import open_subject
     from vramwise.trainers.registry import EMBEDDED_TRAINS
-    from vramwise.training.embedded.owners import translated, unsupported
+    from vramwise.training.embedded import translated, unsupported
 
     write_model(bench)
     name = bench.write("config.yml", data)

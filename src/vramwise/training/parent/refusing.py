@@ -9,8 +9,8 @@ from vramwise.errors import VramwiseError
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED
+from vramwise.training.embedded import unsupported
 from vramwise.training.embedded.axolotl import needed_modules
-from vramwise.training.embedded.owners import unsupported
 from vramwise.training.parent.engine_trl import kind_with_a_command
 from vramwise.training.parent.engines import ASKED
 from vramwise.training.parent.expected import predicted_decision

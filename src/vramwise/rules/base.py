@@ -1,8 +1,8 @@
 """What a rule is: a check with its severity, its examples and its documentation in one place.
 
-A rule module holds one function named `check`, decorated with `@rule(...)`; its docstring is the documentation page and
-the output of `vramwise explain`. `bad` and `good` are both tests and the page's examples. Rules with one condition and
-one sentence can share a module: see `rows.py`.
+A rule is a function decorated with `@rule(...)` in the module of its topic, named after its id. Its docstring is the
+documentation page and the output of `vramwise explain`. `bad` and `good` are both tests and the page's examples. A rule
+with one condition and one sentence is a row: see `rows.py`.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     shutil.copy(ROOT / "tests" / "data" / "traces" / "full_gc_default.json.gz", tmp_path / "snapshot.pickle")
     (tmp_path / "train.log").write_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(package, "train", lambda path, options: 0)
+    monkeypatch.setattr(package, "train", lambda path, **options: 0)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, "python.md", "exec"), {})
     assert "eval-batch-differs" in capsys.readouterr().out

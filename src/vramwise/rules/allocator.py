@@ -31,7 +31,6 @@ _OFF = "expandable segments are off and cached blocks fragment"
     figured="yes",
     remedied={"allocator": EXPANDABLE},
     moot_when_embedded=True,
-    topic="allocator",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
     options="--torch 2.9",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
@@ -130,10 +129,8 @@ def _version(target: Target) -> str:
 
 @rule(
     id="does-not-fit",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
     misfit=True,
-    topic="allocator",
     needs={"memory"},
     bad=(
         "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
@@ -195,7 +192,6 @@ def _mixed(run: RunSpec, memory: MemoryReport, card: str) -> Iterator[Hit]:
     id="tight-fit",
     severity=Severity.WARNING,
     lighter_at_full_rows=True,
-    topic="allocator",
     needs={"memory"},
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 3\n"

@@ -17,8 +17,6 @@ _OLDEST_TORCH = {"flex_attention": (2, 6), "fp8": (2, 11)}
 
 @rule(
     id="attention-torch-too-old",
-    severity=Severity.ERROR,
-    topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: fp8\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: fp8\n",
     options="--torch 2.9",
@@ -61,8 +59,6 @@ _OLDEST_CARD = {
 @rule(
     id="attention-unsupported-card",
     explains={"flash-card"},
-    severity=Severity.ERROR,
-    topic="attention",
     needs={"gpu"},
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: sdpa\n",
@@ -110,7 +106,6 @@ _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", r
     explains={"eager-attention"},
     severity=Severity.WARNING,
     costs_memory=True,
-    topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: eager\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: sdpa\n",
     beyond_trainer="The trainer accepts eager attention at any length.",
@@ -142,9 +137,7 @@ _BASE = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nattn_implementation
 
 @rule(
     id="flash-attention-broken",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="attention",
     bad=f"{_BASE}flash_attention_2\n",
     good=f"{_BASE}sdpa\n",
     options="--with transformers==5.6.0",
@@ -173,7 +166,6 @@ def flash_attention_broken(run: RunSpec, memory: MemoryReport | None) -> Iterato
 @rule(
     id="packing-leaks-across-samples",
     severity=Severity.WARNING,
-    topic="attention",
     bad="sequence_len: 4096\nsample_packing: true\n",
     good="sequence_len: 4096\nsample_packing: true\nattn_implementation: flash_attention_2\n",
 )
@@ -205,7 +197,6 @@ _HOPPER = (9, 0)
 @rule(
     id="packing-sdpa-bf16",
     severity=Severity.WARNING,
-    topic="attention",
     bad="sample_packing: true\nattn_implementation: sdpa\nbf16: true\n",
     good="sample_packing: true\nattn_implementation: flash_attention_2\nbf16: true\n",
     options="--gpu a100-80gb",

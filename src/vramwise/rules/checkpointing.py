@@ -13,7 +13,6 @@ from vramwise.variants import changes
 @rule(
     id="checkpointing-unset",
     severity=Severity.INFO,
-    topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\ngradient_checkpointing: true\n",
     beyond_trainer="It is easy to assume the opposite default: most examples set the key.",
@@ -49,7 +48,6 @@ def checkpointing_unset(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
     severity=Severity.WARNING,
     costs_memory=True,
     figured="yes",
-    topic="checkpointing",
     bad=(
         "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nload_in_8bit: true\nsequence_len: 4096\n"
         "micro_batch_size: 2\ngradient_checkpointing: true\n"

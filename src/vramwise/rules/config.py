@@ -16,7 +16,6 @@ from vramwise.variants.versions import unknown_versions
 @rule(
     id="output-in-model-folder",
     severity=Severity.WARNING,
-    topic="config",
     bad="base_model: ./models/llama\noutput_dir: ./models/llama\nlearning_rate: 0.0002\nmicro_batch_size: 2\n",
     good="base_model: ./models/llama\noutput_dir: ./outputs/llama\nlearning_rate: 0.0002\nmicro_batch_size: 2\n",
     beyond_trainer="Trainers save into any writable folder and replace existing files.",
@@ -71,7 +70,6 @@ _TOP = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_alph
 @rule(
     id="duplicate-key",
     severity=Severity.WARNING,
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 2\nlearning_rate: 0.0002\nmicro_batch_size: 8\n",
     good="base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 8\nlearning_rate: 0.0002\n",
     beyond_trainer="YAML forbids duplicate keys, but the parser that trainers use silently takes the last value.",
@@ -95,7 +93,6 @@ def _duplicate_message(found: DuplicateKey) -> str:
 @rule(
     id="placeholder-left",
     severity=Severity.WARNING,
-    topic="config",
     bad=f"{_TOP}datasets:\n  - path: your/dataset\n    type: alpaca\n",
     good=f"{_TOP}datasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n",
     beyond_trainer="The trainer looks for a dataset of that name and stops when there is none.",
@@ -114,7 +111,6 @@ def placeholder_left(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
 @rule(
     id="unknown-version",
     severity=Severity.INFO,
-    topic="config",
     bad=f"{_TOP}micro_batch_size: 2\n",
     good=f"{_TOP}micro_batch_size: 2\n",
     options="--with torch==1.13.0",
@@ -140,7 +136,6 @@ def unknown_version(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     explains={"card-without-kernels"},
     severity=Severity.WARNING,
     also=(Severity.ERROR,),
-    topic="config",
     needs={"gpu"},
     bad=f"{_TOP}bf16: auto\n",
     good=f"{_TOP}bf16: auto\n",

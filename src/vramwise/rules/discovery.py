@@ -7,7 +7,7 @@ lists choose among them by id; an unknown id is an error with a suggestion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -27,9 +27,16 @@ def rules_below(name: str) -> tuple[Rule, ...]:
 
     Those of a trainer are marked: they say what its releases do.
     """
-    rules = [value for module in _modules(name) for value in vars(module).values() if isinstance(value, Rule)]
-    listed = by_topic(sorted(rules, key=lambda rule: rule.id))
+    listed = by_topic(sorted((rule for module in _modules(name) for rule in _rules(module)), key=lambda rule: rule.id))
     return tuple(listed) if name == COMMON else tuple(replace(rule, of_release=True) for rule in listed)
+
+
+def _rules(module: ModuleType) -> Iterator[Rule]:
+    """Yield the rules of a module. Those that name no topic have the module's."""
+    topic = _topic(module.__name__.rpartition(".")[2])
+    for value in vars(module).values():
+        if isinstance(value, Rule):
+            yield value if value.topic else replace(value, topic=topic)
 
 
 def _modules(name: str) -> list[ModuleType]:
@@ -37,8 +44,12 @@ def _modules(name: str) -> list[ModuleType]:
     found = import_module(name)
     if not hasattr(found, "__path__"):
         return [found]
-    names = [inside.name for inside in iter_modules(found.__path__) if inside.name.partition("_")[0] in TOPICS]
+    names = [inside.name for inside in iter_modules(found.__path__) if _topic(inside.name) in TOPICS]
     return [import_module(f"{name}.{inside}") for inside in names]
+
+
+def _topic(name: str) -> str:
+    return name.partition("_")[0]
 
 
 def common_rules() -> tuple[Rule, ...]:

@@ -18,7 +18,6 @@ from vramwise.variants import changes
     severity=Severity.WARNING,
     costs_memory=True,
     figured="yes",
-    topic="eval",
     bad="micro_batch_size: 4\neval_batch_size: 16\nval_set_size: 0.05\nevals_per_epoch: 2\n",
     good="micro_batch_size: 4\neval_batch_size: 4\nval_set_size: 0.05\nevals_per_epoch: 2\n",
 )
@@ -53,7 +52,6 @@ def eval_batch_differs(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
 @rule(
     id="eval-peak",
     severity=Severity.INFO,
-    topic="eval",
     needs={"memory"},
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"

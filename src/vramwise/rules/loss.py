@@ -16,7 +16,6 @@ from vramwise.variants import changes
     id="chunked-loss-holds-logits",
     explains={"logits"},
     severity=Severity.INFO,
-    topic="loss",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nchunked_cross_entropy: true\n",
     good=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n"
@@ -58,7 +57,6 @@ _SHARE = 0.05
     lighter_at_full_rows=True,
     figured="yes",
     without_gain="dropped",
-    topic="loss",
     needs={"memory"},
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 4\n"

@@ -14,7 +14,6 @@ _VOCABULARY_SIZED = ("embed_tokens", "lm_head", "wte", "embed_in", "embed_out", 
 @rule(
     id="modules-to-save-full-copies",
     severity=Severity.INFO,
-    topic="method",
     bad="adapter: lora\nlora_target_linear: true\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\n",
     good="adapter: lora\nlora_target_linear: true\n",
 )
@@ -44,7 +43,6 @@ def modules_to_save_full_copies(run: RunSpec, memory: MemoryReport | None) -> It
     id="reference-model-in-memory",
     severity=Severity.WARNING,
     costs_memory=True,
-    topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\n",
     good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n",
     beyond_trainer="The trainer loads the second model without warning.",

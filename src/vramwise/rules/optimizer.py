@@ -14,7 +14,6 @@ from vramwise.variants import changes
 @rule(
     id="optimizer-step-peak",
     severity=Severity.INFO,
-    topic="optimizer",
     needs={"memory"},
     bad=(
         "base_model: Qwen/Qwen2.5-0.5B\nsequence_len: 512\npad_to_sequence_len: true\nmicro_batch_size: 1\nbf16: true\n"
@@ -57,8 +56,6 @@ _OLDEST_TORCH = {"adopt_adamw": (2, 5)}
 
 @rule(
     id="optimizer-torch-too-old",
-    severity=Severity.ERROR,
-    topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adopt_adamw\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adopt_adamw\n",
     options="--torch 2.4",

@@ -15,7 +15,6 @@ from vramwise.variants import changes
     id="bf16-left-off",
     explains={"fp16-scaler-bf16-weights", "fp16-overflow"},
     severity=Severity.INFO,
-    topic="precision",
     needs={"gpu"},
     options="--gpu rtx-4090",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nfp16: true\n",
@@ -46,7 +45,6 @@ def bf16_left_off(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     id="bf16-unsupported",
     explains={"bf16-unsupported"},
     severity=Severity.WARNING,
-    topic="precision",
     needs={"gpu"},
     options="--gpu t4",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: true\n",
@@ -100,9 +98,7 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
 @rule(
     id="fp16-full-finetune",
     explains={"fp16-trainable-weights", "mixed-operands"},
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp16: true\nsample_packing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\nsample_packing: true\n",
     beyond_trainer=(
@@ -223,7 +219,6 @@ def _from_card(run: RunSpec) -> str:
 @rule(
     id="fp32-weights",
     severity=Severity.WARNING,
-    topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: false\nfp16: false\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\n",
     beyond_trainer="The trainer loads the model in fp32 and mentions bf16 only on a card that supports it.",
@@ -256,9 +251,7 @@ def fp32_weights(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 @rule(
     id="fp8-unsupported-card",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="precision",
     needs={"gpu"},
     options="--gpu rtx-4090",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
@@ -305,7 +298,6 @@ def _fp8_refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str
 @rule(
     id="fp8-without-compile",
     severity=Severity.WARNING,
-    topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
 )

@@ -20,7 +20,6 @@ _FIELD = "pad_to_sequence_len"
     costs_memory=True,
     figured="fixed segments",
     without_gain="lighter",
-    topic="shapes",
     bad="sequence_len: 2048\nsample_packing: false\nmicro_batch_size: 4\n",
     good="sequence_len: 2048\nsample_packing: false\npad_to_sequence_len: true\nmicro_batch_size: 4\n",
     options="--launcher module",

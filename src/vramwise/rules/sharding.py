@@ -14,8 +14,6 @@ from vramwise.variants import changes
 
 @rule(
     id="engine-share-too-small",
-    severity=Severity.ERROR,
-    topic="sharding",
     needs={"gpu", "memory"},
     bad=(
         "# GRPO\nmodel_name_or_path: Qwen/Qwen2.5-7B-Instruct\nreward_funcs: [accuracy_reward]\nuse_peft: true\n"
@@ -57,7 +55,6 @@ def engine_share_too_small(run: RunSpec, memory: MemoryReport | None) -> Iterato
     severity=Severity.WARNING,
     costs_memory=True,
     figured="yes",
-    topic="sharding",
     options="--gpus 4",
     bad="micro_batch_size: 1\ngradient_accumulation_steps: 4\nfsdp_version: 2\n"
     "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
@@ -97,7 +94,6 @@ def fsdp_accumulates_whole_gradients(run: RunSpec, memory: MemoryReport | None) 
     id="full-state-dict-gather",
     explains={"save-gather"},
     severity=Severity.INFO,
-    topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: SHARDED_STATE_DICT\n",
     options="--gpus 2",

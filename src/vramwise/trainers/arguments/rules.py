@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
@@ -22,7 +23,6 @@ _SIZES = (
 
 @rule(
     id="size-below-one",
-    severity=Severity.ERROR,
     topic="batch",
     bad=f"{_BASE}per_device_train_batch_size: 0\n",
     good=f"{_BASE}per_device_train_batch_size: 1\n",
@@ -39,12 +39,11 @@ def size_below_one(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key = run.keys.get(field)
         value = run.config.get(key) if key is not None and run.value(field) is not None else None
         if isinstance(value, int | float) and value < 1:
-            yield Hit(key=key, message=f"{key} is {value}: it must be at least 1")
+            yield Hit(f"{key} is {value}: it must be at least 1", key)
 
 
 @rule(
     id="argument-misread",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
     topic="config",
     bad=f'{_BASE}packing: "false"\n',
@@ -68,10 +67,10 @@ def argument_misread(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         switch = "counts as" in found.sentence
         ends = "" if switch else ": the parser accepts it, and the run stops where it is used"
         yield Hit(
-            key=join_key((found.key,)),
-            message=f"{found.sentence}{ends}",
+            f"{found.sentence}{ends}",
+            join_key((found.key,)),
+            _unquote(run, found.key),
             severity=None if found.grave else Severity.WARNING,
-            fix=_unquote(run, found.key),
             still_runs=switch,
         )
 
@@ -90,7 +89,6 @@ _STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 
 @rule(
     id="argument-type",
-    severity=Severity.ERROR,
     unusable=True,
     topic="config",
     bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: no\n",
@@ -108,7 +106,7 @@ def argument_type(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     trainer = trainer_of(run)
     errors = trainer.vocabulary_of(run).type_errors(run.config.document.values) if trainer is not None else ()
     for key, sentence in errors:
-        yield Hit(key=join_key((key,)), message=f"{sentence}: the run stops", fix=_quote_no(run, key))
+        yield Hit(f"{sentence}: the run stops", join_key((key,)), _quote_no(run, key))
 
 
 def _quote_no(run: RunSpec, key: str) -> Fix | None:
@@ -125,7 +123,6 @@ _PLAIN = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_s
 
 @rule(
     id="refused-by-transformers",
-    severity=Severity.ERROR,
     topic="config",
     bad=f"{_PLAIN}fp16: true\nbf16: true\n",
     good=f"{_PLAIN}bf16: true\n",
@@ -140,13 +137,12 @@ def refused_by_transformers(run: RunSpec, memory: MemoryReport | None) -> Iterat
     trainer = trainer_of(run)
     if trainer is None:
         return
-    for key, sentence in argument_refusals(Held(run, trainer.vocabulary_of(run))):
-        yield Hit(key=key, message=f"{sentence}: transformers rejects the arguments")
+    for refused in argument_refusals(Held(run, trainer.vocabulary_of(run))):
+        yield replace(refused, message=f"{refused.message}: transformers rejects the arguments")
 
 
 @rule(
     id="unknown-argument",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
     topic="config",
     bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\nlora_drpout: 0.1\n",
@@ -173,10 +169,10 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         key, release = join_key((strange.key,)), trainer.release_with(run, strange.key)
         if release:
             message = f"{strange.key} is a key of {release}; the version that is assumed here does not have it"
-            yield Hit(key=key, message=message, severity=Severity.WARNING)
+            yield Hit(message, key, severity=Severity.WARNING)
             continue
         message, fix = f"{strange.why}; {effect}", _drop_or_rename(run, strange, severity)
-        yield Hit(key=key, message=message, severity=severity, fix=fix)
+        yield Hit(message, key, fix, severity=severity)
 
 
 def _drop_or_rename(run: RunSpec, strange: StrangeKey, severity: Severity) -> Fix | None:

@@ -17,7 +17,6 @@ _GONE = "0.13"
 
 @rule(
     id="moved-argument",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
     topic="config",
     options="--with trl==1.16.0",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.rules.rows import row
@@ -134,9 +134,9 @@ def lora_without_peft(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
         return
     edit = set_key("use_peft", True) if "use_peft" in run.config else insert_key("use_peft", True, beside=written[0])
     yield Hit(
-        key=written[0],
-        message=f"{written[0]} is set, but use_peft is off: no adapter is created and every weight is trained",
-        fix=unsafe("Train the adapter: use_peft true", edit),
+        f"{written[0]} is set, but use_peft is off: no adapter is created and every weight is trained",
+        written[0],
+        unsafe("Train the adapter: use_peft true", edit),
     )
 
 
@@ -147,7 +147,6 @@ _EXPRESSION = (".*", "|", "(", "\\", "[")
 
 @rule(
     id="single-lora-target",
-    severity=Severity.ERROR,
     topic="method",
     bad=(
         "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\n"
@@ -174,74 +173,10 @@ def single_lora_target(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
     if name == "all-linear" or any(sign in name for sign in _EXPRESSION):
         return
     yield Hit(
-        key=_KEY,
-        message=f"{_KEY} names only {name}, which PEFT treats as a regular expression that matches no full module name",
-        fix=unsafe(f"Write .*{name}", set_key(_KEY, f".*{name}")),
+        f"{_KEY} names only {name}, which PEFT treats as a regular expression that matches no full module name",
+        _KEY,
+        unsafe(f"Write .*{name}", set_key(_KEY, f".*{name}")),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ignored:
-    """A key that is read but has no effect, and what it would need."""
-
-    key: str
-    why: str
-    holds: Callable[[RunSpec], object]
-    harmless: bool = False  # it has another useful effect
-
-
-_IGNORED = (
-    _Ignored(
-        key="use_liger_kernel",
-        why="Liger's loss stays off because TRL has its own fused head; only the layers change",
-        holds=lambda run: run.config.get("use_liger_kernel") and run.kernels.loss_kernel == "tiled",
-        harmless=True,
-    ),
-    _Ignored(
-        key="packing_strategy",
-        why="packing is off, so no strategy is used",
-        holds=lambda run: run.objective.kind == "tokens" and not run.shapes.sample_packing,
-    ),
-    _Ignored(
-        key="per_device_eval_batch_size",
-        why="eval_strategy is no, so nothing is evaluated",
-        holds=lambda run: not run.evaluation.evaluates,
-    ),
-    _Ignored(
-        key="eval_steps",
-        why="eval_strategy is no, so nothing is evaluated",
-        holds=lambda run: not run.evaluation.evaluates,
-    ),
-    _Ignored(
-        key="do_eval",
-        why="do_eval alone evaluates nothing: eval_strategy decides",
-        holds=lambda run: run.config.get("do_eval") and not run.evaluation.evaluates,
-    ),
-    _Ignored(
-        key="gradient_checkpointing_kwargs",
-        why="gradient_checkpointing is off",
-        holds=lambda run: not run.savings.gradient_checkpointing,
-    ),
-    _Ignored(
-        key="use_bnb_nested_quant",
-        why="load_in_4bit is off, so there are no scales to pack",
-        holds=lambda run: run.config.get("use_bnb_nested_quant") and run.loading.quantization != "4bit",
-    ),
-    _Ignored(
-        key="vllm_gpu_memory_utilization",
-        why="use_vllm is off, so the policy generates completions itself",
-        holds=lambda run: run.objective.generation_rows is not None and run.objective.engine == "policy",
-    ),
-    _Ignored(
-        key="gradient_checkpointing_kwargs.use_reentrant",
-        why="LoRA under ZeRO 3 always uses reentrant checkpointing",
-        holds=lambda run: (
-            run.config.get("gradient_checkpointing_kwargs.use_reentrant") is False
-            and run.adapter.kind is not None
-            and run.sharding.kind == "zero3"
-        ),
-    ),
-)
 
 
 @rule(
@@ -260,10 +195,33 @@ def ignored_option(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     computes without logits anyway. It still changes the kernels of the layers, so it is reported only with
     `--pedantic`.
     """
-    for ignored in _IGNORED:
-        if ignored.key in run.config and ignored.holds(run):
-            message = f"{ignored.key} has no effect: {ignored.why}"
-            yield Hit(key=ignored.key, message=message, pedantic=ignored.harmless)
+    for found in _ignored(run):
+        if found.key and found.key in run.config:
+            yield replace(found, message=f"{found.key} has no effect: {found.message}")
+
+
+def _ignored(run: RunSpec) -> Iterator[Hit]:
+    """Yield the options that have no effect here, written or not, and why."""
+    config, kwargs = run.config, "gradient_checkpointing_kwargs"
+    if config.get("use_liger_kernel") and run.kernels.loss_kernel == "tiled":  # it still changes the layers
+        why = "Liger's loss stays off because TRL has its own fused head; only the layers change"
+        yield Hit(why, "use_liger_kernel", pedantic=True)
+    if run.objective.kind == "tokens" and not run.shapes.sample_packing:
+        yield Hit("packing is off, so no strategy is used", "packing_strategy")
+    if not run.evaluation.evaluates:
+        for key in ("per_device_eval_batch_size", "eval_steps"):
+            yield Hit("eval_strategy is no, so nothing is evaluated", key)
+        if config.get("do_eval"):
+            yield Hit("do_eval alone evaluates nothing: eval_strategy decides", "do_eval")
+    if not run.savings.gradient_checkpointing:
+        yield Hit("gradient_checkpointing is off", kwargs)
+    if config.get("use_bnb_nested_quant") and run.loading.quantization != "4bit":
+        yield Hit("load_in_4bit is off, so there are no scales to pack", "use_bnb_nested_quant")
+    if run.objective.generation_rows is not None and run.objective.engine == "policy":
+        yield Hit("use_vllm is off, so the policy generates completions itself", "vllm_gpu_memory_utilization")
+    reentrant = f"{kwargs}.use_reentrant"
+    if config.get(reentrant) is False and run.adapter.kind is not None and run.sharding.kind == "zero3":
+        yield Hit("LoRA under ZeRO 3 always uses reentrant checkpointing", reentrant)
 
 
 _BASE = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\n"
@@ -271,7 +229,6 @@ _BASE = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_st
 
 @rule(
     id="refused-arguments",
-    severity=Severity.ERROR,
     topic="config",
     bad=f"{_BASE}reward_funcs: think_format_reward\nnum_generations: 6\nper_device_train_batch_size: 8\n",
     good=f"{_BASE}reward_funcs: think_format_reward\nnum_generations: 4\nper_device_train_batch_size: 8\n",
@@ -283,107 +240,12 @@ def refused_arguments(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
     weights for another number of losses. Options passed on to `accelerate launch` are checked there: an unknown
     `mixed_precision` also stops the run. All of this happens before anything is loaded.
     """
-    for key, why in refusals(run):
-        yield Hit(key=key, message=f"{why}: TRL rejects the file")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refusal:
-    """A setting that TRL's trainers or PEFT refuse after the model is loaded: the key to show, and why."""
-
-    key: str
-    why: str
-    holds: Callable[[RunSpec], object]
-
-
-def _packs(run: RunSpec) -> bool:
-    return run.shapes.sample_packing
-
-
-def _scales(run: RunSpec) -> bool:
-    """Return whether gradients are scaled: fp16 under autocast."""
-    return run.precision.compute == "fp16" and run.precision.autocast
-
-
-def _open(run: RunSpec, key: str) -> bool:
-    script = run.config.document.script
-    return script is not None and script.leaves_open(key)
-
-
-def _no_data(run: RunSpec) -> bool:
-    values = run.config.document.values
-    return not (values.get("dataset_name") or values.get("datasets") or project_of(values))
-
-
-_REFUSALS = (
-    _Refusal(key="model_name_or_path", why="no model is set", holds=lambda run: run.base_model is None),
-    _Refusal(
-        key="dataset_name", why="neither dataset_name nor datasets is set: there is nothing to train on", holds=_no_data
-    ),
-    _Refusal(
-        key="load_in_4bit",
-        why="a quantised base cannot be trained directly: set use_peft",
-        holds=lambda run: (
-            run.loading.quantization is not None and run.adapter.kind is None and not _open(run, "use_peft")
-        ),
-    ),
-    _Refusal(
-        key="max_length",
-        why="packing needs a max_length: rows are filled up to it",
-        holds=lambda run: _packs(run) and "max_length" in run.config and run.config.get("max_length") is None,
-    ),
-    _Refusal(
-        key="padding_free",
-        why="padding_free without packing does not enforce max_length: TRL requires packing, or max_length null",
-        holds=lambda run: (
-            run.config.get("padding_free")
-            and run.objective.kind == "tokens"
-            and not _packs(run)
-            and not ("max_length" in run.config and run.config.get("max_length") is None)
-        ),
-    ),
-    _Refusal(
-        key="lora_target_modules",
-        why="an adapter on lm_head: the loss is taken from the head's own weight, past the adapter",
-        holds=lambda run: (
-            run.adapter.kind and run.objective.kind != "reward" and "lm_head" in run.adapter.lora_target_modules
-        ),
-    ),
-    _Refusal(
-        key="liger_kernel_config",
-        why="Liger's fused_linear_cross_entropy replaces the forward pass that TRL's own fused head needs",
-        holds=lambda run: (
-            run.config.get("use_liger_kernel") and run.config.get("liger_kernel_config.fused_linear_cross_entropy")
-        ),
-    ),
-    _Refusal(
-        key="per_device_train_batch_size",
-        why="KTO's KL term needs more than one row per batch",
-        holds=lambda run: (
-            run.objective.kind == "kto"
-            and run.batch.micro_batch_size == 1
-            and run.config.get("loss_type") != "apo_zero_unpaired"
-        ),
-    ),
-    _Refusal(
-        key="fp16",
-        why=(
-            "fp16 with an adapter on a quantised base: TRL turns the adapter into bf16, and fp16's loss scaling does "
-            "not work with bf16 gradients"
-        ),
-        holds=lambda run: run.adapter.half_adapters and _scales(run),
-    ),
-    _Refusal(
-        key="sync_ref_model",
-        why="sync_ref_model needs a separate reference model, which a run with an adapter does not have",
-        holds=lambda run: run.config.get("sync_ref_model") and run.adapter.kind is not None,
-    ),
-)
+    for found in refusals(run):
+        yield replace(found, message=f"{found.message}: TRL rejects the file")
 
 
 @rule(
     id="refused-later",
-    severity=Severity.ERROR,
     topic="config",
     bad=(
         "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking: true\n"
@@ -401,6 +263,48 @@ def refused_later(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     The constructors of TRL's trainers and PEFT make these checks. The parser accepts the file, the model is downloaded
     and loaded, and then the run stops. Each finding names the two options that conflict.
     """
-    for refusal in _REFUSALS:
-        if refusal.holds(run):
-            yield Hit(key=refusal.key, message=f"{refusal.why}: TRL stops")
+    for found in _refused_later(run):
+        yield replace(found, message=f"{found.message}: TRL stops")
+
+
+def _refused_later(run: RunSpec) -> Iterator[Hit]:
+    config, adapter, kind = run.config, run.adapter, run.objective.kind
+    unlimited = "max_length" in config and config.get("max_length") is None
+    if run.base_model is None:
+        yield Hit("no model is set", "model_name_or_path")
+    if _no_data(run):
+        yield Hit("neither dataset_name nor datasets is set: there is nothing to train on", "dataset_name")
+    if run.loading.quantization is not None and adapter.kind is None and not _open(run, "use_peft"):
+        yield Hit("a quantised base cannot be trained directly: set use_peft", "load_in_4bit")
+    if run.shapes.sample_packing and unlimited:
+        yield Hit("packing needs a max_length: rows are filled up to it", "max_length")
+    if config.get("padding_free") and kind == "tokens" and not run.shapes.sample_packing and not unlimited:
+        why = "padding_free without packing does not enforce max_length: TRL requires packing, or max_length null"
+        yield Hit(why, "padding_free")
+    if adapter.kind and kind != "reward" and "lm_head" in adapter.lora_target_modules:
+        why = "an adapter on lm_head: the loss is taken from the head's own weight, past the adapter"
+        yield Hit(why, "lora_target_modules")
+    if config.get("use_liger_kernel") and config.get("liger_kernel_config.fused_linear_cross_entropy"):
+        why = "Liger's fused_linear_cross_entropy replaces the forward pass that TRL's own fused head needs"
+        yield Hit(why, "liger_kernel_config")
+    if kind == "kto" and run.batch.micro_batch_size == 1 and config.get("loss_type") != "apo_zero_unpaired":
+        yield Hit("KTO's KL term needs more than one row per batch", "per_device_train_batch_size")
+    if adapter.half_adapters and run.precision.compute == "fp16" and run.precision.autocast:
+        yield Hit(
+            "fp16 with an adapter on a quantised base: TRL turns the adapter into bf16, and fp16's loss scaling does "
+            "not work with bf16 gradients",
+            "fp16",
+        )
+    if config.get("sync_ref_model") and adapter.kind is not None:
+        why = "sync_ref_model needs a separate reference model, which a run with an adapter does not have"
+        yield Hit(why, "sync_ref_model")
+
+
+def _open(run: RunSpec, key: str) -> bool:
+    script = run.config.document.script
+    return script is not None and script.leaves_open(key)
+
+
+def _no_data(run: RunSpec) -> bool:
+    values = run.config.document.values
+    return not (values.get("dataset_name") or values.get("datasets") or project_of(values))

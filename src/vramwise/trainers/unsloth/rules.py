@@ -193,7 +193,6 @@ several_cards = row(
 
 @rule(
     id="refused-by-unsloth",
-    severity=Severity.ERROR,
     topic="config",
     bad=f"{_MODEL}training:\n  max_seq_length: 2048\n  micro_batch_size: 2\n",
     good=f"{_MODEL}training:\n  max_seq_length: 2048\n  batch_size: 2\n",
@@ -205,5 +204,4 @@ def refused_by_unsloth(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
     `load_in_16bit` and `load_in_fp8` at once stop `from_pretrained`; `fp16 = True` on weights in bfloat16, and
     `bf16 = True` on weights in float16, stop the trainer.
     """
-    for key, why in refusals(run):
-        yield Hit(key=key, message=why)
+    yield from refusals(run)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import elsewhere, schema_of, suggest, value_history
@@ -17,7 +16,6 @@ from vramwise.types import Fix, RunSpec, Severity
     id="legacy-attention-flag",
     severity=Severity.INFO,
     also=(Severity.WARNING, Severity.ERROR),
-    topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nflash_attention: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
 )
@@ -37,9 +35,9 @@ def legacy_attention_flag(run: RunSpec, memory: MemoryReport | None) -> Iterator
             yield _beside(flag, name, str(chosen))
         elif flag == flags[0]:
             yield Hit(
-                key=flag,
-                message=f"{flag} is deprecated: use attn_implementation: {name}, which means the same",
-                fix=safe(
+                f"{flag} is deprecated: use attn_implementation: {name}, which means the same",
+                flag,
+                safe(
                     f"Set attn_implementation: {name}",
                     insert_key("attn_implementation", name, beside=flag),
                     delete_key(flag),
@@ -48,20 +46,20 @@ def legacy_attention_flag(run: RunSpec, memory: MemoryReport | None) -> Iterator
             )
         else:
             yield Hit(
-                key=flag,
+                f"{flag} has no effect: {flags[0]} takes priority, so attention is {LEGACY_FLAGS[flags[0]]}",
+                flag,
+                safe(f"Remove {flag}, which has no effect", delete_key(flag)),
                 severity=Severity.WARNING,
-                message=f"{flag} has no effect: {flags[0]} takes priority, so attention is {LEGACY_FLAGS[flags[0]]}",
-                fix=safe(f"Remove {flag}, which has no effect", delete_key(flag)),
             )
 
 
 def _beside(flag: str, name: str, chosen: str) -> Hit:
     offer = safe if name == chosen else unsafe
     return Hit(
-        key=flag,
+        f"Axolotl refuses the deprecated {flag} beside attn_implementation: {chosen}",
+        flag,
+        offer(f"Keep attn_implementation: {chosen}", delete_key(flag)),
         severity=Severity.ERROR,
-        message=f"Axolotl refuses the deprecated {flag} beside attn_implementation: {chosen}",
-        fix=offer(f"Keep attn_implementation: {chosen}", delete_key(flag)),
     )
 
 
@@ -81,8 +79,6 @@ _CALLED_TODAY = {
 
 @rule(
     id="unknown-attention",
-    severity=Severity.ERROR,
-    topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
 )
@@ -99,25 +95,23 @@ def unknown_attention(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
     if not isinstance(name, str) or "/" in name or name in known:
         return
     if when := elsewhere(value_history(_KEY, name), schema.version):
-        yield Hit(key=_KEY, message=f"{_KEY}: {name} {when}: Axolotl {schema.short} refuses it")
+        yield Hit(f"{_KEY}: {name} {when}: Axolotl {schema.short} refuses it", _KEY)
         return
     short = schema.attention_facts()["refused_short_names"].get(name)
     if short:
         fix = safe(f"Use the full name: {short}", set_key(_KEY, short))
-        yield Hit(key=_KEY, message=f"{_KEY}: {name} is a short form, which Axolotl refuses: use {short}", fix=fix)
+        yield Hit(f"{_KEY}: {name} is a short form, which Axolotl refuses: use {short}", _KEY, fix)
         return
     close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else f"supported: {', '.join(sorted(known))}"
     yield Hit(
-        key=_KEY,
-        message=f"{_KEY}: {name} is not a backend that Axolotl supports; {hint}",
-        fix=unsafe(f"Use {close[0]}", set_key(_KEY, close[0])) if len(close) == 1 else None,
+        f"{_KEY}: {name} is not a backend that Axolotl supports; {hint}",
+        _KEY,
+        unsafe(f"Use {close[0]}", set_key(_KEY, close[0])) if len(close) == 1 else None,
     )
 
 
-_row = partial(row, topic="attention")
-
-gemma4_hybrid_other_attention = _row(
+gemma4_hybrid_other_attention = row(
     id="gemma4-hybrid-other-attention",
     text="""`gemma4_hybrid_attn_impl` with a backend other than FlashAttention 2.
 
@@ -148,7 +142,7 @@ def _pad(run: RunSpec) -> Fix:
     return safe("Pad every batch to sequence_len", insert_key("pad_to_sequence_len", True, beside=beside))
 
 
-sage_without_padding = _row(
+sage_without_padding = row(
     id="sage-without-padding",
     severity=Severity.WARNING,
     text="""SageAttention on rows of varying length.
@@ -182,7 +176,7 @@ def _without_varlen(run: RunSpec) -> str:
     return "; ".join(reason for applies, reason in reasons if applies)
 
 
-sdpa_varlen_ignored = _row(
+sdpa_varlen_ignored = row(
     id="sdpa-varlen-ignored",
     severity=Severity.WARNING,
     text="""`sdpa_varlen` is on but has no effect.
@@ -205,55 +199,42 @@ sdpa_varlen_ignored = _row(
 )
 
 
-def _bf16(run: RunSpec) -> object:
-    return run.config.get("bf16", "auto" if "bf16" not in run.config else False)
-
-
-def _mixed(run: RunSpec) -> list[str]:
-    switches = (("bf16", _bf16(run)), ("fp16", run.config.get("fp16")))
-    return [f"{key}: {str(value).lower()}" for key, value in switches if value]
-
-
-def _by_default(run: RunSpec) -> str:
-    return "" if run.config.get("bf16") or not _bf16(run) else " (the default)"
-
-
-better_transformer_misused = _row(
+@rule(
     id="better-transformer-misused",
     also=(Severity.WARNING,),
-    text="""BetterTransformer (`flash_optimum`) with mixed precision, an adapter or fp32 weights.
+    bad="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: false\nbfloat16: true\n",
+)
+def better_transformer_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """BetterTransformer (`flash_optimum`) with mixed precision, an adapter or fp32 weights.
 
     BetterTransformer replaces the model's attention with a fast path that does not support mixed precision. Axolotl
     refuses it with `bf16` or `fp16` on, and `bf16` is on by default (`auto`). In fp32 it has no fast kernel. It also
     replaces the modules that an adapter is attached to.
 
     Today transformers' own attention is as fast. Remove `flash_optimum`, or set `bf16: false` with `bfloat16: true`.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: true\n",
-    good="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: false\nbfloat16: true\n",
-    when=lambda run: run.config.get("flash_optimum") is True,
-    key="flash_optimum",
-    fix=unsafe("Use transformers' own attention", delete_key("flash_optimum")),
-    cases=(
-        Case(
-            when=_mixed,
-            message=lambda run: (
-                f"Axolotl refuses flash_optimum with {', '.join(_mixed(run))}{_by_default(run)}: BetterTransformer "
-                "does not support mixed precision"
-            ),
-        ),
-        Case(
-            when=lambda run: run.adapter.kind,
+    """
+    if run.config.get("flash_optimum") is not True:
+        return
+    key, fix = "flash_optimum", unsafe("Use transformers' own attention", delete_key("flash_optimum"))
+    bf16 = run.config.get("bf16", "auto" if "bf16" not in run.config else False)
+    mixed = [f"{name}: {str(on).lower()}" for name, on in (("bf16", bf16), ("fp16", run.config.get("fp16"))) if on]
+    if mixed:
+        default = "" if run.config.get("bf16") or not bf16 else " (the default)"
+        yield Hit(
+            f"Axolotl refuses flash_optimum with {', '.join(mixed)}{default}: BetterTransformer does not support mixed "
+            "precision",
+            key,
+            fix,
+        )
+    if run.adapter.kind:
+        yield Hit(
+            f"flash_optimum with adapter: {run.adapter.kind}: BetterTransformer replaces the modules that the adapter "
+            "is attached to",
+            key,
+            fix,
             severity=Severity.WARNING,
-            message=lambda run: (
-                f"flash_optimum with adapter: {run.adapter.kind}: BetterTransformer replaces the modules that the "
-                "adapter is attached to"
-            ),
-        ),
-        Case(
-            when=lambda run: run.config.get("float16") is not True and run.config.get("bfloat16") is not True,
-            severity=Severity.WARNING,
-            message="flash_optimum without bfloat16 or float16: BetterTransformer has no fast kernel for fp32",
-        ),
-    ),
-)
+        )
+    if run.config.get("float16") is not True and run.config.get("bfloat16") is not True:
+        message = "flash_optimum without bfloat16 or float16: BetterTransformer has no fast kernel for fp32"
+        yield Hit(message, key, fix, severity=Severity.WARNING)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from math import gcd
 from typing import TYPE_CHECKING
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Edit, Fix, RunSpec, Severity
@@ -24,7 +22,6 @@ _ACCUMULATION = "gradient_accumulation_steps"
     id="batch-size-set",
     severity=Severity.WARNING,
     also=(Severity.INFO, Severity.ERROR),
-    topic="batch",
     bad="micro_batch_size: 2\nbatch_size: 32\nsequence_len: 2048\n",
     good="micro_batch_size: 2\ngradient_accumulation_steps: 8\nsequence_len: 2048\n",
     options="--gpus 2",
@@ -52,14 +49,12 @@ def batch_size_set(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if accumulation:
         yield _both_set(run, batch, accumulation)
     elif not run.config.get("micro_batch_size"):
-        yield Hit(
-            key="batch_size", message=_alone(run, batch), severity=Severity.ERROR, fix=_set_accumulation(run, batch)
-        )
+        yield Hit(_alone(run, batch), "batch_size", _set_accumulation(run, batch), severity=Severity.ERROR)
     else:
         message = _divided(run, batch) if _ACCUMULATION in run.config else _undivided(run, batch)
         as_meant = batch == run.batch.effective_batch_size
         severity = Severity.INFO if as_meant else None
-        yield Hit(key="batch_size", message=message, severity=severity, fix=_set_accumulation(run, batch))
+        yield Hit(message, "batch_size", _set_accumulation(run, batch), severity=severity)
 
 
 def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:
@@ -68,10 +63,10 @@ def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:
     drop = safe if total == batch else unsafe
     product = f"micro {run.batch.micro_batch_size} × accumulation {accumulation} × {_ranks(run)} = {total}"
     return Hit(
-        key="batch_size",
-        message=(f"Axolotl refuses {_ACCUMULATION} together with batch_size {batch}; {product} {sign} {batch}"),
+        f"Axolotl refuses {_ACCUMULATION} together with batch_size {batch}; {product} {sign} {batch}",
+        "batch_size",
+        drop(f"Delete batch_size; the effective batch is {total}", delete_key("batch_size")),
         severity=Severity.ERROR,
-        fix=drop(f"Delete batch_size; the effective batch is {total}", delete_key("batch_size")),
     )
 
 
@@ -163,8 +158,6 @@ _GENERATION_BATCH = "trl.generation_batch_size"
 
 @rule(
     id="grpo-batch-not-divisible",
-    severity=Severity.ERROR,
-    topic="batch",
     bad="rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\ntrl:\n  num_generations: 4\n",
     good="rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\ntrl:\n  num_generations: 4\n",
 )
@@ -183,7 +176,7 @@ def grpo_batch_not_divisible(run: RunSpec, memory: MemoryReport | None) -> Itera
         return
     if size < 2:
         message = f"Axolotl refuses {_GENERATIONS} {size}: GRPO compares at least 2 answers per prompt"
-        yield Hit(key=_GENERATIONS, message=message)
+        yield Hit(message, _GENERATIONS)
         return
     batch, words = _generation_batch(run)
     least = size * run.batch.gpus if run.batch.gpus > 1 else size
@@ -196,7 +189,7 @@ def grpo_batch_not_divisible(run: RunSpec, memory: MemoryReport | None) -> Itera
         )
     else:
         return
-    yield Hit(key=_GENERATIONS, message=message, fix=_whole_groups(run, size, least))
+    yield Hit(message, _GENERATIONS, _whole_groups(run, size, least))
 
 
 def _generation_batch(run: RunSpec) -> tuple[int, str]:
@@ -228,67 +221,58 @@ def _whole_groups(run: RunSpec, size: int, least: int) -> Fix:
     )
 
 
-_row = partial(row, topic="batch")
-
-
-def _null(key: str, computes: str) -> Case:
-    return Case(
-        when=lambda run: key in run.config and run.config.document.values.get(key) is None,
-        key=key,
-        message=f"{key} is null, not the default 1: Axolotl computes {computes} and stops with a TypeError",
-        fix=safe(f"Delete {key}: the default is 1", delete_key(key)),
-    )
-
-
-batch_key_null = _row(
+@rule(
     id="batch-key-null",
-    text="""A batch key has no value, which stops the run with a TypeError.
+    bad="micro_batch_size: 2\ngradient_accumulation_steps:\nsequence_len: 2048\n",
+    good="micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 2048\n",
+    beyond_trainer="The schema accepts null; the batch calculation then fails with a TypeError.",
+)
+def batch_key_null(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A batch key has no value, which stops the run with a TypeError.
 
     A missing key gets Axolotl's default, 1. A key that is present but empty (`gradient_accumulation_steps:` or `null`)
     does not: the schema accepts null as the value, and Axolotl's next calculation with it fails.
 
     Delete the key, or set a number. An empty `gradient_accumulation_steps` together with `batch_size` does not crash:
     batch-size-set reports that case.
-    """,
-    bad="micro_batch_size: 2\ngradient_accumulation_steps:\nsequence_len: 2048\n",
-    good="micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 2048\n",
-    beyond_trainer="The schema accepts null; the batch calculation then fails with a TypeError.",
-    when=lambda run: not run.config.get("batch_size"),
-    cases=(
-        _null("gradient_accumulation_steps", "batch_size // micro_batch_size without a batch_size"),
-        _null("micro_batch_size", "micro_batch_size × gradient_accumulation_steps"),
-    ),
+    """
+    if run.config.get("batch_size"):
+        return
+    for key, computes in (
+        ("gradient_accumulation_steps", "batch_size // micro_batch_size without a batch_size"),
+        ("micro_batch_size", "micro_batch_size × gradient_accumulation_steps"),
+    ):
+        if key in run.config and run.config.document.values.get(key) is None:
+            message = f"{key} is null, not the default 1: Axolotl computes {computes} and stops with a TypeError"
+            yield Hit(message, key, safe(f"Delete {key}: the default is 1", delete_key(key)))
+
+
+_COUNTS = (
+    *("micro_batch_size", "gradient_accumulation_steps", "batch_size", "eval_batch_size"),
+    *("sequence_len", "eval_sequence_len", "pad_to_multiple_of", "lora_r"),
 )
 
 
-def _below_one(key: str) -> Case:
-    def when(run: RunSpec) -> bool:
-        value = run.config.get(key)
-        return isinstance(value, int) and not isinstance(value, bool) and value < 1
-
-    return Case(when=when, key=key, message=lambda run: f"{key} is {run.config.get(key)}: it must be at least 1")
-
-
-not_positive = _row(
+@rule(
     id="not-positive",
-    text="""A size or count is zero or negative.
+    bad="micro_batch_size: 0\ngradient_accumulation_steps: 4\n",
+    good="micro_batch_size: 1\ngradient_accumulation_steps: 4\n",
+    beyond_trainer="The schema accepts any whole number; zero or less fails later, or counts as unset without warning.",
+)
+def not_positive(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A size or count is zero or negative.
 
     Batch sizes, lengths and ranks must be at least 1. The schema accepts any whole number, so zero passes validation.
     It then fails after the model has loaded (division by zero, an empty batch), or counts as "not set" and the default
     is used without warning.
-    """,
-    bad="micro_batch_size: 0\ngradient_accumulation_steps: 4\n",
-    good="micro_batch_size: 1\ngradient_accumulation_steps: 4\n",
-    beyond_trainer="The schema accepts any whole number; zero or less fails later, or counts as unset without warning.",
-    cases=(
-        *map(_below_one, ("micro_batch_size", "gradient_accumulation_steps", "batch_size", "eval_batch_size")),
-        *map(_below_one, ("sequence_len", "eval_sequence_len", "pad_to_multiple_of", "lora_r")),
-    ),
-)
+    """
+    for key in _COUNTS:
+        value = run.config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            yield Hit(f"{key} is {value}: it must be at least 1", key)
 
 
 _AUTO = "auto_find_batch_size"
-_KEEP_BATCH = unsafe(f"Remove {_AUTO} to keep the batch as configured", delete_key(_AUTO))
 
 
 def _shrinks(run: RunSpec) -> str:
@@ -302,36 +286,32 @@ def _shrinks(run: RunSpec) -> str:
     )
 
 
-auto_find_batch_size = _row(
+@rule(
     id="auto-find-batch-size",
     explains={"auto-batch-exhausted"},
     severity=Severity.WARNING,
     also=(Severity.ERROR,),
-    text="""`auto_find_batch_size` changes the effective batch when memory runs out.
+    bad="micro_batch_size: 8\ngradient_accumulation_steps: 4\nauto_find_batch_size: true\n",
+    good="micro_batch_size: 8\ngradient_accumulation_steps: 4\n",
+    beyond_trainer="transformers shrinks the micro-batch after running out of memory and does not adjust accumulation.",
+)
+def auto_find_batch_size(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`auto_find_batch_size` changes the effective batch when memory runs out.
 
     After running out of memory, transformers starts over with 0.9 of the micro-batch, rounded down, until it fits. It
     does not change gradient_accumulation_steps, so the effective batch shrinks without warning and the learning rate no
     longer matches it. At micro_batch_size 1 nothing smaller is possible and the run ends. Under ZeRO 3 transformers
     refuses the option. In RL Axolotl does not pass it on. Lower micro_batch_size and raise accumulation instead.
-    """,
-    bad="micro_batch_size: 8\ngradient_accumulation_steps: 4\nauto_find_batch_size: true\n",
-    good="micro_batch_size: 8\ngradient_accumulation_steps: 4\n",
-    beyond_trainer="transformers shrinks the micro-batch after running out of memory and does not adjust accumulation.",
-    when=_AUTO,
-    key=_AUTO,
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: run.objective.rl is not None,
-            message=lambda run: f"{_AUTO} has no effect with rl {run.objective.rl}: Axolotl does not pass it on",
-            fix=safe(f"Remove {_AUTO}, which is not passed on", delete_key(_AUTO)),
-        ),
-        Case(
-            when=lambda run: run.sharding.kind == "zero3",
-            severity=Severity.ERROR,
-            message=f"transformers refuses {_AUTO} under ZeRO 3 and stops after the model has loaded",
-            fix=_KEEP_BATCH,
-        ),
-        Case(severity=Severity.WARNING, message=_shrinks, fix=_KEEP_BATCH),
-    ),
-)
+    """
+    if not run.config.get(_AUTO):
+        return
+    keep = unsafe(f"Remove {_AUTO} to keep the batch as configured", delete_key(_AUTO))
+    if run.objective.rl is not None:
+        message = f"{_AUTO} has no effect with rl {run.objective.rl}: Axolotl does not pass it on"
+        fix = safe(f"Remove {_AUTO}, which is not passed on", delete_key(_AUTO))
+        yield Hit(message, _AUTO, fix)
+    elif run.sharding.kind == "zero3":
+        message = f"transformers refuses {_AUTO} under ZeRO 3 and stops after the model has loaded"
+        yield Hit(message, _AUTO, keep, severity=Severity.ERROR)
+    else:
+        yield Hit(_shrinks(run), _AUTO, keep)

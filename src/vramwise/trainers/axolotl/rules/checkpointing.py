@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.trainers.axolotl.spell.edits import choose_reentrant
@@ -18,9 +17,7 @@ _REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"
 
 @rule(
     id="ebft-compile-checkpointing",
-    severity=Severity.ERROR,
     also=(Severity.INFO, Severity.WARNING),
-    topic="checkpointing",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nrl: ebft\nebft:\n  mode: strided\n"
         "gradient_checkpointing: true\ntorch_compile: true\n"
@@ -41,10 +38,10 @@ def ebft_compile_checkpointing(run: RunSpec, memory: MemoryReport | None) -> Ite
         stops = run.savings.gradient_checkpointing
         why = "would end in a CheckpointError: Axolotl refuses it" if stops else "recompiles at every new length"
         yield Hit(
+            f"torch_compile in strided EBFT {'with gradient_checkpointing ' if stops else ''}{why}",
+            "torch_compile",
+            unsafe("Remove torch_compile: flex attention compiles itself", delete_key("torch_compile")),
             severity=Severity.ERROR if stops else Severity.WARNING,
-            key="torch_compile",
-            message=f"torch_compile in strided EBFT {'with gradient_checkpointing ' if stops else ''}{why}",
-            fix=unsafe("Remove torch_compile: flex attention compiles itself", delete_key("torch_compile")),
         )
     if run.kernels.attn_implementation == "flex_attention":
         yield from _flex(run)
@@ -54,16 +51,16 @@ def _flex(run: RunSpec) -> Iterator[Hit]:
     if run.savings.gradient_checkpointing and not run.config.get(_REENTRANT):
         refused = run.config.get(_REENTRANT) is False
         yield Hit(
+            "strided EBFT on flex_attention needs reentrant checkpointing: Axolotl sets use_reentrant itself",
+            _REENTRANT,
+            safe("Set use_reentrant: true, as Axolotl does", choose_reentrant(run, True)),
             severity=Severity.WARNING if refused else Severity.INFO,
-            key=_REENTRANT,
-            message="strided EBFT on flex_attention needs reentrant checkpointing: Axolotl sets use_reentrant itself",
-            fix=safe("Set use_reentrant: true, as Axolotl does", choose_reentrant(run, True)),
         )
     if run.config.get("activation_offloading") is True:
         yield Hit(
-            key="activation_offloading",
-            message="Axolotl refuses activation_offloading: true in strided EBFT on flex_attention",
-            fix=unsafe("Remove activation_offloading", delete_key("activation_offloading")),
+            "Axolotl refuses activation_offloading: true in strided EBFT on flex_attention",
+            "activation_offloading",
+            unsafe("Remove activation_offloading", delete_key("activation_offloading")),
         )
 
 
@@ -73,9 +70,7 @@ _MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
 
 @rule(
     id="selective-checkpointing-misused",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\ngradient_checkpointing: true\n",
 )
@@ -92,23 +87,23 @@ def selective_checkpointing_misused(run: RunSpec, memory: MemoryReport | None) -
         return
     if not run.savings.gradient_checkpointing:
         yield Hit(
-            key=_SELECTIVE,
-            message="Axolotl refuses selective_checkpointing while gradient_checkpointing is off",
+            "Axolotl refuses selective_checkpointing while gradient_checkpointing is off",
+            _SELECTIVE,
             change=changes.turn_checkpointing_on(run),
         )
     if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
         yield Hit(
-            key="gradient_checkpointing_kwargs.use_reentrant",
-            message="Axolotl refuses selective_checkpointing with use_reentrant: true",
+            "Axolotl refuses selective_checkpointing with use_reentrant: true",
+            "gradient_checkpointing_kwargs.use_reentrant",
             change=changes.nonreentrant_checkpointing(run),
         )
     yield from _offloading(run)
     yield from _saved_matmuls(run)
     if run.kernels.torch_compile:
         yield Hit(
+            "selective_checkpointing with torch_compile is untested: it hooks into uncompiled checkpointing",
+            "torch_compile",
             severity=Severity.WARNING,
-            key="torch_compile",
-            message="selective_checkpointing with torch_compile is untested: it hooks into uncompiled checkpointing",
         )
 
 
@@ -118,9 +113,9 @@ def _offloading(run: RunSpec) -> Iterator[Hit]:
     edit = insert_key("activation_offloading", "hidden_states", beside=_SELECTIVE)
     written = str(run.config.get("activation_offloading", "true")).lower()
     yield Hit(
-        key="activation_offloading",
-        message=f"Axolotl refuses {_SELECTIVE} with activation_offloading: {written}, which replaces checkpointing",
-        fix=unsafe("Offload only the layers' inputs: hidden_states", edit)
+        f"Axolotl refuses {_SELECTIVE} with activation_offloading: {written}, which replaces checkpointing",
+        "activation_offloading",
+        unsafe("Offload only the layers' inputs: hidden_states", edit)
         if "activation_offloading" in run.config
         else None,
     )
@@ -137,15 +132,13 @@ def _saved_matmuls(run: RunSpec) -> Iterator[Hit]:
     who = "the fused LoRA kernels change" if by_kernels else f"adapter {run.adapter.kind} changes"
     kept = [name for name in saved if str(name) not in bad] or ["attention"]
     yield Hit(
-        key=f"{_SELECTIVE}.save",
-        message=f"Axolotl refuses {_SELECTIVE}.save {', '.join(bad)}: {who} matrix products in place",
-        fix=unsafe(f"Save only {', '.join(map(str, kept))}", set_key(f"{_SELECTIVE}.save", kept)),
+        f"Axolotl refuses {_SELECTIVE}.save {', '.join(bad)}: {who} matrix products in place",
+        f"{_SELECTIVE}.save",
+        unsafe(f"Save only {', '.join(map(str, kept))}", set_key(f"{_SELECTIVE}.save", kept)),
     )
 
 
-_row = partial(row, topic="checkpointing")
-
-checkpointing_unsupported_model = _row(
+checkpointing_unsupported_model = row(
     id="checkpointing-unsupported-model",
     text="""Gradient checkpointing is on for an MPT model, which does not support it.
 
@@ -160,7 +153,7 @@ checkpointing_unsupported_model = _row(
     fix=unsafe("Turn it off (activations will need more memory)", set_key("gradient_checkpointing", False)),
 )
 
-hidden_states_offloading_misused = _row(
+hidden_states_offloading_misused = row(
     id="hidden-states-offloading-misused",
     text="""`activation_offloading: hidden_states` with a partly frozen model and reentrant checkpointing.
 
@@ -187,7 +180,7 @@ hidden_states_offloading_misused = _row(
     change=changes.nonreentrant_checkpointing,
 )
 
-nonreentrant_qlora_zero3 = _row(
+nonreentrant_qlora_zero3 = row(
     id="nonreentrant-qlora-zero3",
     explains={"recompute-freed-weights", "recompute-dtype"},
     severity=Severity.WARNING,
@@ -221,7 +214,7 @@ nonreentrant_qlora_zero3 = _row(
     change=changes.reentrant_checkpointing,
 )
 
-offloading_of_recomputed = _row(
+offloading_of_recomputed = row(
     id="offloading-of-recomputed",
     explains={"offload-tracker"},
     severity=Severity.INFO,
@@ -253,7 +246,7 @@ offloading_of_recomputed = _row(
     ),
 )
 
-offloading_without_checkpointing = _row(
+offloading_without_checkpointing = row(
     id="offloading-without-checkpointing",
     text="""`activation_offloading` is on and `gradient_checkpointing` is off.
 
@@ -272,7 +265,7 @@ offloading_without_checkpointing = _row(
     change=changes.turn_checkpointing_on,
 )
 
-reentrant_partly_frozen = _row(
+reentrant_partly_frozen = row(
     id="reentrant-partly-frozen",
     text="""Reentrant checkpointing of a partly frozen model.
 
@@ -294,7 +287,7 @@ reentrant_partly_frozen = _row(
     change=changes.nonreentrant_checkpointing,
 )
 
-reentrant_rl_qlora = _row(
+reentrant_rl_qlora = row(
     id="reentrant-rl-qlora",
     text="""Reentrant checkpointing in RL with QLoRA on several GPUs.
 
@@ -325,35 +318,27 @@ reentrant_rl_qlora = _row(
     change=changes.nonreentrant_checkpointing,
 )
 
-disk_offload_not_disk = _row(
+
+@rule(
     id="disk-offload-not-disk",
     severity=Severity.WARNING,
-    text="""`activation_offloading: disk` offloads to host memory, not to disk.
+    bad="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: disk\n",
+    good="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: true\n",
+    beyond_trainer="Axolotl's schema refuses the value that turns on disk offloading; `disk` offloads to host memory.",
+)
+def disk_offload_not_disk(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`activation_offloading: disk` offloads to host memory, not to disk.
 
     Axolotl has a disk offloader, but turns it on only for the value `offload_disk` of `activation_offloading`, which
     its schema refuses. `disk`, and the old `gradient_checkpointing: offload_disk` that is translated to it, offload to
     pinned host memory like `true`. A machine whose RAM was chosen with disk offloading in mind can run out of RAM.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: disk\n",
-    good="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: true\n",
-    beyond_trainer="Axolotl's schema refuses the value that turns on disk offloading; `disk` offloads to host memory.",
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: run.config.get("gradient_checkpointing") == "offload_disk",
-            key="gradient_checkpointing",
-            message="gradient_checkpointing: offload_disk does not offload to disk: activations go to host memory",
-            fix=safe(
-                "Set activation_offloading: true, which is what happens",
-                set_key("gradient_checkpointing", True),
-                insert_key("activation_offloading", True, beside="gradient_checkpointing"),
-            ),
-        ),
-        Case(
-            when=lambda run: run.config.get("activation_offloading") == "disk",
-            key="activation_offloading",
-            message="activation_offloading: disk does not offload to disk: activations go to host memory, as with true",
-            fix=safe("Set activation_offloading: true, which is what happens", set_key("activation_offloading", True)),
-        ),
-    ),
-)
+    """
+    title = "Set activation_offloading: true, which is what happens"
+    if run.config.get("gradient_checkpointing") == "offload_disk":
+        key = "gradient_checkpointing"
+        message = f"{key}: offload_disk does not offload to disk: activations go to host memory"
+        yield Hit(message, key, safe(title, set_key(key, True), insert_key("activation_offloading", True, beside=key)))
+    elif run.config.get("activation_offloading") == "disk":
+        key = "activation_offloading"
+        message = f"{key}: disk does not offload to disk: activations go to host memory, as with true"
+        yield Hit(message, key, safe(title, set_key(key, True)))

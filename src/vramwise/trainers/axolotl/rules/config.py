@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from vramwise.documents.scalar import inline
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import repairs_diffusion
-from vramwise.trainers.axolotl.refusals import NOT_TOGETHER, refusals
+from vramwise.trainers.axolotl.refusals import refusals
 from vramwise.trainers.axolotl.schema import Schema, known_releases, schema_of, schema_of_version
 from vramwise.trainers.axolotl.schema.pins import admits, shown_range
 from vramwise.trainers.value_types import parse_type
@@ -27,7 +27,6 @@ _HANDED_ON = ("lr_scheduler_kwargs",)
     id="number-as-string",
     severity=Severity.INFO,
     also=(Severity.WARNING,),
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nlearning_rate: 5e-5\n",
     good="base_model: meta-llama/Llama-3.2-1B\nlearning_rate: 5.0e-05\n",
 )
@@ -61,9 +60,9 @@ def _typed(schema: Schema, path: tuple[str, ...], value: Any) -> Iterator[Hit]:
     if number is None or kind is None or not _takes_only_numbers(kind) or schema.check_type(key, value):
         return
     yield Hit(
-        key=key,
-        message=f"{path[-1]} {value!r} is text in YAML 1.1, not a number: Axolotl converts it, other tools may not",
-        fix=safe(f"Write it as a number: {inline(number)}", set_key(key, number)),
+        f"{path[-1]} {value!r} is text in YAML 1.1, not a number: Axolotl converts it, other tools may not",
+        key,
+        safe(f"Write it as a number: {inline(number)}", set_key(key, number)),
         pedantic=True,
     )
 
@@ -74,10 +73,10 @@ def _handed_on(key: str, block: dict[Any, Any]) -> Iterator[Hit]:
         if isinstance(name, str) and number is not None:
             path = join_key((key, name))
             yield Hit(
-                key=path,
-                message=f"{name} {value!r} is text in YAML 1.1, not a number, and {key} is passed on unconverted",
+                f"{name} {value!r} is text in YAML 1.1, not a number, and {key} is passed on unconverted",
+                path,
+                safe(f"Write it as a number: {inline(number)}", set_key(path, number)),
                 severity=Severity.WARNING,
-                fix=safe(f"Write it as a number: {inline(number)}", set_key(path, number)),
             )
 
 
@@ -99,8 +98,6 @@ def _number(value: Any) -> int | float | None:
 
 @rule(
     id="refused-combination",
-    severity=Severity.ERROR,
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 10\nwarmup_ratio: 0.1\n",
     good="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 10\n",
 )
@@ -112,12 +109,7 @@ def refused_combination(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
     another, and a tokenizer option that mistral-common does not support. The message names the keys and the reason.
     Delete one key, or add the missing one.
     """
-    for key, other, why in NOT_TOGETHER:
-        if run.config.get(key) and run.config.get(other):
-            message = f"Axolotl refuses {key} together with {other}: {why}"
-            yield Hit(key=key, message=message, fix=unsafe(f"Delete {key}", delete_key(key)))
-    for key, message in refusals(run):
-        yield Hit(key=key, message=message)
+    yield from refusals(run)
     yield from _target_patterns(run)
 
 
@@ -127,7 +119,7 @@ def _target_patterns(run: RunSpec) -> Iterator[Hit]:
         fault = _fault(pattern) if isinstance(pattern, str) else ""
         if fault:
             message = f"Axolotl refuses lora_target_modules '{pattern}': not a valid pattern ({fault})"
-            yield Hit(key=f"lora_target_modules.{index}", message=message)
+            yield Hit(message, f"lora_target_modules.{index}")
 
 
 @lru_cache(maxsize=32_768)  # more than a config may list: a search checks the same list repeatedly
@@ -160,9 +152,7 @@ _ALLOWED = frozenset(
 
 @rule(
     id="torch-compile-options-misused",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ntorch_compile_options:\n  shape_padding: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\ntorch_compile: true\ntorch_compile_options:\n  shape_padding: true\n",
 )
@@ -180,24 +170,24 @@ def torch_compile_options_misused(run: RunSpec, memory: MemoryReport | None) -> 
         if name not in _ALLOWED:
             key = join_key((_OPTIONS, name))
             yield Hit(
-                key=key,
-                message=f"Axolotl refuses {name!r} in {_OPTIONS}: it is not one of the {len(_ALLOWED)} supported flags",
-                fix=unsafe(f"Remove {name}", delete_key(key)),
+                f"Axolotl refuses {name!r} in {_OPTIONS}: it is not one of the {len(_ALLOWED)} supported flags",
+                key,
+                unsafe(f"Remove {name}", delete_key(key)),
             )
     if run.kernels.torch_compile:
         return
     if run.config.get("torch_compile") == "auto":
         yield Hit(
+            f"torch_compile: auto does not compile on torch {_compile_version(run)}: {_OPTIONS} is dropped",
+            _OPTIONS,
+            safe(f"Remove {_OPTIONS}, which is dropped", delete_key(_OPTIONS)),
             severity=Severity.WARNING,
-            key=_OPTIONS,
-            message=f"torch_compile: auto does not compile on torch {_compile_version(run)}: {_OPTIONS} is dropped",
-            fix=safe(f"Remove {_OPTIONS}, which is dropped", delete_key(_OPTIONS)),
         )
         return
     yield Hit(
-        key=_OPTIONS,
-        message=f"Axolotl refuses {_OPTIONS} while torch_compile is off",
-        fix=unsafe("Compile the model: torch_compile: true", insert_key("torch_compile", True, beside=_OPTIONS)),
+        f"Axolotl refuses {_OPTIONS} while torch_compile is off",
+        _OPTIONS,
+        unsafe("Compile the model: torch_compile: true", insert_key("torch_compile", True, beside=_OPTIONS)),
     )
 
 
@@ -209,7 +199,6 @@ def _compile_version(run: RunSpec) -> str:
     id="torch-too-old",
     severity=Severity.WARNING,
     also=(Severity.INFO,),
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\n",
     good="base_model: meta-llama/Llama-3.2-1B\n",
     options="--torch 2.9",
@@ -246,9 +235,7 @@ _STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
 
 @rule(
     id="wrong-type",
-    severity=Severity.ERROR,
     unusable=True,
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 0.1\nlora_modules_to_save: lm_head\n",
     good="base_model: meta-llama/Llama-3.2-1B\nwarmup_ratio: 0.1\nlora_modules_to_save:\n  - lm_head\n",
 )
@@ -266,7 +253,7 @@ def wrong_type(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     for key, sentence in schema.type_errors(values):
         found = _value(values, key)
         message, fix = _remedy(run, schema, key, found)
-        yield Hit(key=key, message=f"{sentence}{message}: Axolotl refuses the file", fix=fix)
+        yield Hit(f"{sentence}{message}: Axolotl refuses the file", key, fix)
 
 
 def _value(values: dict[str, Any], key: str) -> Any:
@@ -296,62 +283,38 @@ def _remedy(run: RunSpec, schema: Schema, key: str, found: Any) -> tuple[str, Fi
     return "", None
 
 
-_row = partial(row, topic="config")
-
-save_schedule_conflict = _row(
+@rule(
     id="save-schedule-conflict",
-    text="""The checkpoint schedule contradicts itself.
+    bad="save_strategy: epoch\nsave_steps: 100\n",
+    good="save_strategy: steps\nsave_steps: 100\n",
+)
+def save_schedule_conflict(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The checkpoint schedule contradicts itself.
 
     One key decides when a checkpoint is saved: `save_steps` (with `save_strategy: steps` or unset), `saves_per_epoch`,
     or `save_strategy` alone. If none is set, a checkpoint is saved after every epoch. Axolotl refuses two keys that
     disagree. `save_strategy: best` saves when a metric improves, so it needs `metric_for_best_model`, usually
     eval_loss.
-    """,
-    bad="save_strategy: epoch\nsave_steps: 100\n",
-    good="save_strategy: steps\nsave_steps: 100\n",
-    cases=(
-        Case(
-            when=lambda run: (
-                run.config.get("save_steps") and run.config.get("save_strategy") not in (None, "", "steps")
-            ),
-            key="save_strategy",
-            message=lambda run: (
-                f"save_strategy {run.config.get('save_strategy')} contradicts save_steps "
-                f"{run.config.get('save_steps')}, which needs save_strategy steps"
-            ),
-            fix=unsafe("Save by steps", set_key("save_strategy", "steps")),
-        ),
-        Case(
-            when=lambda run: run.config.get("saves_per_epoch") and run.config.get("save_steps"),
-            key="saves_per_epoch",
-            message=lambda run: (
-                f"save_steps {run.config.get('save_steps')} and saves_per_epoch {run.config.get('saves_per_epoch')} "
-                "are two schedules, which Axolotl refuses together"
-            ),
-            fix=lambda run: unsafe(f"Keep save_steps {run.config.get('save_steps')}", delete_key("saves_per_epoch")),
-        ),
-        Case(
-            when=lambda run: (
-                run.config.get("save_strategy") == "best"
-                and not run.config.get("metric_for_best_model")
-                and not repairs_diffusion(run)
-            ),
-            key="save_strategy",
-            message="Axolotl refuses save_strategy: best without metric_for_best_model",
-            fix=unsafe(
-                "Compare checkpoints by eval_loss",
-                insert_key("metric_for_best_model", "eval_loss", beside="save_strategy"),
-            ),
-        ),
-    ),
-)
+    """
+    strategy, steps = run.config.get("save_strategy"), run.config.get("save_steps")
+    if steps and strategy not in (None, "", "steps"):
+        message = f"save_strategy {strategy} contradicts save_steps {steps}, which needs save_strategy steps"
+        yield Hit(message, "save_strategy", unsafe("Save by steps", set_key("save_strategy", "steps")))
+    count = run.config.get("saves_per_epoch")
+    if count and steps:
+        message = f"save_steps {steps} and saves_per_epoch {count} are two schedules, which Axolotl refuses together"
+        yield Hit(message, "saves_per_epoch", unsafe(f"Keep save_steps {steps}", delete_key("saves_per_epoch")))
+    if strategy == "best" and not run.config.get("metric_for_best_model") and not repairs_diffusion(run):
+        edit = insert_key("metric_for_best_model", "eval_loss", beside="save_strategy")
+        message = "Axolotl refuses save_strategy: best without metric_for_best_model"
+        yield Hit(message, "save_strategy", unsafe("Compare checkpoints by eval_loss", edit))
 
 
 def _stream(run: RunSpec) -> str:
     return next((key for key in ("pretraining_dataset", "streaming") if run.config.get(key)), "")
 
 
-stream_without_max_steps = _row(
+stream_without_max_steps = row(
     id="stream-without-max-steps",
     text="""Streamed data without `max_steps`.
 

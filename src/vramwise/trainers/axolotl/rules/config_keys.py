@@ -42,7 +42,6 @@ _GC = ("torch_empty_cache_steps", "gc_collect_steps")
     id="deprecated-key",
     severity=Severity.INFO,
     also=(Severity.WARNING, Severity.ERROR),
-    topic="config",
     bad="evaluation_strategy: steps\neval_steps: 50\ngradient_checkpointing: offload\n",
     good="eval_strategy: steps\neval_steps: 50\ngradient_checkpointing: true\nactivation_offloading: true\n",
 )
@@ -72,7 +71,7 @@ def _renamed(run: RunSpec) -> Iterator[Hit]:
         if newer is None or (not newer and old != "liger_swiglu"):  # a zero is overwritten too
             edits = (insert_key(renamed.new, value, beside=old), delete_key(old))
             message = f"{old} is deprecated: it is now called {renamed.new}"
-            yield Hit(key=old, message=message, fix=safe(f"Rename it to {renamed.new}", *edits))
+            yield Hit(message, old, safe(f"Rename it to {renamed.new}", *edits))
         else:
             yield _both(old, renamed.new, value, newer, refused=renamed.both_refused)
 
@@ -87,10 +86,10 @@ def _both(old: str, new: str, value: Any, newer: Any, *, refused: bool) -> Hit:
     effect = "Axolotl refuses both together" if refused else f"{old} has no effect"
     drop = safe if not refused or value == newer else unsafe
     return Hit(
-        key=old,
-        message=f"{old} {value} and {new} {newer} set the same option: {effect}",
+        f"{old} {value} and {new} {newer} set the same option: {effect}",
+        old,
+        drop(f"Keep {new} {newer}", delete_key(old)),
         severity=Severity.ERROR if refused else Severity.WARNING,
-        fix=drop(f"Keep {new} {newer}", delete_key(old)),
     )
 
 
@@ -100,10 +99,10 @@ def _aliases(run: RunSpec) -> Iterator[Hit]:
     for short, long in schema_of(run).aliases().items():
         if values.get(short) is not None and values.get(long) is not None:
             yield Hit(
-                key=long,
-                message=f"{long} and {short} set the same option: {long} has no effect",
+                f"{long} and {short} set the same option: {long} has no effect",
+                long,
+                safe(f"Keep {short}", delete_key(long)),
                 severity=Severity.WARNING,
-                fix=safe(f"Keep {short}", delete_key(long)),
             )
 
 
@@ -114,18 +113,18 @@ def _gc_steps(run: RunSpec) -> Iterator[Hit]:
     newer = [key for key in _GC if run.config.get(key) is not None]
     if newer:
         yield Hit(
-            key="gc_steps",
-            message=f"gc_steps {steps} is deprecated: use {' and '.join(_GC)}; {' and '.join(newer)} overrides it",
+            f"gc_steps {steps} is deprecated: use {' and '.join(_GC)}; {' and '.join(newer)} overrides it",
+            "gc_steps",
+            safe("Delete gc_steps", delete_key("gc_steps")) if "gc_collect_steps" in newer else None,
             severity=Severity.WARNING,
-            fix=safe("Delete gc_steps", delete_key("gc_steps")) if "gc_collect_steps" in newer else None,
         )
         return
     written = _GC if steps > 0 else _GC[1:]
     inserts = [insert_key(key, steps, beside="gc_steps") for key in written]
     yield Hit(
-        key="gc_steps",
-        message=f"gc_steps {steps} is deprecated: Axolotl reads it as {' and '.join(written)}",
-        fix=safe(f"Set {' and '.join(written)} instead", *inserts, delete_key("gc_steps")),
+        f"gc_steps {steps} is deprecated: Axolotl reads it as {' and '.join(written)}",
+        "gc_steps",
+        safe(f"Set {' and '.join(written)} instead", *inserts, delete_key("gc_steps")),
     )
 
 
@@ -136,9 +135,9 @@ def _checkpointing(run: RunSpec) -> Iterator[Hit]:
         return
     shown = "true" if mode is True else mode
     yield Hit(
-        key=key,
-        message=f"{key}: {run.config.get(key)} is deprecated: use {key}: true with activation_offloading: {shown}",
-        fix=safe(
+        f"{key}: {run.config.get(key)} is deprecated: use {key}: true with activation_offloading: {shown}",
+        key,
+        safe(
             "Set both keys",
             insert_key("activation_offloading", mode, beside=key),
             Edit(op="set", key=key, value=True),
@@ -159,10 +158,10 @@ def _fsdp(run: RunSpec) -> Iterator[Hit]:
             yield _twice(f"fsdp_config.{name}", f"fsdp_config.{short}", block[name], block[short])
     if value := run.config.get("fsdp_final_state_dict_type"):
         yield Hit(
-            key="fsdp_final_state_dict_type",
-            message=f"fsdp_final_state_dict_type {value} is no longer read: use fsdp_config.final_state_dict_type",
+            f"fsdp_final_state_dict_type {value} is no longer read: use fsdp_config.final_state_dict_type",
+            "fsdp_final_state_dict_type",
+            _move_state_dict_type(run, value),
             severity=Severity.WARNING,
-            fix=_move_state_dict_type(run, value),
         )
 
 
@@ -175,19 +174,19 @@ def _prefix(block: dict[str, Any], old: dict[str, str]) -> Hit:
     first = next(iter(old))
     what = f"{first} and {len(old) - 1} more keys of fsdp_config have" if len(old) > 1 else f"{first} has"
     return Hit(
-        key=f"fsdp_config.{first}",
-        message=f"{what} the deprecated fsdp_ prefix: the name is now {old[first]}",
-        fix=safe("Drop the fsdp_ prefix", *edits),
+        f"{what} the deprecated fsdp_ prefix: the name is now {old[first]}",
+        f"fsdp_config.{first}",
+        safe("Drop the fsdp_ prefix", *edits),
     )
 
 
 def _twice(old: str, new: str, value: Any, newer: Any) -> Hit:
     drop = safe if value == newer else unsafe
     return Hit(
-        key=old,
-        message=f"{old} {value} and {new} {newer} set the same option: the later one in the file wins",
+        f"{old} {value} and {new} {newer} set the same option: the later one in the file wins",
+        old,
+        drop(f"Keep {new} {newer}", delete_key(old)),
         severity=Severity.WARNING,
-        fix=drop(f"Keep {new} {newer}", delete_key(old)),
     )
 
 
@@ -207,32 +206,31 @@ def _not_read(run: RunSpec) -> Iterator[Hit]:
             instead = f": use {fact.successor}" if fact.successor else ""
             message = f"{key} is no longer read by Axolotl {schema_of(run).short}{instead}"
             fix = safe(f"Delete {key}, which is not read", delete_key(key))
-            yield Hit(key=key, message=message, severity=Severity.WARNING, fix=fix)
+            yield Hit(message, key, fix, severity=Severity.WARNING)
 
 
 def _others(run: RunSpec) -> Iterator[Hit]:
     facts = schema_of(run).deprecations()
     for old, successor in _ON_THE_WAY_OUT.items():
         if run.config.get(old) and facts[old].effect == "works":
-            yield Hit(key=old, message=f"{old} is deprecated: use {successor}")
+            yield Hit(f"{old} is deprecated: use {successor}", old)
     if run.config.get("flash_attn_d512") and not run.config.get("large_head_attention"):
         edits = (insert_key("large_head_attention", "auto", beside="flash_attn_d512"), delete_key("flash_attn_d512"))
         message = "flash_attn_d512 is deprecated: use large_head_attention: auto"
-        yield Hit(key="flash_attn_d512", message=message, fix=safe("Set large_head_attention: auto", *edits))
+        yield Hit(message, "flash_attn_d512", safe("Set large_head_attention: auto", *edits))
     if run.objective.rl == "ipo":
-        yield Hit(key="rl", message="rl: ipo is deprecated: use rl: dpo with dpo_loss_type: [ipo]")
+        yield Hit("rl: ipo is deprecated: use rl: dpo with dpo_loss_type: [ipo]", "rl")
     if run.config.get("pretraining_dataset") and not run.config.get("streaming"):
         yield Hit(
-            key="pretraining_dataset",
-            message="a later Axolotl will stream pretraining_dataset only with streaming: true",
-            fix=safe("Set streaming: true", insert_key("streaming", True, beside="pretraining_dataset")),
+            "a later Axolotl will stream pretraining_dataset only with streaming: true",
+            "pretraining_dataset",
+            safe("Set streaming: true", insert_key("streaming", True, beside="pretraining_dataset")),
         )
 
 
 @rule(
     id="plugin-key-without-plugin",
     severity=Severity.WARNING,
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nliger_rope: true\nliger_fused_linear_cross_entropy: true\n",
     good=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
@@ -258,9 +256,9 @@ def plugin_key_without_plugin(run: RunSpec, memory: MemoryReport | None) -> Iter
         first, *others = sorted(keys, key=list(run.config.document.values).index)
         name = plugin.rpartition(".")[2]
         yield Hit(
-            key=first,
-            message=f"{_plugin_names(first, others)} dropped without warning: {name} is not listed under plugins",
-            fix=_add_plugin(run, plugin, first),
+            f"{_plugin_names(first, others)} dropped without warning: {name} is not listed under plugins",
+            first,
+            _add_plugin(run, plugin, first),
         )
 
 
@@ -285,8 +283,6 @@ _SAME_VALUE = {"unsloth_lora_mlp", "unsloth_lora_qkv", "unsloth_lora_o"}
 
 @rule(
     id="removed-key",
-    severity=Severity.ERROR,
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nmax_packed_sequence_len: 2048\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsample_packing: true\nsequence_len: 2048\n",
 )
@@ -306,13 +302,13 @@ def removed_key(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     schema = schema_of(run)
     for key, fact in schema.deprecations().items():
         if "." not in key and fact.refuses(values.get(key)):
-            yield Hit(key=key, message=_removed_message(fact), fix=_fix_removed(run, fact, values[key]))
+            yield Hit(_removed_message(fact), key, _fix_removed(run, fact, values[key]))
     yield from _fsdp_options(run, schema)
     if run.config.get("save_safetensors") is False:
         yield Hit(
-            key="save_safetensors",
-            message="Axolotl refuses save_safetensors: false: transformers 5 writes only safetensors",
-            fix=safe("Delete save_safetensors", delete_key("save_safetensors")),
+            "Axolotl refuses save_safetensors: false: transformers 5 writes only safetensors",
+            "save_safetensors",
+            safe("Delete save_safetensors", delete_key("save_safetensors")),
         )
     yield from _sharegpt(values.get("datasets"))
 
@@ -326,7 +322,7 @@ def _fsdp_options(run: RunSpec, schema: Schema) -> Iterator[Hit]:
             key = join_key(("fsdp_config", name))
             end = f"; use {fact.successor}" if fact.successor else "; FSDP2 has no equivalent"
             message = f"Axolotl {schema.short} refuses {name}, an option of FSDP1, which 0.20 removed{end}"
-            yield Hit(key=key, message=message, fix=_fsdp_fix(run, key, fact, value))
+            yield Hit(message, key, _fsdp_fix(run, key, fact, value))
 
 
 def _fsdp_fix(run: RunSpec, key: str, fact: Deprecation, value: Any) -> Fix | None:
@@ -386,9 +382,9 @@ def _sharegpt(datasets: Any) -> Iterator[Hit]:
         if isinstance(kind, str) and kind.startswith("sharegpt"):
             key = f"datasets.{index}.type"
             yield Hit(
-                key=key,
-                message=f"dataset type {kind} was removed from Axolotl, which refuses it; use chat_template",
-                fix=unsafe("Use chat_template", set_key(key, "chat_template")),
+                f"dataset type {kind} was removed from Axolotl, which refuses it; use chat_template",
+                key,
+                unsafe("Use chat_template", set_key(key, "chat_template")),
             )
 
 
@@ -422,7 +418,6 @@ _HOLDERS = ("x-", "_", ".")
     id="unknown-key",
     severity=Severity.WARNING,
     also=(Severity.INFO, Severity.ERROR),
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
     beyond_trainer="Axolotl drops unknown keys without warning.",
@@ -453,10 +448,10 @@ def unknown_key(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             fix, idle = _rename(key, value, known, values), _is_idle(key, value)
             meant = weak is None and not idle and _is_setting(fix, run)
             yield Hit(
-                key=join_key((key,)),
-                message=_unknown(schema, key, known),
+                _unknown(schema, key, known),
+                join_key((key,)),
+                fix,
                 severity=Severity.INFO if idle else Severity.ERROR if meant else weak,
-                fix=fix,
                 pedantic=idle,
                 still_runs=meant,
             )
@@ -481,7 +476,7 @@ def _removed_but_named(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
     if fact.effect == "refused" and not fact.refuses(value):
         message = f"{key} is no longer a key of Axolotl {schema.short}, but it is off: dropping it changes nothing"
         fix = safe(f"Delete {key}", delete_key(key))
-        yield Hit(key=key, message=message, severity=Severity.INFO, fix=fix, pedantic=True)
+        yield Hit(message, key, fix, severity=Severity.INFO, pedantic=True)
 
 
 def _unknown_inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
@@ -502,7 +497,7 @@ def _unknown_inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         fix = _moved(top_level, name, held, key) or _rename(name, held, known, value, block=key)
         in_force = severity is Severity.INFO
         place = join_key((key, name))
-        yield Hit(key=place, message=message, severity=severity, fix=fix, pedantic=in_force)
+        yield Hit(message, place, fix, severity=severity, pedantic=in_force)
 
 
 def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:
@@ -511,7 +506,7 @@ def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) ->
         return
     key = join_key((block, name))
     message = f"{name} was an option of FSDP1, which was removed: Axolotl {schema.short} drops it with a warning"
-    yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {name}", delete_key(key)))
+    yield Hit(message, key, safe(f"Delete {name}", delete_key(key)), severity=Severity.INFO)
 
 
 def _unknown_severity(schema: Schema, block: str, name: str, value: Any) -> Severity | None:
@@ -582,9 +577,7 @@ _INTEGRATIONS = "axolotl.integrations."
 
 @rule(
     id="unknown-plugin",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerKernelPlugin\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n",
     beyond_trainer=(
@@ -619,12 +612,7 @@ def unknown_plugin(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         close = () if when else _close_plugins(schema, written)
         hint = f"; did you mean {close[0]}?" if close else ""
         what = f"{when}, but this is {schema.short}" if when else "is not an Axolotl plugin"
-        yield Hit(
-            key=f"plugins.{index}",
-            message=f"{written} {what}: {effect}{hint}",
-            severity=severity,
-            fix=_use_plugin(index, close),
-        )
+        yield Hit(f"{written} {what}: {effect}{hint}", f"plugins.{index}", _use_plugin(index, close), severity=severity)
 
 
 def _module_exists(schema: Schema, written: str) -> bool:

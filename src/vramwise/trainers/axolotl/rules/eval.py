@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
 from vramwise.timeline import MemoryReport
 from vramwise.types import Edit, Fix, RunSpec, Severity
 
@@ -20,8 +18,6 @@ _RIVALS = {
 
 @rule(
     id="early-stopping-without-steps",
-    severity=Severity.ERROR,
-    topic="eval",
     bad="val_set_size: 0.05\neval_steps: 50\nearly_stopping_patience: 3\n",
     good="val_set_size: 0.05\neval_steps: 50\nsave_steps: 50\nearly_stopping_patience: 3\n",
 )
@@ -39,9 +35,9 @@ def early_stopping_without_steps(run: RunSpec, memory: MemoryReport | None) -> I
     steps = {name: run.config.get(name) for name in _RIVALS}
     missing = [name for name, value in steps.items() if not value]
     if missing:
-        yield Hit(key=_PATIENCE, message=_missing(run, missing), fix=_complete(run, missing))
+        yield Hit(_missing(run, missing), _PATIENCE, _complete(run, missing))
     elif steps["save_steps"] % steps["eval_steps"] != 0:
-        yield Hit(key="save_steps", message=_uneven(**steps), fix=_even(**steps))
+        yield Hit(_uneven(**steps), "save_steps", _even(**steps))
 
 
 def _missing(run: RunSpec, missing: list[str]) -> str:
@@ -90,7 +86,6 @@ _STRATEGIES = ("eval_steps", "eval_strategy", "evaluation_strategy")
 @rule(
     id="eval-never-scheduled",
     severity=Severity.INFO,
-    topic="eval",
     bad="val_set_size: 0.05\nmicro_batch_size: 2\n",
     good="val_set_size: 0.05\nmicro_batch_size: 2\neval_strategy: epoch\n",
     beyond_trainer='Axolotl accepts it and passes no eval_strategy on; the default of transformers is "no".',
@@ -112,18 +107,16 @@ def eval_never_scheduled(run: RunSpec, memory: MemoryReport | None) -> Iterator[
     count = run.config.get("evals_per_epoch")
     if not count:
         yield Hit(
-            key=source,
-            message=f"{_held_out(run, source)}, but no eval runs: eval_steps, eval_strategy, evals_per_epoch are unset",
-            fix=unsafe("Evaluate after every epoch", insert_key("eval_strategy", "epoch", beside=source)),
+            f"{_held_out(run, source)}, but no eval runs: eval_steps, eval_strategy, evals_per_epoch are unset",
+            source,
+            unsafe("Evaluate after every epoch", insert_key("eval_strategy", "epoch", beside=source)),
         )
     elif count * _epochs(run) <= 1:
         yield Hit(
-            key="evals_per_epoch",
-            message=(
-                f"evals_per_epoch {count} × num_epochs {_epochs(run):g} = {count * _epochs(run):g}: Axolotl schedules "
-                "evals only when this is above 1, so no eval runs"
-            ),
-            fix=unsafe(
+            f"evals_per_epoch {count} × num_epochs {_epochs(run):g} = {count * _epochs(run):g}: Axolotl schedules "
+            "evals only when this is above 1, so no eval runs",
+            "evals_per_epoch",
+            unsafe(
                 "Evaluate after every epoch: eval_strategy epoch",
                 insert_key("eval_strategy", "epoch", beside="evals_per_epoch"),
                 delete_key("evals_per_epoch"),
@@ -149,8 +142,6 @@ _METRICS = ("chrf", "comet", "perplexity", "sacrebleu", "ter")
 
 @rule(
     id="eval-packing-conflict",
-    severity=Severity.ERROR,
-    topic="eval",
     bad="sample_packing: true\nval_set_size: 0.05\neval_steps: 50\neval_table_size: 5\n",
     good="sample_packing: true\neval_sample_packing: false\nval_set_size: 0.05\neval_steps: 50\neval_table_size: 5\n",
 )
@@ -171,8 +162,8 @@ def eval_packing_conflict(run: RunSpec, memory: MemoryReport | None) -> Iterator
     unknown = sorted({str(name) for name in run.config.get("eval_causal_lm_metrics", ())} - set(_METRICS))
     if unknown:
         yield Hit(
-            key="eval_causal_lm_metrics",
-            message=f"Axolotl refuses eval_causal_lm_metrics {', '.join(unknown)}: supported are {', '.join(_METRICS)}",
+            f"Axolotl refuses eval_causal_lm_metrics {', '.join(unknown)}: supported are {', '.join(_METRICS)}",
+            "eval_causal_lm_metrics",
         )
 
 
@@ -182,9 +173,9 @@ def _packs(run: RunSpec) -> bool:
 
 def _packed(run: RunSpec, feature: str) -> Hit:
     return Hit(
-        key=feature.split()[0],
-        message=f"Axolotl refuses {feature} on packed eval rows, and eval_sample_packing {_why(run)}",
-        fix=_turn_packing_off(run),
+        f"Axolotl refuses {feature} on packed eval rows, and eval_sample_packing {_why(run)}",
+        feature.split()[0],
+        _turn_packing_off(run),
     )
 
 
@@ -202,9 +193,7 @@ _SCHEDULES = ("eval_steps", "evals_per_epoch", "eval_strategy", "evaluation_stra
 
 @rule(
     id="eval-schedule-conflict",
-    severity=Severity.ERROR,
     also=(Severity.INFO, Severity.WARNING),
-    topic="eval",
     bad="val_set_size: 0.05\neval_steps: 50\nevals_per_epoch: 4\n",
     good="val_set_size: 0.05\nevals_per_epoch: 4\n",
 )
@@ -236,21 +225,21 @@ def _two_schedules(run: RunSpec) -> Iterator[Hit]:
     steps, count = run.config.get("eval_steps"), run.config.get("evals_per_epoch")
     if steps and strategy and strategy != "steps":
         yield Hit(
-            key=key,
-            message=f"eval_strategy {strategy} contradicts eval_steps {steps}, which needs eval_strategy steps",
-            fix=unsafe("Evaluate by steps", set_key(key, "steps")),
+            f"eval_strategy {strategy} contradicts eval_steps {steps}, which needs eval_strategy steps",
+            key,
+            unsafe("Evaluate by steps", set_key(key, "steps")),
         )
     if steps and count:
         yield Hit(
-            key="evals_per_epoch",
-            message=f"eval_steps {steps} and evals_per_epoch {count} are two schedules, which Axolotl refuses together",
-            fix=unsafe(f"Keep eval_steps {steps}", delete_key("evals_per_epoch")),
+            f"eval_steps {steps} and evals_per_epoch {count} are two schedules, which Axolotl refuses together",
+            "evals_per_epoch",
+            unsafe(f"Keep eval_steps {steps}", delete_key("evals_per_epoch")),
         )
     elif count and strategy and strategy != "steps":
         yield Hit(
-            key=key,
-            message=f"eval_strategy {strategy} contradicts evals_per_epoch {count}: Axolotl refuses both together",
-            fix=unsafe(f"Keep evals_per_epoch {count}", delete_key(key)),
+            f"eval_strategy {strategy} contradicts evals_per_epoch {count}: Axolotl refuses both together",
+            key,
+            unsafe(f"Keep evals_per_epoch {count}", delete_key(key)),
         )
 
 
@@ -269,10 +258,10 @@ def _without_data(run: RunSpec) -> Iterator[Hit]:
         else "there is nothing to evaluate, so no eval runs"
     )
     yield Hit(
-        key=written[0],
-        message=f"{written[0]} {config.get(written[0])} with val_set_size 0 and no test_datasets: {why}",
+        f"{written[0]} {config.get(written[0])} with val_set_size 0 and no test_datasets: {why}",
+        written[0],
+        safe(f"Delete {', '.join(written)}", *(delete_key(key) for key in written)) if refused else None,
         severity=Severity.ERROR if refused else Severity.INFO,
-        fix=safe(f"Delete {', '.join(written)}", *(delete_key(key) for key in written)) if refused else None,
     )
 
 
@@ -282,53 +271,39 @@ def _bench(run: RunSpec) -> Iterator[Hit]:
         return
     if not (config.get("eval_steps") or config.get("evals_per_epoch")):
         yield Hit(
-            key="do_bench_eval",
-            message="Axolotl refuses do_bench_eval without eval_steps or evals_per_epoch",
-            fix=unsafe("Evaluate twice per epoch", insert_key("evals_per_epoch", 2, beside="do_bench_eval")),
+            "Axolotl refuses do_bench_eval without eval_steps or evals_per_epoch",
+            "do_bench_eval",
+            unsafe("Evaluate twice per epoch", insert_key("evals_per_epoch", 2, beside="do_bench_eval")),
         )
     if not (config.get("test_datasets") or config.get("val_set_size")):
         yield Hit(
-            key="do_bench_eval",
-            message="do_bench_eval without val_set_size or test_datasets: Axolotl adds an empty test set to evaluate",
+            "do_bench_eval without val_set_size or test_datasets: Axolotl adds an empty test set to evaluate",
+            "do_bench_eval",
             severity=Severity.WARNING,
         )
 
 
-_row = partial(row, topic="eval")
-
-
-def _streamed(key: str) -> Case:
-    return Case(
-        when=key,
-        message=lambda run: (
-            f"Axolotl refuses val_set_size {run.config.get('val_set_size'):g} with {key}: a stream cannot be split; "
-            "use test_datasets"
-        ),
-    )
-
-
-val_set_with_test_datasets = _row(
+@rule(
     id="val-set-with-test-datasets",
-    text="""Both `val_set_size` and `test_datasets` are set.
+    bad="val_set_size: 0.05\ntest_datasets:\n  - path: ./test.jsonl\n    type: alpaca\n",
+    good="val_set_size: 0\ntest_datasets:\n  - path: ./test.jsonl\n    type: alpaca\n",
+)
+def val_set_with_test_datasets(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Both `val_set_size` and `test_datasets` are set.
 
     `val_set_size` splits a share off the training data. `test_datasets` names separate data. Axolotl refuses both
     together. If you keep `test_datasets`, the split-off share goes back into training. If you keep `val_set_size`, the
     named datasets are not used. Streamed data cannot be split: use `test_datasets`.
-    """,
-    bad="val_set_size: 0.05\ntest_datasets:\n  - path: ./test.jsonl\n    type: alpaca\n",
-    good="val_set_size: 0\ntest_datasets:\n  - path: ./test.jsonl\n    type: alpaca\n",
-    when="val_set_size",
-    key="val_set_size",
-    fix=unsafe("Delete val_set_size", delete_key("val_set_size")),
-    first_case=True,
-    cases=(
-        Case(
-            when="test_datasets",
-            message=lambda run: (
-                f"Axolotl refuses val_set_size {run.config.get('val_set_size'):g} together with test_datasets: they "
-                "are two sources of evaluation data"
-            ),
-        ),
-        *map(_streamed, ("pretraining_dataset", "streaming")),
-    ),
-)
+    """
+    share = run.config.get("val_set_size")
+    if not share:
+        return
+    fix = unsafe("Delete val_set_size", delete_key("val_set_size"))
+    refused = f"Axolotl refuses val_set_size {share:g}"
+    stream = next((key for key in ("pretraining_dataset", "streaming") if run.config.get(key)), None)
+    if run.config.get("test_datasets"):
+        message = f"{refused} together with test_datasets: they are two sources of evaluation data"
+        yield Hit(message, "val_set_size", fix)
+    elif stream:
+        message = f"{refused} with {stream}: a stream cannot be split; use test_datasets"
+        yield Hit(message, "val_set_size", fix)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import GIB, gib
@@ -31,7 +30,6 @@ _AUDIO = re.compile(r"voxtral|whisper|audio|parakeet|moonshine|granite-?speech",
     explains={"host-memory"},
     severity=Severity.WARNING,
     also=(Severity.INFO,),
-    topic="host",
     bad="sequence_len: 65536\nmicro_batch_size: 4\nsample_packing: true\n",
     good=(
         "sequence_len: 65536\nmicro_batch_size: 4\nsample_packing: true\n"
@@ -82,12 +80,10 @@ def _host_bytes(run: RunSpec) -> int:
 
 def _prefetch_hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:
     change = changes.fewer_workers(run)
-    return Hit(key=_KEYS[2], message=message, change=change, severity=severity)
+    return Hit(message, _KEYS[2], change=change, severity=severity)
 
 
-_row = partial(row, topic="host")
-
-layer_offloading_without_adapter = _row(
+layer_offloading_without_adapter = row(
     id="layer-offloading-without-adapter",
     severity=Severity.WARNING,
     text="""Layer offloading has no effect in a full fine-tune.
@@ -109,7 +105,7 @@ layer_offloading_without_adapter = _row(
     fix=safe("Turn layer_offloading off, which has no effect", set_key("layer_offloading", False)),
 )
 
-memory_limits_conflict = _row(
+memory_limits_conflict = row(
     id="memory-limits-conflict",
     text="""Both `max_memory` and `gpu_memory_limit` are set.
 
@@ -129,7 +125,7 @@ memory_limits_conflict = _row(
     fix=unsafe("Keep gpu_memory_limit", delete_key("max_memory")),
 )
 
-prefetch_without_workers = _row(
+prefetch_without_workers = row(
     id="prefetch-without-workers",
     text="""A prefetch factor is set without data-loader workers.
 
@@ -151,7 +147,7 @@ prefetch_without_workers = _row(
     fix=safe("Use one worker", insert_key("dataloader_num_workers", 1, beside="dataloader_prefetch_factor")),
 )
 
-streaming_group_by_length = _row(
+streaming_group_by_length = row(
     id="streaming-group-by-length",
     severity=Severity.WARNING,
     text="""Grouping by length defeats streaming.
@@ -170,23 +166,14 @@ streaming_group_by_length = _row(
 )
 
 
-_KEEP_TABLE = unsafe("Keep the table on the GPU", delete_key("ple_cpu_offload"))
-
-
-def _placed(key: str) -> Case:
-    message = f"Axolotl refuses ple_cpu_offload with {key}, which places every parameter itself"
-    return Case(when=lambda run: run.config.get(key) is not None, message=message, fix=_KEEP_TABLE)
-
-
-def _quantised(run: RunSpec) -> object:
-    key = {"qlora": "load_in_4bit", "lora": "load_in_8bit"}.get(run.adapter.kind or "")
-    return key and run.config.get(key)
-
-
-ple_offload_misused = _row(
+@rule(
     id="ple-offload-misused",
     also=(Severity.WARNING,),
-    text="""`ple_cpu_offload` with settings that do not support it.
+    bad="base_model: google/gemma-3n-E2B-it\nadapter: lora\nple_cpu_offload: true\n",
+    good="base_model: google/gemma-3n-E2B-it\nadapter: qlora\nload_in_4bit: true\nple_cpu_offload: true\n",
+)
+def ple_offload_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`ple_cpu_offload` with settings that do not support it.
 
     This option keeps a model's large per-layer embedding table in host memory. FSDP and DeepSpeed place every parameter
     themselves and would gather it. A model that bitsandbytes has not quantised is moved to the GPU as a whole. Axolotl
@@ -194,25 +181,20 @@ ple_offload_misused = _row(
     `load_in_8bit`.
 
     On several GPUs each process keeps its own copy, so the table needs host memory times the number of GPUs.
-    """,
-    bad="base_model: google/gemma-3n-E2B-it\nadapter: lora\nple_cpu_offload: true\n",
-    good="base_model: google/gemma-3n-E2B-it\nadapter: qlora\nload_in_4bit: true\nple_cpu_offload: true\n",
-    when="ple_cpu_offload",
-    key="ple_cpu_offload",
-    cases=(
-        *map(_placed, ("fsdp_config", "fsdp", "deepspeed")),
-        Case(
-            when=lambda run: not _quantised(run),
-            message="Axolotl accepts ple_cpu_offload only with qlora and load_in_4bit or lora and load_in_8bit",
-            fix=_KEEP_TABLE,
-        ),
-        Case(
-            when=lambda run: _quantised(run) and run.sharding.kind == "ddp",
+    """
+    key, fix = "ple_cpu_offload", unsafe("Keep the table on the GPU", delete_key("ple_cpu_offload"))
+    if not run.config.get(key):
+        return
+    for other in ("fsdp_config", "fsdp", "deepspeed"):
+        if run.config.get(other) is not None:
+            yield Hit(f"Axolotl refuses {key} with {other}, which places every parameter itself", key, fix)
+    loaded = {"qlora": "load_in_4bit", "lora": "load_in_8bit"}.get(run.adapter.kind or "")
+    if not loaded or not run.config.get(loaded):
+        yield Hit(f"Axolotl accepts {key} only with qlora and load_in_4bit or lora and load_in_8bit", key, fix)
+    elif run.sharding.kind == "ddp":
+        yield Hit(
+            f"{key} on {run.batch.gpus} GPUs is untested, and every process keeps its own table: {run.batch.gpus} "
+            "copies in host memory",
+            key,
             severity=Severity.WARNING,
-            message=lambda run: (
-                f"ple_cpu_offload on {run.batch.gpus} GPUs is untested, and every process keeps its own table: "
-                f"{run.batch.gpus} copies in host memory"
-            ),
-        ),
-    ),
-)
+        )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import CUT_CROSS_ENTROPY, LIGER, listed_plugins
 from vramwise.trainers.axolotl.schema import schema_of
@@ -18,9 +17,7 @@ _KERNELS = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "liger_cros
 
 @rule(
     id="loss-kernels-conflict",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="loss",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
         "liger_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n"
@@ -43,22 +40,22 @@ def loss_kernels_conflict(run: RunSpec, memory: MemoryReport | None) -> Iterator
     plugins = listed_plugins(run)
     if len(written) > 1:
         yield Hit(
-            key=written[1],
-            message=f"Axolotl refuses more than one loss kernel, and {len(written)} are on: {', '.join(written)}",
-            fix=unsafe(f"Keep {written[0]}", *map(delete_key, written[1:])),
+            f"Axolotl refuses more than one loss kernel, and {len(written)} are on: {', '.join(written)}",
+            written[1],
+            unsafe(f"Keep {written[0]}", *map(delete_key, written[1:])),
         )
     elif CUT_CROSS_ENTROPY in plugins and written == ["chunked_cross_entropy"]:
         yield Hit(
-            key="chunked_cross_entropy",
-            message="Axolotl refuses chunked_cross_entropy with CutCrossEntropyPlugin, even if that is turned off",
-            fix=unsafe("Remove chunked_cross_entropy", delete_key("chunked_cross_entropy")),
+            "Axolotl refuses chunked_cross_entropy with CutCrossEntropyPlugin, even if that is turned off",
+            "chunked_cross_entropy",
+            unsafe("Remove chunked_cross_entropy", delete_key("chunked_cross_entropy")),
         )
     elif {CUT_CROSS_ENTROPY, LIGER} <= set(plugins) and written and "cut_cross_entropy" not in run.config:
         yield Hit(
+            f"{written[0]} with CutCrossEntropyPlugin, which is on by default: {_outcome(written[0], plugins)}",
+            written[0],
+            unsafe("Turn cut cross entropy off", insert_key("cut_cross_entropy", False, beside=written[0])),
             severity=Severity.WARNING,
-            key=written[0],
-            message=f"{written[0]} with CutCrossEntropyPlugin, which is on by default: {_outcome(written[0], plugins)}",
-            fix=unsafe("Turn cut cross entropy off", insert_key("cut_cross_entropy", False, beside=written[0])),
         )
 
 
@@ -73,9 +70,7 @@ _FUSED_LOSS = "liger_fused_linear_cross_entropy"
 _TOKEN_SCALING = "liger_use_token_scaling"
 _ORIGINAL_MLP = "tiled_mlp_use_original_mlp"
 
-_row = partial(row, topic="loss")
-
-grpo_liger_sequence_parallel = _row(
+grpo_liger_sequence_parallel = row(
     id="grpo-liger-sequence-parallel",
     text="""GRPO with Liger's loss and a sequence split over GPUs.
 
@@ -108,7 +103,7 @@ def _tile_original(run: RunSpec) -> Fix:
     return safe(f"Set {_ORIGINAL_MLP}: true, the default", edit) if unset else unsafe("Tile the existing MLP", edit)
 
 
-liger_tiled_mlp_conflict = _row(
+liger_tiled_mlp_conflict = row(
     id="liger-tiled-mlp-conflict",
     text="""Liger's MLP kernel and the tiled MLP are both on.
 
@@ -142,7 +137,7 @@ def _fuse_or_unscale(run: RunSpec) -> Fix:
     return unsafe(f"Turn {_FUSED_LOSS} on", insert_key(_FUSED_LOSS, True, beside=_TOKEN_SCALING))
 
 
-liger_token_scaling_without_flce = _row(
+liger_token_scaling_without_flce = row(
     id="liger-token-scaling-without-flce",
     text="""`liger_use_token_scaling` without Liger's fused linear cross entropy.
 
@@ -166,68 +161,51 @@ liger_token_scaling_without_flce = _row(
 )
 
 
-_BF16_AUTO = insert_key("bf16", "auto", beside="cut_cross_entropy")
-
-
-def _without_half(run: RunSpec) -> str:
-    if "bf16" in run.config:
-        return "neither bf16 nor fp16 is on"
-    return "bf16 is unset (unset means auto, but Axolotl checks it as off)"
-
-
-cut_cross_entropy_dtype = _row(
+@rule(
     id="cut-cross-entropy-dtype",
     also=(Severity.WARNING,),
-    text="""Cut cross entropy without `bf16` or `fp16` in the file.
-
-    Its backward pass runs only in half precision. Axolotl checks this before it fills in defaults: with
-    `cut_cross_entropy: true` the file must set `bf16` or `fp16`, although unset means `bf16: auto`. Setting
-    `bf16: auto` gives the same run and passes. If `cut_cross_entropy` is unset, the plugin turns itself on and Axolotl
-    does not check, not even a run in fp32.
-    """,
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
     "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
     "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\nbf16: auto\n",
     beyond_trainer="Axolotl checks only if `cut_cross_entropy` is set; if the plugin turns it on, fp32 passes.",
-    when=lambda run: CUT_CROSS_ENTROPY in listed_plugins(run),
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: (
-                run.config.get("cut_cross_entropy") and not run.config.get("bf16") and not run.config.get("fp16")
-            ),
-            key="cut_cross_entropy",
-            message=lambda run: f"Axolotl refuses cut_cross_entropy: true without half precision: {_without_half(run)}",
-            fix=lambda run: (
-                unsafe("Train in bf16: bf16: auto", _BF16_AUTO)
-                if "bf16" in run.config
-                else safe("Set bf16: auto, the default", _BF16_AUTO)
-            ),
-        ),
-        Case(
-            when=lambda run: run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32",
-            severity=Severity.WARNING,
-            key="bf16",
-            message="cut cross entropy is on through its plugin, but its backward needs bf16 or fp16, not fp32",
-            fix=unsafe("Train in bf16: bf16: auto", insert_key("bf16", "auto", beside="plugins")),
-        ),
-    ),
 )
+def cut_cross_entropy_dtype(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Cut cross entropy without `bf16` or `fp16` in the file.
+
+    Its backward pass runs only in half precision. Axolotl checks this before it fills in defaults: with
+    `cut_cross_entropy: true` the file must set `bf16` or `fp16`, although unset means `bf16: auto`. Setting
+    `bf16: auto` gives the same run and passes. If `cut_cross_entropy` is unset, the plugin turns itself on and Axolotl
+    does not check, not even a run in fp32.
+    """
+    if CUT_CROSS_ENTROPY not in listed_plugins(run):
+        return
+    written = "bf16" in run.config
+    title = "Train in bf16: bf16: auto"
+    if run.config.get("cut_cross_entropy") and not run.config.get("bf16") and not run.config.get("fp16"):
+        unset = "bf16 is unset (unset means auto, but Axolotl checks it as off)"
+        why = "neither bf16 nor fp16 is on" if written else unset
+        edit = insert_key("bf16", "auto", beside="cut_cross_entropy")
+        yield Hit(
+            f"Axolotl refuses cut_cross_entropy: true without half precision: {why}",
+            "cut_cross_entropy",
+            unsafe(title, edit) if written else safe("Set bf16: auto, the default", edit),
+        )
+    elif run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32":
+        message = "cut cross entropy is on through its plugin, but its backward needs bf16 or fp16, not fp32"
+        fix = unsafe(title, insert_key("bf16", "auto", beside="plugins"))
+        yield Hit(message, "bf16", fix, severity=Severity.WARNING)
 
 
-_DPO_LIGER = "dpo_use_liger_kernel"
-
-
-def _dpo_losses(run: RunSpec) -> list[object]:
-    written = run.config.get("dpo_loss_type", ())
-    return list(written) if isinstance(written, list | tuple) else [written]
-
-
-dpo_liger_loss_unsupported = _row(
+@rule(
     id="dpo-liger-loss-unsupported",
     also=(Severity.WARNING,),
-    text="""Liger's DPO loss with a loss type that it does not support.
+    bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
+    good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",
+    options="--with axolotl==0.20.0",
+)
+def dpo_liger_loss_unsupported(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Liger's DPO loss with a loss type that it does not support.
 
     `dpo_use_liger_kernel` computes head and loss in chunks, so the complete logits of both answers are never in memory.
     It does not support the IPO loss, which Axolotl refuses. It supports one loss type at a time: only the first entry
@@ -235,55 +213,39 @@ dpo_liger_loss_unsupported = _row(
 
     Choose another loss type, or turn the kernel off and allow memory for the logits. Since Axolotl 0.21 (TRL 1.14) the
     kernel returns log-probabilities, which support every loss type, and the rule reports nothing.
-    """,
-    bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
-    good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",
-    options="--with axolotl==0.20.0",
-    when=lambda run: run.config.get(_DPO_LIGER) and not schema_of(run).since("0.21.0"),
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: run.objective.rl == "ipo" or _dpo_losses(run)[:1] == ["ipo"],
-            key=_DPO_LIGER,
-            message=f"Axolotl refuses {_DPO_LIGER} with the ipo loss, which Liger does not support",
-            fix=safe("Compute the loss without Liger", delete_key(_DPO_LIGER)),
-        ),
-        Case(
-            when=lambda run: len(_dpo_losses(run)) > 1,
-            severity=Severity.WARNING,
-            key="dpo_loss_type",
-            message=lambda run: (
-                f"{_DPO_LIGER} uses only {_dpo_losses(run)[0]}, the first of dpo_loss_type; "
-                f"{', '.join(map(str, _dpo_losses(run)[1:]))} is ignored"
-            ),
-            fix=unsafe("Compute every loss without Liger", delete_key(_DPO_LIGER)),
-        ),
-    ),
-)
+    """
+    key = "dpo_use_liger_kernel"
+    if not run.config.get(key) or schema_of(run).since("0.21.0"):
+        return
+    written = run.config.get("dpo_loss_type", ())
+    losses = list(written) if isinstance(written, list | tuple) else [written]
+    if run.objective.rl == "ipo" or losses[:1] == ["ipo"]:
+        fix = safe("Compute the loss without Liger", delete_key(key))
+        yield Hit(f"Axolotl refuses {key} with the ipo loss, which Liger does not support", key, fix)
+    elif len(losses) > 1:
+        ignored = ", ".join(map(str, losses[1:]))
+        message = f"{key} uses only {losses[0]}, the first of dpo_loss_type; {ignored} is ignored"
+        fix = unsafe("Compute every loss without Liger", delete_key(key))
+        yield Hit(message, "dpo_loss_type", fix, severity=Severity.WARNING)
 
 
-def _unsplit(key: str) -> Case:
-    return Case(
-        when=key,
-        key=key,
-        message=lambda run: f"Axolotl refuses {key} with tensor_parallel_size {run.sharding.tensor_parallel_size}",
-        fix=unsafe(f"Remove {key}", delete_key(key)),
-    )
-
-
-liger_tensor_parallel = _row(
+@rule(
     id="liger-tensor-parallel",
-    text="""Liger's RMS norm or fused loss with tensor parallelism.
-
-    Tensor parallelism splits weights and activations across GPUs as distributed tensors, but these two kernels need
-    plain tensors, so Axolotl stops. Without them the model's own norm and loss are used: the result is the same, with
-    more memory.
-    """,
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
     "liger_rms_norm: true\ntensor_parallel_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
     "liger_glu_activation: true\ntensor_parallel_size: 2\n",
     options="--gpus 2",
-    when=lambda run: run.sharding.tensor_parallel_size > 1 and LIGER in listed_plugins(run),
-    cases=tuple(map(_unsplit, ("liger_rms_norm", _FUSED_LOSS))),
 )
+def liger_tensor_parallel(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Liger's RMS norm or fused loss with tensor parallelism.
+
+    Tensor parallelism splits weights and activations across GPUs as distributed tensors, but these two kernels need
+    plain tensors, so Axolotl stops. Without them the model's own norm and loss are used: the result is the same, with
+    more memory.
+    """
+    size = run.sharding.tensor_parallel_size
+    for key in ("liger_rms_norm", _FUSED_LOSS) if size > 1 and LIGER in listed_plugins(run) else ():
+        if run.config.get(key):
+            fix = unsafe(f"Remove {key}", delete_key(key))
+            yield Hit(f"Axolotl refuses {key} with tensor_parallel_size {size}", key, fix)

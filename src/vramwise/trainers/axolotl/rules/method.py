@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, When, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import lists_foreign_plugin, lists_plugin
 from vramwise.trainers.axolotl.resolve.adapter import PEFT_RANK
@@ -26,8 +25,6 @@ _KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)
 
 @rule(
     id="lora-kernels-unknown-attention",
-    severity=Severity.ERROR,
-    topic="method",
     bad="base_model: microsoft/Phi-3-mini-4k-instruct\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n",
     good=(
         "base_model: microsoft/Phi-3-mini-4k-instruct\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n"
@@ -63,9 +60,9 @@ def _stops(run: RunSpec, kernels: tuple[str, ...], why: str, shown: str = "") ->
     written = [kernel for kernel in on if run.config.get(kernel)]
     by_itself = "" if written else ", which Axolotl turns on by default,"
     yield Hit(
-        key=written[0] if written else "adapter",
-        message=f"{' and '.join(on)}{by_itself} {why}: Axolotl stops while it loads the model{shown}",
-        fix=safe("Turn the kernels off", *_kernels_off(run, written)),
+        f"{' and '.join(on)}{by_itself} {why}: Axolotl stops while it loads the model{shown}",
+        written[0] if written else "adapter",
+        safe("Turn the kernels off", *_kernels_off(run, written)),
     )
 
 
@@ -79,8 +76,6 @@ def _kernels_off(run: RunSpec, written: list[str]) -> Iterator[Edit]:
 
 @rule(
     id="lora-kernels-unsupported",
-    severity=Severity.ERROR,
-    topic="method",
     bad="adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: true\nlora_qkv_kernel: true\n",
     good="adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: false\nlora_qkv_kernel: false\n",
 )
@@ -100,7 +95,7 @@ def lora_kernels_unsupported(run: RunSpec, memory: MemoryReport | None) -> Itera
         on = [kernel for kernel in kernels if run.config.get(kernel)]
         if on:
             fix = safe("Turn the kernels off", *(set_key(kernel, False) for kernel in on))
-            yield Hit(key=on[0], message=f"Axolotl refuses {', '.join(on)} with {why}", fix=fix)
+            yield Hit(f"Axolotl refuses {', '.join(on)} with {why}", on[0], fix)
     yield from _version_not_seen(run)
 
 
@@ -124,12 +119,10 @@ def _version_not_seen(run: RunSpec) -> Iterator[Hit]:
     if not on or not version_unseen(run):
         return
     yield Hit(
-        key=on[0],
-        message=(
-            f"Axolotl refuses {', '.join(on)} with fsdp_version 2 inside fsdp_config: its check looks only at the top "
-            "level and assumes FSDP1"
-        ),
-        fix=safe("Set fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
+        f"Axolotl refuses {', '.join(on)} with fsdp_version 2 inside fsdp_config: its check looks only at the top "
+        "level and assumes FSDP1",
+        on[0],
+        safe("Set fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
     )
 
 
@@ -138,8 +131,6 @@ _TARGETS = ("lora_target_linear", "lora_target_modules", "lora_target_parameters
 
 @rule(
     id="lora-without-rank",
-    severity=Severity.ERROR,
-    topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n",
     beyond_trainer="Axolotl has no default for these keys and passes null on; PEFT fails after the model has loaded.",
@@ -161,14 +152,14 @@ def lora_without_rank(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
         fix = unsafe("Set lora_r: 16", insert_key("lora_r", 16, beside="adapter"))
         found = "no lora_r" if rank is None else f"lora_r {rank}"
         message = f"{_rank_message(run, found, 'a rank')}; predictions assume PEFT's default, {PEFT_RANK}"
-        yield Hit(key="lora_r", message=message, fix=fix)
+        yield Hit(message, "lora_r", fix)
     if alpha is None and not run.config.get("lora_alpha_pattern"):
         fix = unsafe("Set lora_alpha to twice the rank", insert_key("lora_alpha", 2 * (rank or 16), beside="lora_r"))
-        yield Hit(key="lora_alpha", message=_rank_message(run, "no lora_alpha", "an alpha"), fix=fix)
+        yield Hit(_rank_message(run, "no lora_alpha", "an alpha"), "lora_alpha", fix)
     if not any(run.config.get(key) for key in _TARGETS):
         fix = unsafe("Target every linear layer", insert_key("lora_target_linear", True, beside="lora_alpha"))
         found = "neither lora_target_linear nor lora_target_modules"
-        yield Hit(key="lora_target_modules", message=_rank_message(run, found, "targets"), fix=fix)
+        yield Hit(_rank_message(run, found, "targets"), "lora_target_modules", fix)
 
 
 def _rank_message(run: RunSpec, found: str, wanted: str) -> str:
@@ -187,9 +178,7 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
 
 @rule(
     id="moe-kernel-conflict",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="method",
     bad=f"{_PLUGIN}use_scattermoe: true\nuse_sonicmoe: true\n",
     good=f"{_PLUGIN}use_scattermoe: true\n",
 )
@@ -210,7 +199,7 @@ def moe_kernel_conflict(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
     policy = run.config.get("nonexpert_quantization")
     if policy is not None and str(policy).lower() not in _NON_EXPERT:
         message = f"Axolotl refuses nonexpert_quantization: {policy}; supported are {', '.join(_NON_EXPERT)}"
-        yield Hit(key="nonexpert_quantization", message=message)
+        yield Hit(message, "nonexpert_quantization")
 
 
 def _backends(run: RunSpec) -> Iterator[Hit]:
@@ -218,7 +207,7 @@ def _backends(run: RunSpec) -> Iterator[Hit]:
     wanted = None if backend is None else str(backend).lower()
     if wanted is not None and wanted not in _BACKENDS:
         message = f"Axolotl refuses expert_backend: {backend}; supported are {', '.join(_BACKENDS)}"
-        yield Hit(key="expert_backend", message=message)
+        yield Hit(message, "expert_backend")
         return
     switches = [name for name in ("scattermoe", "sonicmoe") if run.config.get(f"use_{name}") is True]
     if wanted is not None:
@@ -226,11 +215,11 @@ def _backends(run: RunSpec) -> Iterator[Hit]:
             if name != wanted:
                 fix = unsafe(f"Keep expert_backend {wanted}", delete_key(f"use_{name}"))
                 message = f"Axolotl refuses use_{name}: true, which contradicts expert_backend: {wanted}"
-                yield Hit(key=f"use_{name}", message=message, fix=fix)
+                yield Hit(message, f"use_{name}", fix)
     elif len(switches) == 2:
         fix = unsafe("Keep ScatterMoE", delete_key("use_sonicmoe"))
         message = "Axolotl refuses use_scattermoe together with use_sonicmoe: experts run on one backend"
-        yield Hit(key="use_sonicmoe", message=message, fix=fix)
+        yield Hit(message, "use_sonicmoe", fix)
 
 
 def _implementation(run: RunSpec) -> Iterator[Hit]:
@@ -239,14 +228,14 @@ def _implementation(run: RunSpec) -> Iterator[Hit]:
         return
     if name not in _IMPLEMENTATIONS:
         message = f"experts_implementation: {name} is unknown: Axolotl uses eager instead, the slow loop over experts"
-        yield Hit(key="experts_implementation", message=message, severity=Severity.WARNING)
+        yield Hit(message, "experts_implementation", severity=Severity.WARNING)
     elif name in ("scattermoe", "sonicmoe") and not _kernel_is_on(run, name):
         message = (
             f"experts_implementation: {name} without use_{name}: true: Axolotl uses eager instead, the slow loop over "
             "experts"
         )
         fix = unsafe(f"Turn {name} on", insert_key(f"use_{name}", True, beside="experts_implementation"))
-        yield Hit(key="experts_implementation", message=message, fix=fix, severity=Severity.WARNING)
+        yield Hit(message, "experts_implementation", fix, severity=Severity.WARNING)
 
 
 def _kernel_is_on(run: RunSpec, name: str) -> bool:
@@ -258,8 +247,6 @@ _NO_ADAPTER = frozenset({"none", "full", "fft", "false", "no"})
 
 @rule(
     id="unknown-adapter",
-    severity=Severity.ERROR,
-    topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qloar\nload_in_4bit: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
 )
@@ -279,7 +266,7 @@ def unknown_adapter(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if plugin is not None and lists_plugin(run, plugin.rsplit(".", 1)[1]):
         return
     hint, fix = _adapter_remedy(schema, adapter, plugin)
-    yield Hit(key="adapter", message=f"Axolotl has no adapter '{adapter}': {hint}", fix=fix)
+    yield Hit(f"Axolotl has no adapter '{adapter}': {hint}", "adapter", fix)
 
 
 def _adapter_remedy(schema: Schema, adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
@@ -300,9 +287,7 @@ def _adapter_remedy(schema: Schema, adapter: str, plugin: str | None) -> tuple[s
     return f"supported are {', '.join(sorted(schema.adapters()))}", None
 
 
-_row = partial(row, topic="method")
-
-fused_mlp_with_lora = _row(
+fused_mlp_with_lora = row(
     id="fused-mlp-with-lora",
     text="""`flash_attn_fuse_mlp` with a LoRA adapter.
 
@@ -322,7 +307,7 @@ fused_mlp_with_lora = _row(
     fix=safe("Do not fuse the MLP", delete_key("flash_attn_fuse_mlp")),
 )
 
-kto_unused_columns = _row(
+kto_unused_columns = row(
     id="kto-unused-columns",
     text="""KTO training without `remove_unused_columns: false`.
 
@@ -341,7 +326,7 @@ kto_unused_columns = _row(
     fix=safe("Keep the columns", insert_key("remove_unused_columns", False, beside="rl")),
 )
 
-lora_dropout_on_parameters = _row(
+lora_dropout_on_parameters = row(
     id="lora-dropout-on-parameters",
     text="""LoRA dropout together with `lora_target_parameters`.
 
@@ -370,7 +355,7 @@ def _saved_embeddings(run: RunSpec) -> list[str]:
     return [name for name in run.adapter.lora_modules_to_save if name in ("embed_tokens", "lm_head")]
 
 
-new_tokens_train_embeddings = _row(
+new_tokens_train_embeddings = row(
     id="new-tokens-train-embeddings",
     severity=Severity.WARNING,
     text="""A few new tokens make LoRA train the whole embedding and head.
@@ -399,7 +384,7 @@ new_tokens_train_embeddings = _row(
     ),
 )
 
-new_tokens_untrained = _row(
+new_tokens_untrained = row(
     id="new-tokens-untrained",
     severity=Severity.WARNING,
     text="""New tokens are added under LoRA, but nothing trains their embeddings.
@@ -431,7 +416,7 @@ def _train_everything(run: RunSpec) -> Fix:
     return unsafe("Fine-tune all weights", delete_key("adapter"), *held)
 
 
-onebitllms_with_lora = _row(
+onebitllms_with_lora = row(
     id="onebitllms-with-lora",
     text="""1-bit training with a LoRA adapter.
 
@@ -451,41 +436,34 @@ onebitllms_with_lora = _row(
 )
 
 
-def _unpacked(key: str, when: When) -> Case:
-    return Case(
-        when=when,
-        key=key,
-        message=lambda run: (
-            f"Axolotl refuses {key} with rl: {run.objective.rl}: RL rows hold one answer each and cannot be packed"
-        ),
-        fix=unsafe(f"Set {key} to false", set_key(key, False)),
-    )
-
-
-packing_with_rl = _row(
+@rule(
     id="packing-with-rl",
-    text="""Sample packing with preference or RL training.
+    bad="rl: dpo\nsample_packing: true\nsequence_len: 2048\n",
+    good="rl: dpo\nsample_packing: false\nsequence_len: 2048\n",
+)
+def packing_with_rl(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Sample packing with preference or RL training.
 
     RL trainers compare answers pair by pair or group by group, so a row must hold one answer and cannot be packed.
     Axolotl refuses `sample_packing` with any `rl`, and `eval_sample_packing` with `rl: kto`.
 
     Turn packing off. The micro-batch then counts single rows, not packed ones. With short samples a step has fewer
     tokens than before, so you may be able to raise the micro-batch.
-    """,
-    bad="rl: dpo\nsample_packing: true\nsequence_len: 2048\n",
-    good="rl: dpo\nsample_packing: false\nsequence_len: 2048\n",
-    when=lambda run: run.objective.rl,
-    cases=(
-        _unpacked("sample_packing", lambda run: run.config.get("sample_packing")),
-        _unpacked(
-            "eval_sample_packing", lambda run: run.objective.rl == "kto" and run.config.get("eval_sample_packing")
-        ),
-    ),
-)
+    """
+    rl = run.objective.rl
+    for key in ("sample_packing", "eval_sample_packing"):
+        if run.config.get(key) and (rl == "kto" or (rl and key == "sample_packing")):
+            message = f"Axolotl refuses {key} with rl: {rl}: RL rows hold one answer each and cannot be packed"
+            yield Hit(message, key, unsafe(f"Set {key} to false", set_key(key, False)))
 
-unfrozen_with_layers_to_transform = _row(
+
+@rule(
     id="unfrozen-with-layers-to-transform",
-    text="""The settings that choose layers for LoRA contradict each other or are incomplete.
+    bad="adapter: lora\npeft_layers_to_transform: [0, 1]\nunfrozen_parameters:\n  - ^lm_head.weight$\n",
+    good="adapter: lora\npeft_layers_to_transform: [0, 1]\n",
+)
+def unfrozen_with_layers_to_transform(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The settings that choose layers for LoRA contradict each other or are incomplete.
 
     `unfrozen_parameters` freezes everything it does not name, including LoRA weights. `peft_layers_to_transform`
     chooses the layers that get LoRA weights to train. Together they would freeze weights that should be trained, so
@@ -493,73 +471,44 @@ unfrozen_with_layers_to_transform = _row(
     `peft_layers_to_transform`.
 
     Use one of the two. To train whole modules beside LoRA, use `lora_modules_to_save`.
-    """,
-    bad="adapter: lora\npeft_layers_to_transform: [0, 1]\nunfrozen_parameters:\n  - ^lm_head.weight$\n",
-    good="adapter: lora\npeft_layers_to_transform: [0, 1]\n",
-    cases=(
-        Case(
-            when=lambda run: (
-                run.adapter.kind
-                and run.config.get("peft_layers_to_transform")
-                and run.config.get("unfrozen_parameters")
-            ),
-            key="unfrozen_parameters",
-            message=(
-                "Axolotl refuses unfrozen_parameters with peft_layers_to_transform: it would freeze the added LoRA "
-                "weights"
-            ),
-        ),
-        Case(
-            when=lambda run: run.config.get("peft_layers_pattern") and not run.config.get("peft_layers_to_transform"),
-            key="peft_layers_pattern",
-            message="Axolotl refuses peft_layers_pattern without peft_layers_to_transform",
-        ),
-    ),
-)
+    """
+    layers = run.config.get("peft_layers_to_transform")
+    if run.adapter.kind and layers and run.config.get("unfrozen_parameters"):
+        yield Hit(
+            "Axolotl refuses unfrozen_parameters with peft_layers_to_transform: it would freeze the added LoRA weights",
+            "unfrozen_parameters",
+        )
+    if run.config.get("peft_layers_pattern") and not layers:
+        yield Hit("Axolotl refuses peft_layers_pattern without peft_layers_to_transform", "peft_layers_pattern")
 
-relora_misused = _row(
+
+@rule(
     id="relora-misused",
-    text="""ReLoRA without a required setting, or with an unsupported one.
+    bad="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: one_cycle\n",
+    good="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: cosine\n",
+)
+def relora_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """ReLoRA without a required setting, or with an unsupported one.
 
     ReLoRA merges the adapter into the base every `jagged_restart_steps` steps and starts a new one. Axolotl refuses it
     without that key or without a `lora`/`qlora` adapter. It also refuses it under FSDP and DeepSpeed (merging needs
     whole weights), with the `one_cycle` schedule (which cannot restart) and with fused MLP modules (which cannot be
     merged into).
-    """,
-    bad="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: one_cycle\n",
-    good="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: cosine\n",
-    when="relora",
-    cases=(
-        Case(
-            when=lambda run: not run.config.get("jagged_restart_steps"),
-            key="relora",
-            message="Axolotl refuses relora without jagged_restart_steps, which says when to merge",
-        ),
-        Case(
-            when=lambda run: (
-                run.adapter.kind not in ("lora", "qlora", "mora")
-                and not (run.adapter.kind and lists_foreign_plugin(run))
-            ),
-            key="adapter",
-            message=lambda run: (
-                f"Axolotl refuses relora with adapter {run.adapter.kind or 'unset'}: it needs lora or qlora"
-            ),
-        ),
-        *(
-            Case(when=key, key=key, message=f"Axolotl refuses relora with {key}: merging needs whole weights")
-            for key in ("fsdp", "fsdp_config", "deepspeed")
-        ),
-        Case(
-            when=lambda run: run.config.get("lr_scheduler") == "one_cycle",
-            key="lr_scheduler",
-            message="Axolotl refuses relora with lr_scheduler: one_cycle, which cannot restart",
-            fix=unsafe("Use the cosine schedule", set_key("lr_scheduler", "cosine")),
-        ),
-        Case(
-            when="flash_attn_fuse_mlp",
-            key="flash_attn_fuse_mlp",
-            message="Axolotl refuses relora with flash_attn_fuse_mlp: LoRA cannot be merged into fused modules",
-            fix=unsafe("Do not fuse the MLP", delete_key("flash_attn_fuse_mlp")),
-        ),
-    ),
-)
+    """
+    config, kind = run.config, run.adapter.kind
+    if not config.get("relora"):
+        return
+    if not config.get("jagged_restart_steps"):
+        yield Hit("Axolotl refuses relora without jagged_restart_steps, which says when to merge", "relora")
+    if kind not in ("lora", "qlora", "mora") and not (kind and lists_foreign_plugin(run)):
+        yield Hit(f"Axolotl refuses relora with adapter {kind or 'unset'}: it needs lora or qlora", "adapter")
+    for key in ("fsdp", "fsdp_config", "deepspeed"):
+        if config.get(key):
+            yield Hit(f"Axolotl refuses relora with {key}: merging needs whole weights", key)
+    if config.get("lr_scheduler") == "one_cycle":
+        fix = unsafe("Use the cosine schedule", set_key("lr_scheduler", "cosine"))
+        yield Hit("Axolotl refuses relora with lr_scheduler: one_cycle, which cannot restart", "lr_scheduler", fix)
+    if config.get("flash_attn_fuse_mlp"):
+        message = "Axolotl refuses relora with flash_attn_fuse_mlp: LoRA cannot be merged into fused modules"
+        fix = unsafe("Do not fuse the MLP", delete_key("flash_attn_fuse_mlp"))
+        yield Hit(message, "flash_attn_fuse_mlp", fix)

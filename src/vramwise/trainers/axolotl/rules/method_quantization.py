@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import lists_plugin
 from vramwise.trainers.axolotl.schema import schema_of
@@ -20,9 +18,7 @@ _KERNELS_ADD = (0, 18)
 
 @rule(
     id="lora-4bit-not-qlora",
-    severity=Severity.ERROR,
     still_runs=True,
-    topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nload_in_4bit: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
     beyond_trainer="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (verified in a run).",
@@ -56,11 +52,9 @@ def lora_4bit_not_qlora(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
     )
     ends = ", and its LoRA kernels fail in the first backward (self and mat2 must have the same dtype)" if stops else ""
     yield Hit(
-        key="adapter",
-        message=(
-            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} per parameter instead of "
-            f"about 0.5{ends}"
-        ),
+        f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} per parameter instead of "
+        f"about 0.5{ends}",
+        "adapter",
         change=changes.quantize_base(run),
     )
 
@@ -79,8 +73,6 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
 
 @rule(
     id="nvfp4-merge-aware-misused",
-    severity=Severity.ERROR,
-    topic="method",
     bad=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: true\n",
     good=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: false\n",
     options="--with axolotl==0.19.0",
@@ -100,14 +92,14 @@ def nvfp4_merge_aware_misused(run: RunSpec, memory: MemoryReport | None) -> Iter
         elif run.config.get(_AWARE):
             yield from _merge_aware_on(run)
         elif run.config.get(_AWARE_START) is not None:
-            yield Hit(key=_AWARE_START, message=f"Axolotl refuses {_AWARE_START} without {_AWARE}: true")
+            yield Hit(f"Axolotl refuses {_AWARE_START} without {_AWARE}: true", _AWARE_START)
 
 
 def _since_021(run: RunSpec) -> Iterator[Hit]:
     """The cases that Axolotl still refuses: in the others it warns or turns the option off."""
     scatter = run.config.get("use_scattermoe") or str(run.config.get("expert_backend")).lower() == "scattermoe"
     if run.config.get(_AWARE) and scatter:
-        yield Hit(key=_AWARE, message=f"Axolotl refuses {_AWARE} with ScatterMoE: it needs sonicmoe")
+        yield Hit(f"Axolotl refuses {_AWARE} with ScatterMoE: it needs sonicmoe", _AWARE)
     if run.config.get(_AWARE) is False or (run.config.get(_AWARE) and run.adapter.kind not in ("lora", "multilora")):
         return
     yield from _start_step(run)
@@ -116,18 +108,13 @@ def _since_021(run: RunSpec) -> Iterator[Hit]:
 def _merge_aware_on(run: RunSpec) -> Iterator[Hit]:
     sonic = run.config.get("use_sonicmoe") or str(run.config.get("expert_backend")).lower() == "sonicmoe"
     if not sonic:
-        yield Hit(key=_AWARE, message=f"Axolotl refuses {_AWARE} without expert_backend: sonicmoe")
+        yield Hit(f"Axolotl refuses {_AWARE} without expert_backend: sonicmoe", _AWARE)
     if run.adapter.kind != "lora":
-        yield Hit(
-            key=_AWARE,
-            message=f"Axolotl refuses {_AWARE} without adapter: lora (found: {run.adapter.kind or 'none'})",
-        )
+        yield Hit(f"Axolotl refuses {_AWARE} without adapter: lora (found: {run.adapter.kind or 'none'})", _AWARE)
     fused = [key for key in _FUSED if run.config.get(key) is True]
     if fused:
         message = f"Axolotl refuses {_AWARE} with {', '.join(fused)}: fused kernels bypass the LoRA layers"
-        yield Hit(
-            key=fused[0], message=message, fix=safe("Turn the kernels off", *(set_key(key, False) for key in fused))
-        )
+        yield Hit(message, fused[0], safe("Turn the kernels off", *(set_key(key, False) for key in fused)))
     yield from _start_step(run)
 
 
@@ -135,7 +122,7 @@ def _start_step(run: RunSpec) -> Iterator[Hit]:
     start = run.config.get(_AWARE_START)
     if start is not None and not _is_step_or_fraction(start):
         message = f"Axolotl refuses {_AWARE_START} {start}: it must be a step (0, 1, 2…) or a fraction between 0 and 1"
-        yield Hit(key=_AWARE_START, message=message)
+        yield Hit(message, _AWARE_START)
 
 
 def _is_step_or_fraction(start: object) -> bool:
@@ -152,7 +139,6 @@ _WORTH_SAYING = 2**30
 @rule(
     id="qlora-experts-unquantised",
     severity=Severity.WARNING,
-    topic="method",
     costs_memory=True,
     needs={"memory"},
     bad=(
@@ -195,46 +181,41 @@ def qlora_experts_unquantised(run: RunSpec, memory: MemoryReport | None) -> Iter
     )
 
 
-_row = partial(row, topic="method")
-
-
-def _quantised_twice(key: str) -> Case:
-    def fix(run: RunSpec) -> Fix:
-        # qlora means bitsandbytes and is refused without it
-        edits = [set_key("adapter", "lora")] if run.adapter.kind == "qlora" else []
-        return unsafe("Keep the checkpoint's own format", set_key(key, False), *edits)
-
-    def message(run: RunSpec) -> str:
-        method = run.config.get("model_quantization_config")
-        return f"Axolotl refuses {key} with model_quantization_config: {method}: they are two ways to quantise a weight"
-
-    return Case(when=key, key=key, message=message, fix=fix)
-
-
-prequantized_with_bitsandbytes = _row(
+@rule(
     id="prequantized-with-bitsandbytes",
-    text="""A checkpoint's own quantisation together with bitsandbytes.
+    bad="base_model: openai/gpt-oss-20b\nadapter: lora\nmodel_quantization_config: Mxfp4Config\nload_in_8bit: true\n",
+    good="base_model: openai/gpt-oss-20b\nadapter: lora\nmodel_quantization_config: Mxfp4Config\nload_in_8bit: false\n",
+)
+def prequantized_with_bitsandbytes(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A checkpoint's own quantisation together with bitsandbytes.
 
     `model_quantization_config` loads a checkpoint in the format it was stored in (mxfp4, fp8). `load_in_4bit` and
     `load_in_8bit` quantise plain weights with bitsandbytes while they load. A weight cannot have both, so Axolotl
     refuses them together.
 
     Remove `load_in_4bit` or `load_in_8bit`, and use `adapter: lora` (qlora always means bitsandbytes 4 bit).
-    """,
-    bad="base_model: openai/gpt-oss-20b\nadapter: lora\nmodel_quantization_config: Mxfp4Config\nload_in_8bit: true\n",
-    good="base_model: openai/gpt-oss-20b\nadapter: lora\nmodel_quantization_config: Mxfp4Config\nload_in_8bit: false\n",
-    when="model_quantization_config",
-    cases=tuple(map(_quantised_twice, ("load_in_4bit", "load_in_8bit"))),
-)
+    """
+    method = run.config.get("model_quantization_config")
+    for key in ("load_in_4bit", "load_in_8bit"):
+        if method and run.config.get(key):
+            # qlora means bitsandbytes and is refused without it
+            edits = [set_key("adapter", "lora")] if run.adapter.kind == "qlora" else []
+            yield Hit(
+                f"Axolotl refuses {key} with model_quantization_config: {method}: they are two ways to quantise a "
+                "weight",
+                key,
+                unsafe("Keep the checkpoint's own format", set_key(key, False), *edits),
+            )
 
 
-_NO_QAT = unsafe("Train without QAT", delete_key("qat"))
-
-
-qat_with_adapter_or_quantization = _row(
+@rule(
     id="qat-with-adapter-or-quantization",
     also=(Severity.WARNING,),
-    text="""Quantisation-aware training together with a quantised base or an adapter.
+    bad="qat:\n  weight_dtype: int4\n  group_size: 32\nadapter: qlora\nload_in_4bit: true\n",
+    good="qat:\n  weight_dtype: int4\n  group_size: 32\n",
+)
+def qat_with_adapter_or_quantization(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Quantisation-aware training together with a quantised base or an adapter.
 
     QAT trains full 16-bit weights while rounding them on the fly as they will be quantised later. It needs those
     weights, so Axolotl refuses `qat` with `load_in_4bit`, `load_in_8bit` or a `peft` block. It also refuses ternary
@@ -242,96 +223,54 @@ qat_with_adapter_or_quantization = _row(
     but checks the wrong key: the base is then frozen, and only the adapter learns to compensate for the rounding.
 
     Use QAT for a full fine-tune, or an adapter without `qat`.
-    """,
-    bad="qat:\n  weight_dtype: int4\n  group_size: 32\nadapter: qlora\nload_in_4bit: true\n",
-    good="qat:\n  weight_dtype: int4\n  group_size: 32\n",
-    when="qat",
-    cases=(
-        *(
-            Case(
-                when=key,
-                key=key,
-                message=f"Axolotl refuses qat with {key}: QAT trains full 16-bit weights",
-                fix=unsafe("Load the base in 16 bit", set_key(key, False)),
-            )
-            for key in ("load_in_4bit", "load_in_8bit")
-        ),
-        Case(when="peft", key="peft", message="Axolotl refuses qat with a peft block", fix=_NO_QAT),
-        Case(
-            when=lambda run: run.adapter.kind and not run.config.get("peft"),
-            severity=Severity.WARNING,
-            key="qat",
-            message=lambda run: (
-                f"qat with adapter: {run.adapter.kind}: the weights that QAT rounds are frozen, and only the adapter "
-                "is trained"
-            ),
-            fix=_NO_QAT,
-        ),
-        Case(
-            when=lambda run: (
-                run.config.get("qat.weight_dtype") == "ternary"
-                and run.config.get("qat.activation_dtype", "int8") != "int8"
-            ),
-            key="qat.activation_dtype",
-            message="Axolotl refuses ternary QAT with activations other than int8",
-            fix=unsafe("Use int8 activations", set_key("qat.activation_dtype", "int8")),
-        ),
-        Case(
-            when=lambda run: run.target.torch < (2, 6) and not schema_of(run).since("0.21.0"),
-            key="qat",
-            message=lambda run: (
-                f"Axolotl refuses qat on torch {run.target.torch[0]}.{run.target.torch[1]}: it needs torch 2.6 or newer"
-            ),
-        ),
-    ),
-)
+    """
+    config, kind, torch = run.config, run.adapter.kind, run.target.torch
+    if not config.get("qat"):
+        return
+    without = unsafe("Train without QAT", delete_key("qat"))
+    for key in ("load_in_4bit", "load_in_8bit"):
+        if config.get(key):
+            fix = unsafe("Load the base in 16 bit", set_key(key, False))
+            yield Hit(f"Axolotl refuses qat with {key}: QAT trains full 16-bit weights", key, fix)
+    if config.get("peft"):
+        yield Hit("Axolotl refuses qat with a peft block", "peft", without)
+    elif kind:
+        message = f"qat with adapter: {kind}: the weights that QAT rounds are frozen, and only the adapter is trained"
+        yield Hit(message, "qat", without, severity=Severity.WARNING)
+    if config.get("qat.weight_dtype") == "ternary" and config.get("qat.activation_dtype", "int8") != "int8":
+        key = "qat.activation_dtype"
+        fix = unsafe("Use int8 activations", set_key(key, "int8"))
+        yield Hit("Axolotl refuses ternary QAT with activations other than int8", key, fix)
+    if torch < (2, 6) and not schema_of(run).since("0.21.0"):
+        yield Hit(f"Axolotl refuses qat on torch {torch[0]}.{torch[1]}: it needs torch 2.6 or newer", "qat")
 
 
-_FOUR_BITS = insert_key("load_in_4bit", True, beside="adapter")
-
-
-qlora_quantization_mismatch = _row(
+@rule(
     id="qlora-quantization-mismatch",
-    text="""`adapter: qlora` without a 4-bit base.
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: true\nload_in_4bit: false\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: false\nload_in_4bit: true\n",
+)
+def qlora_quantization_mismatch(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`adapter: qlora` without a 4-bit base.
 
     QLoRA in Axolotl means a base in 4-bit nf4 by bitsandbytes. Axolotl refuses `qlora` with `load_in_8bit`, with
     `gptq`, or without `load_in_4bit: true`.
 
     For a 4-bit base set `load_in_4bit: true` (about 0.5 byte per parameter). For an 8-bit or a GPTQ base use
     `adapter: lora`.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: true\nload_in_4bit: false\n",
-    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: false\nload_in_4bit: true\n",
-    when=lambda run: run.adapter.kind == "qlora" and not run.config.get("merge_lora"),
-    cases=(
-        Case(
-            when="load_in_8bit",
-            key="load_in_8bit",
-            message="Axolotl refuses adapter: qlora with load_in_8bit: qlora needs a 4-bit base",
-            fix=unsafe("Load the base in 4 bit", set_key("load_in_8bit", False), _FOUR_BITS),
-        ),
-        Case(
-            when="gptq",
-            key="gptq",
-            message="Axolotl refuses adapter: qlora on a GPTQ base: qlora quantises with bitsandbytes",
-            fix=unsafe("Train lora on the GPTQ base", set_key("adapter", "lora")),
-        ),
-        Case(
-            when=lambda run: not any(run.config.get(key) for key in ("load_in_4bit", "load_in_8bit", "gptq")),
-            key="load_in_4bit",
-            message="Axolotl refuses adapter: qlora without load_in_4bit: true: nothing would be quantised",
-            fix=unsafe("Load the base in 4 bit", _FOUR_BITS),
-        ),
-    ),
-)
-
-
-_EXPERTS = "quantize_moe_experts"
-
-
-def _amd_card(run: RunSpec) -> str:
-    gpu = run.target.gpu
-    return gpu.name if gpu is not None and gpu.vendor == "amd" else ""
+    """
+    if run.adapter.kind != "qlora" or run.config.get("merge_lora"):
+        return
+    title, four_bits = "Load the base in 4 bit", insert_key("load_in_4bit", True, beside="adapter")
+    if run.config.get("load_in_8bit"):
+        message = "Axolotl refuses adapter: qlora with load_in_8bit: qlora needs a 4-bit base"
+        yield Hit(message, "load_in_8bit", unsafe(title, set_key("load_in_8bit", False), four_bits))
+    if run.config.get("gptq"):
+        message = "Axolotl refuses adapter: qlora on a GPTQ base: qlora quantises with bitsandbytes"
+        yield Hit(message, "gptq", unsafe("Train lora on the GPTQ base", set_key("adapter", "lora")))
+    if not any(run.config.get(key) for key in ("load_in_4bit", "load_in_8bit", "gptq")):
+        message = "Axolotl refuses adapter: qlora without load_in_4bit: true: nothing would be quantised"
+        yield Hit(message, "load_in_4bit", unsafe(title, four_bits))
 
 
 def _named_targets(run: RunSpec) -> Fix | None:
@@ -340,63 +279,46 @@ def _named_targets(run: RunSpec) -> Fix | None:
     return unsafe("Keep only the named targets", set_key("lora_target_linear", False)) if others else None
 
 
-quantize_moe_experts_misused = _row(
+@rule(
     id="quantize-moe-experts-misused",
-    text="""`quantize_moe_experts` without the settings that it needs.
+    bad="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"
+    "lora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n",
+    good="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_target_modules: [q_proj, v_proj]\n",
+)
+def quantize_moe_experts_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`quantize_moe_experts` without the settings that it needs.
 
     transformers stores experts as one 3-D parameter, which bitsandbytes does not quantise, so a "4-bit" mixture of
     experts stays mostly in 16 bit. `quantize_moe_experts` quantises those weights while they load. Axolotl refuses it
     without a `lora` or `qlora` adapter, without `load_in_4bit` or `load_in_8bit`, with `lora_target_linear` (experts
     are not linear layers: use `lora_target_parameters`), and on anything but CUDA.
-    """,
-    bad="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"
-    "lora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n",
-    good="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_target_modules: [q_proj, v_proj]\n",
-    when=_EXPERTS,
-    key=_EXPERTS,
-    cases=(
-        Case(
-            when="lora_target_linear",
-            key="lora_target_linear",
-            message=(
-                f"Axolotl refuses {_EXPERTS} with lora_target_linear: experts are not linear layers; name the targets "
-                "instead"
-            ),
-            fix=_named_targets,
-        ),
-        Case(
-            when=lambda run: run.adapter.kind not in ("lora", "qlora"),
-            message=lambda run: (
-                f"Axolotl refuses {_EXPERTS} with adapter {run.adapter.kind or 'unset'}: quantised experts need lora "
-                "or qlora"
-            ),
-        ),
-        Case(
-            when=lambda run: not (run.config.get("load_in_4bit") or run.config.get("load_in_8bit")),
-            message=f"Axolotl refuses {_EXPERTS} without load_in_4bit or load_in_8bit",
-        ),
-        Case(
-            when=_amd_card,
-            message=lambda run: f"Axolotl refuses {_EXPERTS} on {_amd_card(run)}: it works only on CUDA",
-        ),
-    ),
-)
+    """
+    key, config, gpu = "quantize_moe_experts", run.config, run.target.gpu
+    if not config.get(key):
+        return
+    if config.get("lora_target_linear"):
+        yield Hit(
+            f"Axolotl refuses {key} with lora_target_linear: experts are not linear layers; name the targets instead",
+            "lora_target_linear",
+            _named_targets(run),
+        )
+    if run.adapter.kind not in ("lora", "qlora"):
+        found = run.adapter.kind or "unset"
+        yield Hit(f"Axolotl refuses {key} with adapter {found}: quantised experts need lora or qlora", key)
+    if not (config.get("load_in_4bit") or config.get("load_in_8bit")):
+        yield Hit(f"Axolotl refuses {key} without load_in_4bit or load_in_8bit", key)
+    if gpu is not None and gpu.vendor == "amd":
+        yield Hit(f"Axolotl refuses {key} on {gpu.name}: it works only on CUDA", key)
 
 
-def _untrainable(key: str, adapter: str) -> Case:
-    def fix(run: RunSpec) -> Fix:
-        if run.adapter.lora_r or key == "gptq":
-            return unsafe(f"Train an adapter: {adapter}", insert_key("adapter", adapter, beside=key))
-        return unsafe("Fine-tune all weights in 16 bit", set_key(key, False))
-
-    who = "transformers" if key == "gptq" else "Axolotl"
-    message = f"{who} refuses {key}: true without an adapter: quantised weights cannot be trained"
-    return Case(when=key, key=key, message=message, fix=fix)
-
-
-quantized_without_adapter = _row(
+@rule(
     id="quantized-without-adapter",
-    text="""The base model is loaded quantised, but no adapter is trained on it.
+    bad="base_model: meta-llama/Llama-3.2-1B\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
+    beyond_trainer="gptq without an adapter passes Axolotl's check; transformers' trainer then refuses the model.",
+)
+def quantized_without_adapter(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The base model is loaded quantised, but no adapter is trained on it.
 
     Quantised weights have no gradient, so they cannot be trained. Axolotl refuses `load_in_4bit` or `load_in_8bit`
     without an adapter. It accepts a GPTQ checkpoint without one, but transformers' trainer refuses the model once it is
@@ -404,10 +326,15 @@ quantized_without_adapter = _row(
 
     Add an adapter (`qlora` for 4 bit, `lora` for 8 bit or GPTQ), or load in 16 bit for a full fine-tune, which needs
     about 8 bytes per parameter with Adam in bf16 instead of 0.5 to 1.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
-    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
-    beyond_trainer="gptq without an adapter passes Axolotl's check; transformers' trainer then refuses the model.",
-    when=lambda run: not run.adapter.kind and not run.config.get("inference"),
-    cases=(_untrainable("load_in_4bit", "qlora"), _untrainable("load_in_8bit", "lora"), _untrainable("gptq", "lora")),
-)
+    """
+    if run.adapter.kind or run.config.get("inference"):
+        return
+    for key, adapter in (("load_in_4bit", "qlora"), ("load_in_8bit", "lora"), ("gptq", "lora")):
+        if not run.config.get(key):
+            continue
+        if run.adapter.lora_r or key == "gptq":
+            fix = unsafe(f"Train an adapter: {adapter}", insert_key("adapter", adapter, beside=key))
+        else:
+            fix = unsafe("Fine-tune all weights in 16 bit", set_key(key, False))
+        who = "transformers" if key == "gptq" else "Axolotl"
+        yield Hit(f"{who} refuses {key}: true without an adapter: quantised weights cannot be trained", key, fix)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Fix, RunSpec, Severity, join_key
@@ -23,7 +22,6 @@ _NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECAS
     severity=Severity.WARNING,
     costs_memory=True,
     moot_when_embedded=True,
-    topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",
     beyond_trainer="Axolotl does this without warning (verified in a run).",
@@ -81,7 +79,6 @@ def _use_flash_attention(run: RunSpec) -> Fix | None:
     id="fp8-length-not-divisible",
     explains={"fp8-alignment"},
     severity=Severity.WARNING,
-    topic="precision",
     bad="fp8: true\ntorch_compile: true\nmicro_batch_size: 1\nsequence_len: 2048\npad_to_sequence_len: false\n",
     good="fp8: true\ntorch_compile: true\nmicro_batch_size: 1\nsequence_len: 2048\npad_to_sequence_len: true\n",
     beyond_trainer="Axolotl does not check lengths; torch's fp8 product needs dimensions divisible by 16.",
@@ -105,12 +102,10 @@ def fp8_length_not_divisible(run: RunSpec, memory: MemoryReport | None) -> Itera
         return
     widths = f"multiples of {run.shapes.pad_multiple}" if run.shapes.pad_multiple > 1 else "any length"
     yield Hit(
-        key="pad_to_sequence_len" if run.shapes.pad_multiple == 1 else "pad_to_multiple_of",
-        message=(
-            f"fp8 needs token counts divisible by {divisor}, but a micro-batch is {rows} "
-            f"{'row' if rows == 1 else 'rows'} of {widths}: the first batch that is not divisible stops the run"
-        ),
-        fix=_pad_to_divisible_widths(run),
+        f"fp8 needs token counts divisible by {divisor}, but a micro-batch is {rows} "
+        f"{'row' if rows == 1 else 'rows'} of {widths}: the first batch that is not divisible stops the run",
+        "pad_to_sequence_len" if run.shapes.pad_multiple == 1 else "pad_to_multiple_of",
+        _pad_to_divisible_widths(run),
     )
 
 
@@ -126,9 +121,7 @@ def _pad_to_divisible_widths(run: RunSpec) -> Fix | None:
 _RECOMPUTED = "fsdp_config.activation_checkpointing"
 _SKIP_UPCAST = "embeddings_skip_upcast"
 
-_row = partial(row, topic="precision")
-
-fp8_checkpointing_slow = _row(
+fp8_checkpointing_slow = row(
     id="fp8-checkpointing-slow",
     severity=Severity.WARNING,
     text="""fp8 with FSDP's activation checkpointing can be slower than bf16.
@@ -160,7 +153,7 @@ def _upcast_anyway(run: RunSpec) -> str | None:
     return None if run.config.get("load_in_4bit") else "without load_in_4bit"
 
 
-skip_upcast_ignored = _row(
+skip_upcast_ignored = row(
     id="skip-upcast-ignored",
     severity=Severity.INFO,
     text="""`embeddings_skip_upcast` has no effect here.
@@ -180,39 +173,40 @@ skip_upcast_ignored = _row(
 
 _GATHER = "fp8_enable_fsdp_float8_all_gather"
 
-fp8_options_without_fp8 = _row(
+
+@rule(
     id="fp8-options-without-fp8",
     also=(Severity.WARNING,),
-    text="""fp8 options are set, but fp8 is off.
+    bad="base_model: meta-llama/Llama-3.2-1B\nfp8_config:\n  recipe: rowwise\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\nfp8_config:\n  recipe: rowwise\n",
+)
+def fp8_options_without_fp8(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """fp8 options are set, but fp8 is off.
 
     Axolotl refuses `fp8_config` without `fp8: true`. It accepts `fp8_enable_fsdp_float8_all_gather` without
     `fp8: true`, but the key has no effect: training and all-gathers run in bf16.
 
     Add `fp8: true`, or remove the options.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\nfp8_config:\n  recipe: rowwise\n",
-    good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\nfp8_config:\n  recipe: rowwise\n",
-    when=lambda run: not run.config.get("fp8"),
-    cases=(
-        Case(
-            when=lambda run: run.config.get("fp8_config") is not None,
-            key="fp8_config",
-            message="Axolotl refuses fp8_config without fp8: true",
-            fix=unsafe("Train without fp8: remove fp8_config", delete_key("fp8_config")),
-        ),
-        Case(
-            when=_GATHER,
-            severity=Severity.WARNING,
-            key=_GATHER,
-            message=f"{_GATHER} has no effect while fp8 is not true: weights are gathered in 16 bit",
-            fix=safe(f"Remove {_GATHER}, which has no effect", delete_key(_GATHER)),
-        ),
-    ),
-)
+    """
+    if run.config.get("fp8"):
+        return
+    if run.config.get("fp8_config") is not None:
+        fix = unsafe("Train without fp8: remove fp8_config", delete_key("fp8_config"))
+        yield Hit("Axolotl refuses fp8_config without fp8: true", "fp8_config", fix)
+    if run.config.get(_GATHER):
+        message = f"{_GATHER} has no effect while fp8 is not true: weights are gathered in 16 bit"
+        fix = safe(f"Remove {_GATHER}, which has no effect", delete_key(_GATHER))
+        yield Hit(message, _GATHER, fix, severity=Severity.WARNING)
 
-fp8_all_gather_without_fsdp2 = _row(
+
+@rule(
     id="fp8-all-gather-without-fsdp2",
-    text="""fp8 all-gather is on without FSDP2 and tensorwise scaling, which it needs.
+    bad="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n",
+    good="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+)
+def fp8_all_gather_without_fsdp2(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """fp8 all-gather is on without FSDP2 and tensorwise scaling, which it needs.
 
     `fp8_enable_fsdp_float8_all_gather` sends sharded weights as fp8, half the traffic of bf16. Only FSDP2 keeps
     parameters separate so that it can cast them before sending, and only the `tensorwise` recipe has one scale for a
@@ -220,47 +214,25 @@ fp8_all_gather_without_fsdp2 = _row(
 
     Add an `fsdp_config` (up to 0.19 with `fsdp_version: 2` at the top level beside it) and leave `fp8_config.recipe` at
     tensorwise, or remove the key.
-    """,
-    bad="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n",
-    good="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n"
-    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
-    when=_GATHER,
-    key=_GATHER,
-    fix=unsafe("Gather weights in 16 bit: remove the key", delete_key(_GATHER)),
-    cases=(
-        Case(
-            when=lambda run: schema_of(run).since("0.20.0") and not run.config.get("fsdp_config"),
-            message=f"Axolotl refuses {_GATHER} without fsdp_config: it needs FSDP2",
-        ),
-        Case(
-            when=lambda run: not schema_of(run).since("0.20.0") and str(run.config.get("fsdp_version")) != "2",
-            message=lambda run: (
-                f"Axolotl refuses {_GATHER} with fsdp_version {run.config.get('fsdp_version', 'not set')}: it needs "
-                "FSDP2"
-            ),
-        ),
-        Case(
-            when=lambda run: (
-                not schema_of(run).since("0.20.0")
-                and str(run.config.get("fsdp_version")) == "2"
-                and run.config.document.values.get("fsdp_version") is None
-            ),
-            message=(
-                f"Axolotl refuses {_GATHER} with fsdp_version 2 inside fsdp_config: its check looks only at the top "
-                "level"
-            ),
-            fix=safe("Set fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
-        ),
-        Case(
-            when=lambda run: run.config.get("fp8_config.recipe", "tensorwise") != "tensorwise",
-            key="fp8_config.recipe",
-            message=lambda run: (
-                f"Axolotl refuses {_GATHER} with fp8_config.recipe {run.config.get('fp8_config.recipe')}: it needs "
-                "tensorwise scaling"
-            ),
-        ),
-    ),
-)
+    """
+    if not run.config.get(_GATHER):
+        return
+    version = run.config.get("fsdp_version", "not set")
+    recipe = run.config.get("fp8_config.recipe", "tensorwise")
+    refused = f"Axolotl refuses {_GATHER} with"
+    fix = unsafe("Gather weights in 16 bit: remove the key", delete_key(_GATHER))
+    if schema_of(run).since("0.20.0"):
+        if not run.config.get("fsdp_config"):
+            yield Hit(f"{refused}out fsdp_config: it needs FSDP2", _GATHER, fix)
+    elif str(version) != "2":
+        yield Hit(f"{refused} fsdp_version {version}: it needs FSDP2", _GATHER, fix)
+    elif run.config.document.values.get("fsdp_version") is None:
+        message = f"{refused} fsdp_version 2 inside fsdp_config: its check looks only at the top level"
+        edit = insert_key("fsdp_version", 2, beside="fsdp_config")
+        yield Hit(message, _GATHER, safe("Set fsdp_version: 2 at the top level", edit))
+    if recipe != "tensorwise":
+        message = f"{refused} fp8_config.recipe {recipe}: it needs tensorwise scaling"
+        yield Hit(message, "fp8_config.recipe", fix)
 
 
 def _fp16_outright(run: RunSpec) -> Fix | None:
@@ -271,7 +243,7 @@ def _fp16_outright(run: RunSpec) -> Fix | None:
     return unsafe("Set fp16: true and bf16: false", *edits)
 
 
-bf16_auto_emulated = _row(
+bf16_auto_emulated = row(
     id="bf16-auto-emulated",
     severity=Severity.INFO,
     needs={"gpu"},

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from vramwise.facts.attention import supports_packing
 from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, Said, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -18,7 +17,6 @@ _TOKEN_SAMPLES = 20_000
 @rule(
     id="ebft-strided-too-long",
     severity=Severity.WARNING,
-    topic="shapes",
     bad="rl: ebft\nsequence_len: 4096\nebft:\n  mode: strided\n  n_samples_per_prompt: 4\n",
     good="rl: ebft\nsequence_len: 2048\nebft:\n  mode: strided\n  n_samples_per_prompt: 4\n",
 )
@@ -41,12 +39,10 @@ def ebft_strided_too_long(run: RunSpec, memory: MemoryReport | None) -> Iterator
     tokens = run.shapes.sequence_len + blocks * generated
     if tokens * samples > _TOKEN_SAMPLES:
         yield Hit(
-            key="sequence_len",
-            message=(
-                f"strided EBFT: (length {run.shapes.sequence_len} + {blocks} blocks × {generated}) × {samples} "
-                f"samples = {tokens * samples} token-samples per step, above {_TOKEN_SAMPLES}: a 1B model needs more "
-                "than 24 GB"
-            ),
+            f"strided EBFT: (length {run.shapes.sequence_len} + {blocks} blocks × {generated}) × {samples} "
+            f"samples = {tokens * samples} token-samples per step, above {_TOKEN_SAMPLES}: a 1B model needs more "
+            "than 24 GB",
+            "sequence_len",
         )
 
 
@@ -57,9 +53,7 @@ def _whole(run: RunSpec, key: str, default: int) -> int:
 
 _GRAPHS = r"torch_compile_options.triton\.cudagraphs"
 
-_row = partial(row, topic="shapes")
-
-cudagraphs_with_packing = _row(
+cudagraphs_with_packing = row(
     id="cudagraphs-with-packing",
     severity=Severity.WARNING,
     text="""CUDA graphs together with sample packing.
@@ -78,7 +72,7 @@ cudagraphs_with_packing = _row(
     fix=safe("Turn CUDA graphs off", set_key(_GRAPHS, False)),
 )
 
-packing_multiple_streams = _row(
+packing_multiple_streams = row(
     id="packing-multiple-streams",
     text="""Sample packing over several streamed datasets.
 
@@ -108,19 +102,14 @@ packing_multiple_streams = _row(
 _FLATTENING = "batch_flattening"
 
 
-def _flattened(when: Callable[[RunSpec], object], message: Said[str], severity: Severity = Severity.ERROR) -> Case:
-    return Case(
-        when=lambda run: run.config.get(_FLATTENING) is True and when(run),
-        severity=severity,
-        message=message,
-        fix=safe("Let Axolotl decide: batch_flattening: auto", set_key(_FLATTENING, "auto")),
-    )
-
-
-batch_flattening_misused = _row(
+@rule(
     id="batch-flattening-misused",
     also=(Severity.WARNING,),
-    text="""Batch flattening is on with settings that do not support it, or has no effect.
+    bad="batch_flattening: true\nattn_implementation: sdpa\nmicro_batch_size: 4\n",
+    good="batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",
+)
+def batch_flattening_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Batch flattening is on with settings that do not support it, or has no effect.
 
     `batch_flattening: true` joins the rows of a micro-batch into one without padding. It needs an attention backend
     that knows where samples begin (flash attention, flex, xformers, sage) and rows that are not already packed. Axolotl
@@ -128,34 +117,22 @@ batch_flattening_misused = _row(
     pass is flattened.
 
     `batch_flattening: auto` turns flattening on only if it works, and computes the same loss.
-    """,
-    bad="batch_flattening: true\nattn_implementation: sdpa\nmicro_batch_size: 4\n",
-    good="batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",
-    key=_FLATTENING,
-    cases=(
-        _flattened(
-            lambda run: not supports_packing(run.kernels.attn_implementation),
-            lambda run: (
-                f"Axolotl refuses {_FLATTENING}: true with {run.kernels.attn_implementation} attention: the backend "
-                "cannot tell joined rows apart"
-            ),
-        ),
-        _flattened(
-            lambda run: run.shapes.sample_packing,
-            f"Axolotl refuses {_FLATTENING}: true with sample_packing: true: packed rows are already joined",
-        ),
-        _flattened(
-            lambda run: run.batch.micro_batch_size == 1,
-            f"{_FLATTENING}: true with micro_batch_size 1 has no effect: there is only one row",
-            Severity.WARNING,
-        ),
-        Case(
-            when=lambda run: run.config.get(_FLATTENING) and run.config.get("trl.use_liger_loss"),
-            severity=Severity.WARNING,
-            message=(
-                f"{_FLATTENING} with trl.use_liger_loss: only the scoring pass is flattened; the training pass "
-                "stays padded"
-            ),
-        ),
-    ),
-)
+    """
+    if not run.config.get(_FLATTENING):
+        return
+    if run.config.get(_FLATTENING) is True:
+        auto = safe("Let Axolotl decide: batch_flattening: auto", set_key(_FLATTENING, "auto"))
+        refused, attention = f"Axolotl refuses {_FLATTENING}: true with", run.kernels.attn_implementation
+        if not supports_packing(attention):
+            message = f"{refused} {attention} attention: the backend cannot tell joined rows apart"
+            yield Hit(message, _FLATTENING, auto)
+        if run.shapes.sample_packing:
+            yield Hit(f"{refused} sample_packing: true: packed rows are already joined", _FLATTENING, auto)
+        if run.batch.micro_batch_size == 1:
+            message = f"{_FLATTENING}: true with micro_batch_size 1 has no effect: there is only one row"
+            yield Hit(message, _FLATTENING, auto, severity=Severity.WARNING)
+    if run.config.get("trl.use_liger_loss"):
+        message = (
+            f"{_FLATTENING} with trl.use_liger_loss: only the scoring pass is flattened; the training pass stays padded"
+        )
+        yield Hit(message, _FLATTENING, severity=Severity.WARNING)

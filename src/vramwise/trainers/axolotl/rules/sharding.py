@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from vramwise.facts.attention import base_name
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import loaded_plugins
 from vramwise.trainers.axolotl.schema import Schema, schema_of
 from vramwise.trainers.axolotl.spell.edits import PREFERENCE_TRAINING, choose_fsdp_version, written_key
-from vramwise.types import Edit, Fix, RunSpec, Severity
+from vramwise.types import Edit, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants import changes
 
 
 @rule(
     id="context-parallel-misused",
-    severity=Severity.ERROR,
-    topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\ncontext_parallel_size: 2\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\ncontext_parallel_size: 2\nattn_implementation: flash_attention_2\n",
     options="--gpus 2 --with axolotl==0.19.0",
@@ -57,17 +54,17 @@ def _by_plugin(run: RunSpec, schema: Schema) -> Iterator[Hit]:
     size, own_kernels = run.sharding.context_parallel_size, bool(run.config.get("use_glm_dsa_kernels"))
     if run.kernels.attn_implementation == "eager" and not own_kernels:
         yield Hit(
-            key=run.origins["attn_implementation"].key or "attn_implementation",
-            message=f"Axolotl refuses context_parallel_size {size} with eager attention",
+            f"Axolotl refuses context_parallel_size {size} with eager attention",
+            run.origins["attn_implementation"].key or "attn_implementation",
             change=changes.fused_attention(run),
         )
     if own_kernels and (run.shapes.sample_packing or run.config.get("batch_flattening")):
         message = f"Axolotl refuses use_glm_dsa_kernels with context_parallel_size {size} and packed rows"
-        yield Hit(key="use_glm_dsa_kernels", message=message)
+        yield Hit(message, "use_glm_dsa_kernels")
     if run.config.get("deepspeed") and schema.since("0.21.0") and (run.objective.rl or own_kernels):
         what = f"rl {run.objective.rl}" if run.objective.rl else "use_glm_dsa_kernels"
         message = f"Axolotl refuses {what} with context_parallel_size {size} under DeepSpeed; use FSDP2"
-        yield Hit(key="deepspeed", message=message)
+        yield Hit(message, "deepspeed")
 
 
 def _packed_rows(run: RunSpec) -> Iterator[Hit]:
@@ -75,11 +72,9 @@ def _packed_rows(run: RunSpec) -> Iterator[Hit]:
     if not run.shapes.sample_packing or micro == 1:
         return
     yield Hit(
-        key="micro_batch_size",
-        message=(
-            f"Axolotl refuses micro_batch_size {micro} with context_parallel_size "
-            f"{run.sharding.context_parallel_size} and sample_packing: it must be 1"
-        ),
+        f"Axolotl refuses micro_batch_size {micro} with context_parallel_size "
+        f"{run.sharding.context_parallel_size} and sample_packing: it must be 1",
+        "micro_batch_size",
         change=changes.one_row(run),
     )
 
@@ -94,8 +89,6 @@ _OFFLOADERS = (True, "legacy", "disk")
 
 @rule(
     id="expert-parallel-misused",
-    severity=Severity.ERROR,
-    topic="sharding",
     bad=(
         "base_model: Qwen/Qwen3-30B-A3B\nexpert_parallel_size: 2\n"
         "fsdp_config:\n  reshard_after_forward: true\n  state_dict_type: SHARDED_STATE_DICT\n"
@@ -119,18 +112,18 @@ def expert_parallel_misused(run: RunSpec, memory: MemoryReport | None) -> Iterat
     if not schema.since("0.20.0") or not isinstance(size, int) or size <= 1 or _PLUGIN not in loaded_plugins(run):
         return
     if not run.config.get("fsdp_config"):
-        yield Hit(key=_EXPERTS, message=f"Axolotl refuses {_EXPERTS} {size} without fsdp_config: it needs FSDP2")
+        yield Hit(f"Axolotl refuses {_EXPERTS} {size} without fsdp_config: it needs FSDP2", _EXPERTS)
     else:
         yield from _expert_state_dict(run, size)
     if run.optimizer.name in _OPTIMIZERS:
         yield Hit(
-            key="optimizer",
-            message=f"Axolotl refuses optimizer {run.optimizer.name} with {_EXPERTS} {size}: its state cannot be saved",
-            fix=unsafe("Use adamw_torch_8bit", set_key("optimizer", "adamw_torch_8bit")),
+            f"Axolotl refuses optimizer {run.optimizer.name} with {_EXPERTS} {size}: its state cannot be saved",
+            "optimizer",
+            unsafe("Use adamw_torch_8bit", set_key("optimizer", "adamw_torch_8bit")),
         )
     if run.sharding.tensor_parallel_size > 1:
         tensor = f"tensor_parallel_size {run.sharding.tensor_parallel_size}"
-        yield Hit(key=_EXPERTS, message=f"Axolotl refuses {_EXPERTS} {size} together with {tensor}")
+        yield Hit(f"Axolotl refuses {_EXPERTS} {size} together with {tensor}", _EXPERTS)
     if run.config.get("expert_parallel_backend") == "torch" and run.savings.gradient_checkpointing:
         yield from _expert_checkpointing(run)
 
@@ -145,9 +138,9 @@ def _expert_state_dict(run: RunSpec, size: int) -> Iterator[Hit]:
         first = f"fsdp_config.{next(iter(run.config.get('fsdp_config')))}"
         edit = insert_key(written_key(run, key), _WANTED, beside=written_key(run, first))
         yield Hit(
-            key=key,
-            message=f"Axolotl refuses {_EXPERTS} {size} with {key} {found}: checkpoints would lose experts",
-            fix=unsafe(f"Gather whole checkpoints: {_WANTED}", edit),
+            f"Axolotl refuses {_EXPERTS} {size} with {key} {found}: checkpoints would lose experts",
+            key,
+            unsafe(f"Gather whole checkpoints: {_WANTED}", edit),
         )
 
 
@@ -156,12 +149,12 @@ def _expert_checkpointing(run: RunSpec) -> Iterator[Hit]:
     if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
         key = "gradient_checkpointing_kwargs.use_reentrant"
         message = f"Axolotl refuses {backend} with use_reentrant: true: it needs non-reentrant checkpointing"
-        yield Hit(key=key, message=message, fix=unsafe("Set use_reentrant: false", set_key(key, False)))
+        yield Hit(message, key, unsafe("Set use_reentrant: false", set_key(key, False)))
     mode = run.config.get("activation_offloading")
     if mode in _OFFLOADERS:
         written = str(mode).lower()
         message = f"Axolotl refuses {backend} with activation_offloading: {written}, which replaces checkpointing"
-        yield Hit(key="activation_offloading", message=message)
+        yield Hit(message, "activation_offloading")
 
 
 _VLLM_SHARE = "vllm.gpu_memory_utilization"
@@ -172,7 +165,6 @@ _TRL_DEFAULT = 0.3
     id="vllm-colocate-shares-memory",
     severity=Severity.WARNING,
     also=(Severity.INFO,),
-    topic="sharding",
     bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
     good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",
     beyond_trainer="Axolotl accepts it; up to 0.20 it gives vLLM 0.9 of the card, while TRL's default is 0.3.",
@@ -195,13 +187,11 @@ def vllm_colocate_shares_memory(run: RunSpec, memory: MemoryReport | None) -> It
     sleeps = run.config.get("trl.vllm_enable_sleep_mode") is True
     default = ", the default" if run.config.get(_VLLM_SHARE) is None else ""
     yield Hit(
-        key=_VLLM_SHARE,
+        f"vllm_mode colocate: vLLM reserves {share:g} of the card{_size(run, share)}{default}, and training must "
+        f"fit into the other {1 - share:.2g}{' whenever vLLM is awake' if sleeps else ''}",
+        _VLLM_SHARE,
+        unsafe(f"Give vLLM {_TRL_DEFAULT}, TRL's default", _give_vllm(run)),
         severity=Severity.INFO if sleeps else Severity.WARNING,
-        message=(
-            f"vllm_mode colocate: vLLM reserves {share:g} of the card{_size(run, share)}{default}, and training must "
-            f"fit into the other {1 - share:.2g}{' whenever vLLM is awake' if sleeps else ''}"
-        ),
-        fix=unsafe(f"Give vLLM {_TRL_DEFAULT}, TRL's default", _give_vllm(run)),
     )
 
 
@@ -223,9 +213,7 @@ _POLICY = "fsdp_config.auto_wrap_policy"
 _SIZE = "fsdp_config.min_num_params"
 _TORCH_DEFAULT = 100_000_000  # torch's size_based_auto_wrap_policy
 
-_row = partial(row, topic="sharding")
-
-deepcompile_without_deepspeed = _row(
+deepcompile_without_deepspeed = row(
     id="deepcompile-without-deepspeed",
     text="""`deepcompile` without DeepSpeed.
 
@@ -240,7 +228,7 @@ deepcompile_without_deepspeed = _row(
     fix=unsafe("Remove deepcompile", delete_key("deepcompile")),
 )
 
-deepspeed_file_missing = _row(
+deepspeed_file_missing = row(
     id="deepspeed-file-missing",
     severity=Severity.INFO,
     text="""The DeepSpeed file cannot be read, so its ZeRO stage is unknown.
@@ -265,7 +253,7 @@ def _fsdp_key(run: RunSpec) -> str:
     return "fsdp_config" if schema_of(run).since("0.20.0") else "fsdp"
 
 
-falcon_fsdp = _row(
+falcon_fsdp = row(
     id="falcon-fsdp",
     text="""A Falcon model under FSDP.
 
@@ -287,7 +275,7 @@ def _staged_on_the_cpu(run: RunSpec) -> bool:
     return bool(run.config.get("qlora_sharded_model_loading", run.adapter.kind == "qlora"))
 
 
-fsdp2_efficient_loading_4bit = _row(
+fsdp2_efficient_loading_4bit = row(
     id="fsdp2-efficient-loading-4bit",
     text="""FSDP2 loads a 4-bit base with `cpu_ram_efficient_loading`.
 
@@ -318,7 +306,7 @@ fsdp2_efficient_loading_4bit = _row(
     fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
 )
 
-fsdp2_torch_too_old = _row(
+fsdp2_torch_too_old = row(
     id="fsdp2-torch-too-old",
     text="""FSDP2 on a torch before 2.7.
 
@@ -346,7 +334,7 @@ def _must_pin(run: RunSpec) -> str | None:
     return None if offloads else "offload_params is off, so nothing is offloaded"
 
 
-fsdp_offload_pin_memory = _row(
+fsdp_offload_pin_memory = row(
     id="fsdp-offload-pin-memory",
     text="""Pinned memory is off, but FSDP1 always pins, or nothing is offloaded.
 
@@ -369,7 +357,7 @@ fsdp_offload_pin_memory = _row(
     fix=lambda run: safe("Pin memory, the default", set_key(written_key(run, _PINNED), True)),
 )
 
-fsdp_size_wrap_without_size = _row(
+fsdp_size_wrap_without_size = row(
     id="fsdp-size-wrap-without-size",
     text="""FSDP wraps modules by size, but no size is set.
 
@@ -392,7 +380,7 @@ fsdp_size_wrap_without_size = _row(
     ),
 )
 
-gpt_oss_efficient_loading = _row(
+gpt_oss_efficient_loading = row(
     id="gpt-oss-efficient-loading",
     text="""An MXFP4 checkpoint (gpt-oss) is loaded with `cpu_ram_efficient_loading`.
 
@@ -417,7 +405,7 @@ gpt_oss_efficient_loading = _row(
     fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
 )
 
-vllm_mode_unset = _row(
+vllm_mode_unset = row(
     id="vllm-mode-unset",
     severity=Severity.INFO,
     text="""vLLM is on, but `vllm_mode` is unset.
@@ -434,20 +422,9 @@ vllm_mode_unset = _row(
 )
 
 
-def _both(run: RunSpec) -> str:
-    return f"deepspeed and {'fsdp' if run.config.get('fsdp') else 'fsdp_config'} are both set"
-
-
-deepspeed_with_fsdp = _row(
+@rule(
     id="deepspeed-with-fsdp",
     also=(Severity.WARNING,),
-    text="""DeepSpeed and FSDP are both configured.
-
-    Only one can shard the run. Since 0.20 Axolotl stops. Up to 0.19 it checks the old `fsdp` key and misses
-    `fsdp_config`. It then prepares FSDP and passes the DeepSpeed file to transformers, whose trainer refuses both when
-    it is built, after the model has loaded. In RL Axolotl does not pass the DeepSpeed file on, so FSDP runs and
-    DeepSpeed is ignored. Remove one.
-    """,
     bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero2.json\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
@@ -456,143 +433,105 @@ deepspeed_with_fsdp = _row(
         "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but accepts `fsdp_config`; in SFT transformers then "
         "refuses both after the model has loaded, in RL DeepSpeed is ignored."
     ),
-    when=lambda run: run.config.get("deepspeed") and run.sharding.kind.startswith("fsdp"),
-    key="deepspeed",
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: run.config.get("fsdp") or schema_of(run).since("0.20.0"),
-            message=lambda run: f"{_both(run)}, which Axolotl refuses",
-            fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
-        ),
-        Case(
-            when=lambda run: run.objective.rl is not None,
-            severity=Severity.WARNING,
-            message=lambda run: f"{_both(run)}: FSDP runs and DeepSpeed is ignored",
-            fix=safe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
-        ),
-        Case(
-            message=lambda run: f"{_both(run)}: Axolotl accepts this, but transformers stops after loading the model",
-            fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
-        ),
-    ),
 )
+def deepspeed_with_fsdp(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """DeepSpeed and FSDP are both configured.
 
-fp32_norms_misused = _row(
+    Only one can shard the run. Since 0.20 Axolotl stops. Up to 0.19 it checks the old `fsdp` key and misses
+    `fsdp_config`. It then prepares FSDP and passes the DeepSpeed file to transformers, whose trainer refuses both when
+    it is built, after the model has loaded. In RL Axolotl does not pass the DeepSpeed file on, so FSDP runs and
+    DeepSpeed is ignored. Remove one.
+    """
+    if not run.config.get("deepspeed") or not run.sharding.kind.startswith("fsdp"):
+        return
+    both = f"deepspeed and {'fsdp' if run.config.get('fsdp') else 'fsdp_config'} are both set"
+    title, edit = "Keep FSDP: remove deepspeed", delete_key("deepspeed")
+    if run.config.get("fsdp") or schema_of(run).since("0.20.0"):
+        yield Hit(f"{both}, which Axolotl refuses", "deepspeed", unsafe(title, edit))
+    elif run.objective.rl is not None:
+        message = f"{both}: FSDP runs and DeepSpeed is ignored"
+        yield Hit(message, "deepspeed", safe(title, edit), severity=Severity.WARNING)
+    else:
+        message = f"{both}: Axolotl accepts this, but transformers stops after loading the model"
+        yield Hit(message, "deepspeed", unsafe(title, edit))
+
+
+@rule(
     id="fp32-norms-misused",
     also=(Severity.WARNING,),
-    text="""`fp32_norms` without FSDP2.
-
-    The option keeps the norms in fp32 while FSDP2 runs the layers in bf16. FSDP1 needs one dtype in each flat group,
-    and without FSDP the option does not apply, so Axolotl stops. `fp32_norm_classes` alone has no effect.
-    """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
-    first_case=True,
-    cases=(
-        Case(
-            when=lambda run: run.config.get("fp32_norms") and run.config.get("fsdp_config") is None,
-            key="fp32_norms",
-            message="Axolotl refuses fp32_norms without fsdp_config: it is an option of FSDP2",
-            fix=unsafe("Remove fp32_norms", delete_key("fp32_norms")),
-        ),
-        Case(
-            when=lambda run: run.config.get("fp32_norms") and run.sharding.kind == "fsdp1",
-            key="fp32_norms",
-            message="Axolotl refuses fp32_norms under FSDP1, which needs one dtype for norms and layers",
-            change=changes.second_fsdp,
-        ),
-        Case(
-            when=lambda run: not run.config.get("fp32_norms") and run.config.get("fp32_norm_classes"),
-            severity=Severity.WARNING,
-            key="fp32_norm_classes",
-            message="fp32_norm_classes has no effect while fp32_norms is off",
-            fix=safe("Remove fp32_norm_classes, which has no effect", delete_key("fp32_norm_classes")),
-        ),
-    ),
 )
+def fp32_norms_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`fp32_norms` without FSDP2.
+
+    The option keeps the norms in fp32 while FSDP2 runs the layers in bf16. FSDP1 needs one dtype in each flat group,
+    and without FSDP the option does not apply, so Axolotl stops. `fp32_norm_classes` alone has no effect.
+    """
+    if not run.config.get("fp32_norms"):
+        if run.config.get("fp32_norm_classes"):
+            key = "fp32_norm_classes"
+            fix = safe(f"Remove {key}, which has no effect", delete_key(key))
+            yield Hit(f"{key} has no effect while fp32_norms is off", key, fix, severity=Severity.WARNING)
+    elif run.config.get("fsdp_config") is None:
+        message = "Axolotl refuses fp32_norms without fsdp_config: it is an option of FSDP2"
+        yield Hit(message, "fp32_norms", unsafe("Remove fp32_norms", delete_key("fp32_norms")))
+    elif run.sharding.kind == "fsdp1":
+        message = "Axolotl refuses fp32_norms under FSDP1, which needs one dtype for norms and layers"
+        yield Hit(message, "fp32_norms", change=changes.second_fsdp(run))
 
 
-def _first_version(run: RunSpec) -> str:
-    written = run.config.get("fsdp_version")
-    return f"fsdp_version is {written}" if written else "fsdp_version is unset, which means 1"
-
-
-fsdp1_deprecated = _row(
+@rule(
     id="fsdp1-deprecated",
     explains={"fsdp-mixed-dtypes", "fsdp-mixed-frozen"},
     severity=Severity.INFO,
     also=(Severity.ERROR,),
-    text="""FSDP1 is deprecated, and Axolotl 0.20 removed it.
+    bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2 --with axolotl==0.19.0",
+)
+def fsdp1_deprecated(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """FSDP1 is deprecated, and Axolotl 0.20 removed it.
 
     Up to 0.19 an `fsdp_config` without `fsdp_version` means version 1. Since 0.20 it means 2, and Axolotl refuses any
     other version. FSDP2 shards each parameter separately instead of in flat groups and frees memory earlier. When you
     switch, check the keys of the block: sharding_strategy becomes reshard_after_forward.
-    """,
-    bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
-    good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
-    options="--gpus 2 --with axolotl==0.19.0",
-    key="fsdp_version",
-    cases=(
-        Case(
-            when=lambda run: (
-                schema_of(run).since("0.20.0")
-                and run.config.get("fsdp_version") is not None
-                and str(run.config.get("fsdp_version")) != "2"
-            ),
-            severity=Severity.ERROR,
-            message=lambda run: (
-                f"Axolotl {schema_of(run).short} refuses fsdp_version {run.config.get('fsdp_version')}: 0.20 removed "
-                "FSDP1"
-            ),
-            fix=lambda run: unsafe("Shard with FSDP2: fsdp_version: 2", choose_fsdp_version(run, 2)),
-        ),
-        Case(
-            when=lambda run: (
-                not schema_of(run).since("0.20.0") and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config")
-            ),
-            message=lambda run: f"{_first_version(run)}: FSDP1 is deprecated, and Axolotl 0.20 removes it",
-            change=changes.second_fsdp,
-        ),
-    ),
-)
+    """
+    version, schema = run.config.get("fsdp_version"), schema_of(run)
+    if schema.since("0.20.0"):
+        if version is not None and str(version) != "2":
+            message = f"Axolotl {schema.short} refuses fsdp_version {version}: 0.20 removed FSDP1"
+            fix = unsafe("Shard with FSDP2: fsdp_version: 2", choose_fsdp_version(run, 2))
+            yield Hit(message, "fsdp_version", fix, severity=Severity.ERROR)
+    elif run.sharding.kind == "fsdp1" and run.config.get("fsdp_config"):
+        found = f"fsdp_version is {version}" if version else "fsdp_version is unset, which means 1"
+        message = f"{found}: FSDP1 is deprecated, and Axolotl 0.20 removes it"
+        yield Hit(message, "fsdp_version", change=changes.second_fsdp(run))
 
 
-def _asks_for_fsdp2(run: RunSpec) -> object:
-    """Up to 0.19 Axolotl checks only the version, even without an fsdp_config."""
-    if schema_of(run).since("0.20.0"):
-        return run.config.get("fsdp_config")
-    return run.config.get("fsdp_version") == 2
-
-
-def _quantised_preference(key: str) -> Case:
-    def fix(run: RunSpec) -> Fix | None:
-        if schema_of(run).since("0.20.0"):
-            return None
-        return unsafe("Shard with FSDP1: fsdp_version: 1", choose_fsdp_version(run, 1))
-
-    return Case(
-        when=key,
-        key=key,
-        message=lambda run: f"Axolotl refuses {key} with rl {run.objective.rl} under FSDP2",
-        fix=fix,
-    )
-
-
-fsdp2_quantized_rl = _row(
+@rule(
     id="fsdp2-quantized-rl",
-    text="""DPO, KTO, ORPO or IPO on a quantised base under FSDP2.
-
-    These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`, so Axolotl stops. Use LoRA on an
-    unquantised base, DeepSpeed, or FSDP1 up to Axolotl 0.19.
-    """,
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
-    when=lambda run: run.objective.rl in PREFERENCE_TRAINING and _asks_for_fsdp2(run),
-    cases=tuple(map(_quantised_preference, ("load_in_4bit", "load_in_8bit"))),
 )
+def fsdp2_quantized_rl(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """DPO, KTO, ORPO or IPO on a quantised base under FSDP2.
+
+    These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`, so Axolotl stops. Use LoRA on an
+    unquantised base, DeepSpeed, or FSDP1 up to Axolotl 0.19.
+    """
+    if run.objective.rl not in PREFERENCE_TRAINING:
+        return
+    # Up to 0.19 Axolotl checks only the version, even without an fsdp_config.
+    newer = schema_of(run).since("0.20.0")
+    if not run.config.get("fsdp_config") if newer else run.config.get("fsdp_version") != 2:
+        return
+    for key in ("load_in_4bit", "load_in_8bit"):
+        if run.config.get(key):
+            fix = None if newer else unsafe("Shard with FSDP1: fsdp_version: 1", choose_fsdp_version(run, 1))
+            yield Hit(f"Axolotl refuses {key} with rl {run.objective.rl} under FSDP2", key, fix)

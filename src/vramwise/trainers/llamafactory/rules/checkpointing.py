@@ -16,7 +16,6 @@ _KEY, _OWN = "gradient_checkpointing", "disable_gradient_checkpointing"
     id="checkpointing-switch-ignored",
     severity=Severity.WARNING,
     also=(Severity.INFO,),
-    topic="checkpointing",
     bad=f"{_BASE}gradient_checkpointing: false\n",
     good=f"{_BASE}disable_gradient_checkpointing: true\n",
     beyond_trainer="LLaMA-Factory reads only its own key and ignores the transformers key without warning.",
@@ -34,15 +33,15 @@ def checkpointing_switch_ignored(run: RunSpec, memory: MemoryReport | None) -> I
     if config.get(_KEY) is False and run.savings.recompute and not config.get(_OWN):
         edits = (insert_key(_OWN, True, beside=_KEY), delete_key(_KEY))
         yield Hit(
-            key=_KEY,
-            message=f"{_KEY}: false has no effect: checkpointing stays on unless {_OWN} is true",
-            fix=unsafe(f"Write {_OWN}: true", *edits),
+            f"{_KEY}: false has no effect: checkpointing stays on unless {_OWN} is true",
+            _KEY,
+            unsafe(f"Write {_OWN}: true", *edits),
         )
     if config.get(f"{_KEY}_kwargs") and not config.get(_KEY):
         message = f"{_KEY}_kwargs has no effect without {_KEY}: true; use_reentrant_gc decides"
-        yield Hit(key=f"{_KEY}_kwargs", message=message)
+        yield Hit(message, f"{_KEY}_kwargs")
     if not run.savings.recompute:
         for key in ("use_reentrant_gc", "use_unsloth_gc"):
             if config.get(key):
                 message = f"{key} has no effect: checkpointing is off"
-                yield Hit(key=key, message=message, severity=Severity.INFO)
+                yield Hit(message, key, severity=Severity.INFO)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 
 from vramwise.rules.base import Hit, rule, unsafe
-from vramwise.rules.rows import Case, row
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.llamafactory.keys import release_of, since
 from vramwise.trainers.llamafactory.refusals import refusals
@@ -16,8 +16,6 @@ from vramwise.types import START, RunSpec, Severity
 
 @rule(
     id="json-not-read",
-    severity=Severity.ERROR,
-    topic="config",
     bad='{"model_name_or_path": "Qwen/Qwen3-4B", "stage": "sft", "do_train": true, "finetuning_type": "lora"}\n',
     good="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\n",
 )
@@ -35,8 +33,6 @@ def json_not_read(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 @rule(
     id="refused-by-llamafactory",
-    severity=Severity.ERROR,
-    topic="config",
     bad=(
         "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\nquantization_bit: 4\n"
         "dataset: identity\ntemplate: qwen3\n"
@@ -58,13 +54,11 @@ def refused_by_llamafactory(run: RunSpec, memory: MemoryReport | None) -> Iterat
         first, last = found.first.line, found.last.line
         message = f"duplicate key '{found.key}' on lines {first} and {last}: LLaMA-Factory rejects the file"
         yield Hit(place=found.last, message=message)
-    for key, sentence in refusals(run):
-        yield Hit(key=key, message=f"{sentence}: LLaMA-Factory rejects the file")
+    for refused in refusals(run):
+        yield replace(refused, message=f"{refused.message}: LLaMA-Factory rejects the file")
 
 
-_row = partial(row, topic="config")
-
-nothing_trained = _row(
+nothing_trained = row(
     id="nothing-trained",
     still_runs=True,
     text="""do_train is not on, so nothing is trained.
@@ -98,20 +92,17 @@ _TEXT = (
 _TRL = "--with trl==0.24.0"
 
 
-def _versions_assumed(run: RunSpec) -> bool:
-    return any(run.target.stack.releases[name].origin.kind == "assumed" for name in ("transformers", "trl"))
-
-
-def _stops(run: RunSpec) -> str:
-    newer, old = (run.target.stack.releases[name].version for name in ("transformers", "trl"))
-    versions = f"TRL {old} and transformers {newer}"
-    return f"stage dpo with {versions} stops with No module named 'mergekit', unless that is installed"
-
-
-dpo_import_stops = _row(
+@rule(
     id="dpo-import-stops",
     also=(Severity.WARNING,),
-    text="""Stage dpo stops when TRL 0.24 is imported with transformers 5.
+    bad=_TEXT,
+    good=_TEXT,
+    options=f"--with transformers==5.6.0 {_TRL}",
+    good_options=f"--with transformers==4.57.1 {_TRL}",
+    beyond_trainer="LLaMA-Factory accepts the file, loads the model and stops when it imports TRL's trainer.",
+)
+def dpo_import_stops(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Stage dpo stops when TRL 0.24 is imported with transformers 5.
 
     TRL up to 0.24 asks transformers whether optional packages are installed. transformers 5 returns a pair, (False,
     None), which counts as true, so TRL imports mergekit. If that is not installed, stage dpo stops after the model is
@@ -120,20 +111,12 @@ dpo_import_stops = _row(
 
     Install a transformers below 5 that LLaMA-Factory supports (such as 4.57.1). If the versions are only assumed, the
     finding is a warning; set them with `--with transformers==…` or `--stack FILE`.
-    """,
-    bad=_TEXT,
-    good=_TEXT,
-    options=f"--with transformers==5.6.0 {_TRL}",
-    good_options=f"--with transformers==4.57.1 {_TRL}",
-    beyond_trainer="LLaMA-Factory accepts the file, loads the model and stops when it imports TRL's trainer.",
-    when=lambda run: (
-        run.objective.rl == "dpo"
-        and run.target.stack.parts("transformers") >= (5,)
-        and () < run.target.stack.parts("trl") <= (0, 24, 0)
-    ),
-    key="stage",
-    cases=(
-        Case(when=lambda run: not _versions_assumed(run), message=_stops),
-        Case(when=_versions_assumed, message=_stops, severity=Severity.WARNING),
-    ),
-)
+    """
+    stack = run.target.stack
+    if run.objective.rl != "dpo" or stack.parts("transformers") < (5,) or not () < stack.parts("trl") <= (0, 24, 0):
+        return
+    newer, old = stack.releases["transformers"], stack.releases["trl"]
+    versions = f"TRL {old.version} and transformers {newer.version}"
+    message = f"stage dpo with {versions} stops with No module named 'mergekit', unless that is installed"
+    assumed = "assumed" in (newer.origin.kind, old.origin.kind)
+    yield Hit(message, "stage", severity=Severity.WARNING if assumed else None)

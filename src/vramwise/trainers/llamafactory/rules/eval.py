@@ -14,7 +14,6 @@ _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuni
 @rule(
     id="held-out-never-evaluated",
     severity=Severity.WARNING,
-    topic="eval",
     bad=f"{_BASE}val_size: 0.1\n",
     good=f"{_BASE}val_size: 0.1\neval_strategy: steps\neval_steps: 500\nper_device_eval_batch_size: 8\n",
     beyond_trainer="LLaMA-Factory holds the samples out and never uses them.",
@@ -31,4 +30,4 @@ def held_out_never_evaluated(run: RunSpec, memory: MemoryReport | None) -> Itera
     if key is None or run.evaluation.evaluates or run.config.get("do_predict") or not run.config.get("do_train"):
         return
     lost = f"{key} {held} is held out" if key == "val_size" else f"{key} is prepared"
-    yield Hit(key=key, message=f"{lost}, but neither eval_strategy nor do_eval ever evaluates on it")
+    yield Hit(f"{lost}, but neither eval_strategy nor do_eval ever evaluates on it", key)

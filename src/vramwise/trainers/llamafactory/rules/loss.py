@@ -14,9 +14,7 @@ _LOSSES = ("use_dft_loss", "use_eaft_loss", "use_asft_loss")
 
 @rule(
     id="weighted-loss-without-logits",
-    severity=Severity.ERROR,
     still_runs=True,
-    topic="loss",
     bad=f"{_BASE}use_dft_loss: true\nenable_liger_kernel: true\n",
     good=f"{_BASE}use_dft_loss: true\n",
     beyond_trainer="LLaMA-Factory's losses fall back to the default loss if there are no logits, without warning.",
@@ -36,8 +34,8 @@ def weighted_loss_without_logits(run: RunSpec, memory: MemoryReport | None) -> I
         stage = run.config.get("stage", "sft")
         if stage != "sft":
             message = f"{key} is not read in stage {stage}"
-            yield Hit(key=key, message=message, severity=Severity.ERROR)
+            yield Hit(message, key, severity=Severity.ERROR)
         elif run.config.get("enable_liger_kernel"):
             message = f"{key} beside enable_liger_kernel: Liger's loss returns no logits, so the default loss is used"
             fix = unsafe("Switch Liger off", set_key("enable_liger_kernel", False))
-            yield Hit(key=key, message=message, fix=fix)
+            yield Hit(message, key, fix)

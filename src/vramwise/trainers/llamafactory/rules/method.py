@@ -21,7 +21,6 @@ _REFERENCE = ("ref_model", "ref_model_adapters", "ref_model_quantization_bit")
     id="option-never-read",
     severity=Severity.WARNING,
     also=(Severity.INFO,),
-    topic="method",
     bad=f"{_NO_STAGE}stage: rm\nfinetuning_type: lora\npacking: true\n",
     good=f"{_NO_STAGE}stage: sft\nfinetuning_type: lora\npacking: true\nneat_packing: true\n",
     beyond_trainer="LLaMA-Factory parses every key, but never reads some of them.",
@@ -37,7 +36,7 @@ def option_never_read(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
     config = run.config
     stage, kind = config.get("stage", "sft"), config.get("finetuning_type", "lora")
     for key, why in _without_effect(run, stage):
-        yield Hit(key=key, message=f"{key} has no effect: {why}")
+        yield Hit(f"{key} has no effect: {why}", key)
     idle = [key for key in _FREEZE if key in config and kind != "freeze" and not config.get("use_llama_pro")]
     idle += [key for key in _ADAPTER if key in config and kind not in ("lora", "oft")]
     for key in config.values:
@@ -47,7 +46,7 @@ def option_never_read(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit
         message = f"{key} has no effect with finetuning_type {kind}"
         if key.startswith(tuple(_BELONG)):
             message = f"{key} has no effect: its switch is off"
-        yield Hit(key=key, message=message, severity=Severity.INFO, pedantic=True)
+        yield Hit(message, key, severity=Severity.INFO, pedantic=True)
 
 
 def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
@@ -79,9 +78,7 @@ _BITS = {"bnb": (4, 8), "hqq": (1, 2, 3, 4, 5, 6, 8), "eetq": (8,)}
 
 @rule(
     id="quantization-ignored",
-    severity=Severity.ERROR,
     also=(Severity.WARNING,),
-    topic="method",
     bad=f"model_name_or_path: Qwen/Qwen3-4B\n{_NO_MODEL}quantization_bit: 4\nquantization_method: gptq\n",
     good=f"model_name_or_path: Qwen/Qwen3-4B\n{_NO_MODEL}quantization_bit: 4\nquantization_method: bnb\n",
     beyond_trainer="LLaMA-Factory ignores methods it does not support here, and loads the base unquantised.",
@@ -99,16 +96,13 @@ def quantization_ignored(run: RunSpec, memory: MemoryReport | None) -> Iterator[
         return
     if run.loading.quantization == "gptq":
         message = f"{_KEY} {bits} has no effect: the checkpoint is stored quantised, as its name says"
-        yield Hit(key=_KEY, message=message, severity=Severity.WARNING, fix=unsafe("Delete it", delete_key(_KEY)))
+        yield Hit(message, _KEY, unsafe("Delete it", delete_key(_KEY)), severity=Severity.WARNING)
     elif method not in ON_THE_FLY:
         message = f"{_METHOD} {method} does not quantise while loading: the base is loaded in full, not in {bits} bits"
         fix = unsafe("Use bitsandbytes: remove the method", delete_key(_METHOD))
-        yield Hit(key=_METHOD, message=message, fix=fix, still_runs=True)
+        yield Hit(message, _METHOD, fix, still_runs=True)
     elif bits not in _BITS[method]:
         taken = ", ".join(map(str, _BITS[method]))
-        yield Hit(key=_KEY, message=f"{_KEY} {bits}: {method} supports {taken} bits, so LLaMA-Factory stops")
+        yield Hit(f"{_KEY} {bits}: {method} supports {taken} bits, so LLaMA-Factory stops", _KEY)
     elif bits != 4 and run.sharding.kind in ("fsdp1", "fsdp2", "zero3"):
-        yield Hit(
-            key=_KEY,
-            message=f"{_KEY} {bits} under {run.sharding.kind}: only 4 bits are supported, so LLaMA-Factory stops",
-        )
+        yield Hit(f"{_KEY} {bits} under {run.sharding.kind}: only 4 bits are supported, so LLaMA-Factory stops", _KEY)

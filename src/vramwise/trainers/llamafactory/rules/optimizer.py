@@ -8,7 +8,7 @@ from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.arguments.refusals import Held
 from vramwise.trainers.llamafactory.keys import vocabulary
-from vramwise.types import RunSpec, Severity
+from vramwise.types import RunSpec
 
 _BASE = (
     "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
@@ -23,8 +23,6 @@ _TAKES = {
 
 @rule(
     id="projected-optimizer-unsupported",
-    severity=Severity.ERROR,
-    topic="optimizer",
     bad=f"{_BASE}use_galore: true\n",
     good=f"{_BASE}use_galore: true\noptim: adamw_torch\n",
     beyond_trainer="LLaMA-Factory accepts the file and stops when it creates the optimizer, after the model is loaded.",
@@ -47,10 +45,10 @@ def projected_optimizer_unsupported(run: RunSpec, memory: MemoryReport | None) -
             fix = unsafe("Set optim: adamw_torch", edit("optim", "adamw_torch", **beside))
             message = f"use_{name} takes optim {' or '.join(taken)}, and {has('optim')} is "
             message += "in force" if "optim" in run.config else "the default"
-            yield Hit(key="optim", message=f"{message}: LLaMA-Factory stops", fix=fix)
+            yield Hit(f"{message}: LLaMA-Factory stops", "optim", fix)
         if has(f"{name}_layerwise") and run.batch.gradient_accumulation_steps != 1:
             message = f"{name}_layerwise updates weights during backward and does not support gradient accumulation"
             yield Hit(
-                key=f"{name}_layerwise",
-                message=f"{message}: gradient_accumulation_steps {run.batch.gradient_accumulation_steps} stops the run",
+                f"{message}: gradient_accumulation_steps {run.batch.gradient_accumulation_steps} stops the run",
+                f"{name}_layerwise",
             )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from vramwise.rules.base import delete_key, insert_key, unsafe
 from vramwise.rules.rows import row
 from vramwise.types import Fix, RunSpec, Severity
 from vramwise.variants import changes
-
-_row = partial(row, topic="precision")
 
 
 def _pure_bf16(run: RunSpec) -> Fix | None:
@@ -20,7 +16,7 @@ def _pure_bf16(run: RunSpec) -> Fix | None:
     return unsafe("Train purely in bf16: pure_bf16", *edits)
 
 
-fp32_masters = _row(
+fp32_masters = row(
     id="fp32-masters",
     severity=Severity.WARNING,
     costs_memory=True,
@@ -52,7 +48,7 @@ fp32_masters = _row(
     fix=_pure_bf16,
 )
 
-mixed_types_without_autocast = _row(
+mixed_types_without_autocast = row(
     id="mixed-types-without-autocast",
     text="""Some blocks are trained in fp32 after frozen ones in bf16, without autocast.
 
@@ -81,7 +77,7 @@ mixed_types_without_autocast = _row(
 
 _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
 
-fp32_norms_without_autocast = _row(
+fp32_norms_without_autocast = row(
     id="fp32-norms-without-autocast",
     text="""`upcast_layernorm` without autocast: fp32 norms feed bf16 linear layers.
 

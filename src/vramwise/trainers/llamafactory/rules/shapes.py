@@ -15,8 +15,6 @@ _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuni
 
 @rule(
     id="neat-packing-one-row",
-    severity=Severity.ERROR,
-    topic="shapes",
     bad=f"{_BASE}neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 4\n",
     good=f"{_BASE}neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1\n",
     beyond_trainer="LLaMA-Factory accepts the file and stops at the first batch.",
@@ -47,7 +45,6 @@ def neat_packing_one_row(run: RunSpec, memory: MemoryReport | None) -> Iterator[
     id="widths-follow-data",
     severity=Severity.WARNING,
     costs_memory=True,
-    topic="shapes",
     bad=f"{_BASE}cutoff_len: 4096\n",
     good=f"{_BASE}cutoff_len: 4096\npacking: true\nneat_packing: true\n",
     beyond_trainer="LLaMA-Factory pads to the longest row of a batch and has no key to change this.",

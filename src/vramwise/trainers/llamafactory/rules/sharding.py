@@ -17,7 +17,6 @@ _TEXT = (
 @rule(
     id="deepspeed-without-torchrun",
     severity=Severity.WARNING,
-    topic="sharding",
     bad=_TEXT,
     good=_TEXT,
     good_options="--gpus 2",
@@ -35,4 +34,4 @@ def deepspeed_without_torchrun(run: RunSpec, memory: MemoryReport | None) -> Ite
             "deepspeed on one card is rejected unless torchrun starts the run: FORCE_TORCHRUN=1 llamafactory-cli "
             "train …"
         )
-        yield Hit(key="deepspeed", message=message)
+        yield Hit(message, "deepspeed")

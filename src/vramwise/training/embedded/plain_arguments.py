@@ -1,14 +1,17 @@
-"""Keys of TrainingArguments under the embedded engine, for all trainers built on them."""
+"""Files of TrainingArguments under the embedded engine, trained like transformers' run_clm.py.
+
+Its texts are joined and cut into blocks. What other scripts do with their own keys cannot be known from the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.errors import ConfigError
-from vramwise.trainers.arguments import Vocabulary
+from vramwise.rules.rows import Refusal, refused_where
+from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.arguments.vocabulary import kinds_of
-from vramwise.types import Config, RunSpec
+from vramwise.types import RunSpec
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -53,23 +56,23 @@ OPTIMIZERS = words_of(
     """
 )
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
-# A check of a value: the key, whether the engine cannot honour it, and why.
-Check = tuple[str, bool, str]
+_OWN = words_of(
+    """
+    model_name_or_path model_revision dtype torch_dtype attn_implementation train_file validation_file block_size
+    validation_split_percentage preprocessing_num_workers overwrite_cache trust_remote_code do_eval cache_dir
+    """
+)
+_HELD_OUT_PERCENT = 5
 
 
-def refusal(config: Config, key: str, message: str) -> ConfigError:
-    """Return the error for a setting that cannot be honoured, with its place."""
-    place = config.place(key)
-    return ConfigError(message, line=place.line if place else None, column=place.column if place else None)
-
-
-def unhonoured(run: RunSpec, words: Vocabulary, own: frozenset[str]) -> Iterator[ConfigError]:
-    """Yield errors for keys that are neither honoured nor off. `own`: the trainer's own honoured keys."""
-    known = PASSED_ON | DECIDED | WITHOUT_EFFECT | own
+def unsupported(run: RunSpec) -> Iterator[Refusal]:
+    """Yield what the engine cannot honour in a file of TrainingArguments."""
+    words = training_arguments(run.target.stack)
+    known = PASSED_ON | DECIDED | WITHOUT_EFFECT | _OWN
     for key, value in run.config.document.values.items():
-        if key in known or is_off(value, words.default(str(key))):
-            continue
-        yield refusal(run.config, str(key), f"{key} is not honoured by the embedded engine")
+        if key not in known and not is_off(value, words.default(str(key))):
+            yield str(key), f"{key} is not honoured by the embedded engine"
+    yield from _values(run)
 
 
 def is_off(value: Any, default: Any) -> bool:
@@ -79,47 +82,38 @@ def is_off(value: Any, default: Any) -> bool:
     return value is False and default is not True
 
 
-def against(run: RunSpec, checks: list[Check]) -> Iterator[ConfigError]:
-    """Yield an error for each check that applies."""
-    for key, applies, message in checks:
-        if applies:
-            yield refusal(run.config, key, message)
-
-
-def value_checks(run: RunSpec) -> list[Check]:
-    """Return checks of the run's fields, under the trainer's own keys."""
-    schedule = run.config.get("lr_scheduler_type", "linear")
-    return [
+def _values(run: RunSpec) -> Iterator[Refusal]:
+    get, keys = run.config.get, run.keys.get
+    schedule, file, size = get("lr_scheduler_type", "linear"), get("train_file"), get("block_size")
+    optimizer, attention = run.optimizer.name, run.kernels.attn_implementation
+    yield from refused_where(
+        (optimizer not in OPTIMIZERS, keys("optimizer", "optimizer"), f"optimizer {optimizer} is not honoured"),
+        (schedule == "greedy", "lr_scheduler_type", f"lr_scheduler_type {schedule} is not honoured"),
         (
-            _key(run, "optimizer"),
-            run.optimizer.name not in OPTIMIZERS,
-            f"optimizer {run.optimizer.name} is not honoured",
+            attention not in ATTENTION,
+            keys("attn_implementation", "attn_implementation"),
+            f"attention {attention} is not one of {', '.join(ATTENTION)}",
         ),
-        ("lr_scheduler_type", schedule == "greedy", f"lr_scheduler_type {schedule} is not honoured"),
+        (run.precision.compute == "fp8", "fp8", "fp8 is not honoured"),
         (
-            _key(run, "attn_implementation"),
-            run.kernels.attn_implementation not in ATTENTION,
-            f"attention {run.kernels.attn_implementation} is not one of {', '.join(ATTENTION)}",
-        ),
-        ("fp8", run.precision.compute == "fp8", "fp8 is not honoured"),
-        (
-            _key(run, "sample_packing"),
-            run.shapes.sample_packing,
-            "packing is not honoured: rows would be packed otherwise than the trainer packs them",
-        ),
-        (
-            _key(run, "sharding"),
             run.sharding.kind not in ("none", "ddp"),
+            keys("sharding", "sharding"),
             f"sharding ({run.sharding.kind}) is not honoured for these files",
         ),
-    ]
+        (
+            not isinstance(file, str),
+            "train_file",
+            "no train_file: which data these arguments are for, only the script that reads them knows",
+        ),
+        (
+            not isinstance(size, int) or size < 1,
+            "block_size",
+            "no block_size: how long its rows are, only the script that reads them knows",
+        ),
+    )
 
 
-def _key(run: RunSpec, field: str) -> str:
-    return run.keys.get(field, field)
-
-
-def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
+def _passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
     """Return what TrainingArguments get: written values, else the trainer's own defaults."""
     config = run.config
     found = {key: _read(words, key, config.get(key, words.default(key))) for key in sorted(PASSED_ON)}
@@ -144,18 +138,21 @@ def _read(words: Vocabulary, key: str, value: Any) -> Any:
         return value
 
 
-def engine_values(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
-    """Return the engine's settings that all such trainers share."""
+def in_engine_words(run: RunSpec) -> dict[str, Any]:
+    """Return the engine's settings for a file of TrainingArguments."""
     get = run.config.get
+    held, size = get("validation_file"), get("block_size")
     return {
-        "arguments": passed_on(run, words),
-        "order": "torch",
+        "arguments": _passed_on(run, training_arguments(run.target.stack)),
         "order_seed": get("data_seed", get("seed", 42)),
-        "rows_apart": True,
         "revision_of_model": get("model_revision"),
         "gradient_checkpointing_kwargs": get("gradient_checkpointing_kwargs"),
         "save_total_limit": get("save_total_limit"),
         "trust_remote_code": get("trust_remote_code"),
         "seed": get("seed"),
         "output_dir": get("output_dir"),
+        "datasets": [{"path": get("train_file"), "size": size}],
+        "test_datasets": [{"path": held, "size": size}] if held and run.evaluation.evaluates else None,
+        "val_set_size": 0.0 if held else get("validation_split_percentage", _HELD_OUT_PERCENT) / 100,
+        "weights": None if get("dtype") or get("torch_dtype") else "auto",
     }

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vramwise.errors import ConfigError
+from vramwise.rules.rows import Refusal, refused_where
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.training.embedded.arguments import ATTENTION, OPTIMIZERS, Check, against, is_off, refusal, words_of
+from vramwise.training.embedded.plain_arguments import ATTENTION, OPTIMIZERS, is_off, words_of
 from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec
 
@@ -87,96 +87,85 @@ _SCHEDULES = words_of(
 )
 
 
-def unsupported(run: RunSpec) -> list[ConfigError]:
-    """Return what the transformers engine cannot honour in this config, in the file's order."""
-    config = run.config
-    found = [
-        *_keys(run),
-        *against(run, _value_checks(run)),
-        *_dataset_blocks(config),
-        *_fsdp_block(config),
-        *_plugins(config),
-    ]
-    return sorted(found, key=lambda error: (error.line or 0, error.message))
+def unsupported(run: RunSpec) -> Iterator[Refusal]:
+    """Yield what the engine cannot honour in an Axolotl file."""
+    for found in (_keys, _values, _dataset_blocks, _fsdp_block, _plugins):
+        yield from found(run)
 
 
-def _keys(run: RunSpec) -> Iterator[ConfigError]:
+def _keys(run: RunSpec) -> Iterator[Refusal]:
     config, schema = run.config, schema_of(run)
     other_names = schema.aliases()
     for key, value in config.document.values.items():
         name = other_names.get(key, key)
         if name in HONOURED or name in WITHOUT_EFFECT or is_off(value, schema.defaults().get(name)):
             continue
-        yield refusal(config, key, f"{key} is not supported by the transformers engine")
+        yield str(key), f"{key} is not supported by the transformers engine"
 
 
-def _value_checks(run: RunSpec) -> list[Check]:
+def _values(run: RunSpec) -> Iterator[Refusal]:
     get: Callable[..., Any] = run.config.get
-    schedule = get("lr_scheduler", "cosine")
+    adapter, attention, sharding = run.adapter.kind, run.kernels.attn_implementation, run.sharding
+    schedule, strategy = get("lr_scheduler", "cosine"), get("excess_length_strategy", "drop")
     model_class = str(get("type_of_model") or get("model_type") or "AutoModelForCausalLM")
-    strategy = get("excess_length_strategy", "drop")
-    return [
+    yield from refused_where(
+        (adapter not in (None, "lora", "qlora"), "adapter", f"adapter {adapter} is neither lora nor qlora"),
+        (run.optimizer.name not in OPTIMIZERS, "optimizer", f"optimizer {run.optimizer.name} is not supported"),
+        (schedule not in _SCHEDULES, "lr_scheduler", f"lr_scheduler {schedule} is not one of transformers' own"),
         (
-            "adapter",
-            run.adapter.kind not in (None, "lora", "qlora"),
-            f"adapter {run.adapter.kind} is neither lora nor qlora",
-        ),
-        ("optimizer", run.optimizer.name not in OPTIMIZERS, f"optimizer {run.optimizer.name} is not supported"),
-        ("lr_scheduler", schedule not in _SCHEDULES, f"lr_scheduler {schedule} is not one of transformers' own"),
-        (
+            attention not in ATTENTION,
             "attn_implementation",
-            run.kernels.attn_implementation not in ATTENTION,
-            f"attention {run.kernels.attn_implementation} is not one of {', '.join(ATTENTION)}",
+            f"attention {attention} is not one of {', '.join(ATTENTION)}",
         ),
         (
-            "gradient_checkpointing",
             isinstance(get("gradient_checkpointing"), str),
+            "gradient_checkpointing",
             f"gradient_checkpointing: {get('gradient_checkpointing')} (offloading) is not supported: use true",
         ),
         (
+            sharding.tensor_parallel_size * sharding.context_parallel_size > 1,
             "tensor_parallel_size",
-            run.sharding.tensor_parallel_size * run.sharding.context_parallel_size > 1,
             "tensor and context parallelism are not supported",
         ),
-        ("fp8", run.precision.compute == "fp8", "fp8 is not supported"),
-        ("gptq", run.loading.quantization == "gptq", "gptq checkpoints are not supported"),
+        (run.precision.compute == "fp8", "fp8", "fp8 is not supported"),
+        (run.loading.quantization == "gptq", "gptq", "gptq checkpoints are not supported"),
         (
-            "type_of_model",
             not model_class.endswith("ForCausalLM"),
+            "type_of_model",
             f"type_of_model {model_class}: only causal language models are trained",
         ),
         (
-            "excess_length_strategy",
             strategy not in ("drop", "truncate", "raise"),
+            "excess_length_strategy",
             f"excess_length_strategy {strategy} is neither drop, truncate nor raise",
         ),
         (
-            "chat_template",
             get("chat_template", "tokenizer_default") not in ("tokenizer_default", "chatml", "jinja"),
+            "chat_template",
             f"chat_template {get('chat_template')}: use tokenizer_default, chatml, or jinja with chat_template_jinja",
         ),
-        ("datasets", not get("datasets"), "datasets is empty: nothing to train on"),
+        (not get("datasets"), "datasets", "datasets is empty: nothing to train on"),
         (
+            sharding.kind == "fsdp1" or str(get("fsdp_version", 2)) != "2",
             "fsdp_config",
-            run.sharding.kind == "fsdp1" or str(get("fsdp_version", 2)) != "2",
             "FSDP1 is not supported: set fsdp_version: 2",
         ),
         (
-            "fsdp",
             not set(_listed(get("fsdp"))) <= {"full_shard", "auto_wrap"},
+            "fsdp",
             "fsdp: only full_shard and auto_wrap are supported; use fsdp_config",
         ),
         (
-            "cosine_min_lr_ratio",
             get("cosine_min_lr_ratio") is not None and schedule != "cosine",
+            "cosine_min_lr_ratio",
             f"cosine_min_lr_ratio has no effect with lr_scheduler {schedule}",
         ),
         (
-            "save_safetensors",
             get("save_safetensors") is False,
+            "save_safetensors",
             "save_safetensors: false is not supported: transformers saves safetensors only",
         ),
-    ]
+    )
 
 
 def _listed(written: Any) -> list[str]:
@@ -184,26 +173,27 @@ def _listed(written: Any) -> list[str]:
     return [str(one) for one in written] if several else str(written or "").split()
 
 
-def _fsdp_block(config: Config) -> Iterator[ConfigError]:
-    for key, value in config.get("fsdp_config", {}).items():
+def _fsdp_block(run: RunSpec) -> Iterator[Refusal]:
+    for key, value in run.config.get("fsdp_config", {}).items():
         full = key == "final_state_dict_type" and value == "FULL_STATE_DICT"
         if key not in FSDP_KEYS and value not in (None, False, "") and not full:
-            yield refusal(config, f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported")
+            yield f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported"
 
 
-def _dataset_blocks(config: Config) -> Iterator[ConfigError]:
+def _dataset_blocks(run: RunSpec) -> Iterator[Refusal]:
+    config = run.config
     for name in ("datasets", "test_datasets"):
         for index, block in enumerate(config.get(name, ())):
             for key, message in (*_dataset_problems(block), *_source_problems(block, config)):
-                yield refusal(config, f"{name}.{index}.{key}" if key else f"{name}.{index}", message)
+                yield f"{name}.{index}.{key}" if key else f"{name}.{index}", message
 
 
-def _source_problems(block: Any, config: Config) -> Iterator[tuple[str, str]]:
+def _source_problems(block: Any, config: Config) -> Iterator[Refusal]:
     if isinstance(block, dict):
         yield from source_problems(block, Path(config.document.path).parent)
 
 
-def _dataset_problems(block: Any) -> Iterator[tuple[str, str]]:
+def _dataset_problems(block: Any) -> Iterator[Refusal]:
     if not isinstance(block, dict):
         yield "", "a dataset must be a block with path and type"
         return
@@ -220,14 +210,15 @@ def _dataset_problems(block: Any) -> Iterator[tuple[str, str]]:
         yield "chat_template", f"chat_template {block['chat_template']}: use tokenizer_default, chatml or jinja"
 
 
-def _plugins(config: Config) -> Iterator[ConfigError]:
+def _plugins(run: RunSpec) -> Iterator[Refusal]:
+    config = run.config
     liger = any(str(plugin).endswith(_LIGER) for plugin in config.get("plugins", ()))
     for key in sorted(HONOURED):
         if key.startswith("liger_") and config.document.values.get(key) and not liger:
-            yield refusal(config, key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect")
+            yield key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect"
     for plugin in config.get("plugins", ()):
         if not str(plugin).endswith((_LIGER, _GUARD)):
-            yield refusal(config, "plugins", f"plugin {plugin} is not supported by the transformers engine")
+            yield "plugins", f"plugin {plugin} is not supported by the transformers engine"
 
 
 def needed_modules(run: RunSpec) -> list[str]:

@@ -42,7 +42,7 @@ test:
 	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
 	@$(MAKE) --no-print-directory unit
 
-# With the cases and examples that `make test` leaves out (tests/nightly.py); a workflow runs it every night.
+# With the cases and examples that `make test` leaves out (tests/helpers/nightly.py); a workflow runs it every night.
 test-all:
 	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
 	@$(MAKE) --no-print-directory unit-all

@@ -15,6 +15,8 @@ from vramwise.trainers.rulebook import all_rules
 
 __all__ = ["trees_for_one_file"]
 
+TESTS = Path(__file__).parent
+
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
 BASE = {
     *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget"),
@@ -439,3 +441,28 @@ def test_versions_end_at_resolve():
         path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
     }
     assert found == set(VERSIONS_LOOKED_AT)
+
+
+def test_no_test_imports_another_test_module():
+    """What tests share is in tests/helpers, or in a module beside them that holds no tests."""
+    found = [
+        f"{path.relative_to(TESTS)} imports {name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported(node)
+        if name.rpartition(".")[2].startswith("test_")
+    ]
+    assert found == []
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def test_the_names_of_helpers_are_their_own():
+    """Tests find helpers, scripts and readers of measured runs by name, wherever these are."""
+    folders = (TESTS / "helpers", TESTS.parent / "scripts", TESTS.parent / "bench", TESTS.parent / "bench" / "card")
+    names = [path.name for folder in folders for path in folder.glob("*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

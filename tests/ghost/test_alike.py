@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_any_run import runs, small_model
 
+from made_up_runs import runs, small_model
 from nightly import examples
 from vramwise.allocator.quick.stretches import _key
 from vramwise.allocator.run import simulate

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from plans import make_plan
-from tiny_runs import make_folder, prepared
 
 import vramwise
 from installed import Later, needs
+from tiny_runs import make_folder, prepared
 from vramwise.errors import VramwiseError
 from vramwise.training.plan import write_plan
 from vramwise.training.worker.main import run_of

@@ -14,7 +14,7 @@ import pytest
 
 # Seconds to wait for what a test starts: only a test that would otherwise hang reaches it, however busy the machine is.
 PATIENCE = 300
-SHARED = Path(__file__).parents[2] / "shared"
+SHARED = Path(__file__).parents[3] / "shared"
 NO_CORPUS = "the corpus of public configs is not here: it is not published; put it in ../shared/corpus"
 NO_TRACES = "recordings of the same runs under several settings are not here: put them in ../shared/traces"
 NO_BROWSER = "Chromium with chromedriver is not installed: apt-get install chromium-driver, then make test-page"

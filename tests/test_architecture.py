@@ -76,7 +76,7 @@ MAY_IMPORT = {
 # `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
 VERBS = {"rules/__init__.py": {"api"}}
 INNER = set(MAY_IMPORT)
-OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "__main__"}
+OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "api", "__main__"}
 # Rooms that read and write nothing: no files, network, clock, chance or other processes.
 PURE = ("documents", "families", "allocator", "ghost", "rules", "trainers", "variants")
 IMPURE_MODULES = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.errors import ConfigError
+from vramwise.rules.base import Hit
 from vramwise.training.embedded import axolotl, plain_arguments
 from vramwise.types import Config, RunSpec
 
@@ -21,13 +22,13 @@ PLAIN = "hf-trainer"
 def unsupported(run: RunSpec) -> list[ConfigError]:
     """Return what the embedded engine cannot honour in this config, in the file's order."""
     found = plain_arguments.unsupported(run) if run.trainer == PLAIN else axolotl.unsupported(run)
-    errors = [_error(run.config, key, sentence) for key, sentence in found]
+    errors = [_error(run.config, one) for one in found]
     return sorted(errors, key=lambda error: (error.line or 0, error.message))
 
 
-def _error(config: Config, key: str, sentence: str) -> ConfigError:
-    place = config.place(key)
-    return ConfigError(sentence, line=place.line if place else None, column=place.column if place else None)
+def _error(config: Config, hit: Hit) -> ConfigError:
+    place = None if hit.key is None else config.place(hit.key)
+    return ConfigError(hit.message, line=place.line if place else None, column=place.column if place else None)
 
 
 def translated(run: RunSpec) -> RunSpec:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vramwise.rules.rows import Refusal, refused_where
+from vramwise.rules.base import Hit
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.training.embedded.plain_arguments import ATTENTION, OPTIMIZERS, is_off, words_of
+from vramwise.training.embedded.plain_arguments import ATTENTION, OPTIMIZERS, is_off, refused_where, words_of
 from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec
 
@@ -87,23 +87,23 @@ _SCHEDULES = words_of(
 )
 
 
-def unsupported(run: RunSpec) -> Iterator[Refusal]:
+def unsupported(run: RunSpec) -> Iterator[Hit]:
     """Yield what the engine cannot honour in an Axolotl file."""
     for found in (_keys, _values, _dataset_blocks, _fsdp_block, _plugins):
         yield from found(run)
 
 
-def _keys(run: RunSpec) -> Iterator[Refusal]:
+def _keys(run: RunSpec) -> Iterator[Hit]:
     config, schema = run.config, schema_of(run)
     other_names = schema.aliases()
     for key, value in config.document.values.items():
         name = other_names.get(key, key)
         if name in HONOURED or name in WITHOUT_EFFECT or is_off(value, schema.defaults().get(name)):
             continue
-        yield str(key), f"{key} is not supported by the transformers engine"
+        yield Hit(f"{key} is not supported by the transformers engine", str(key))
 
 
-def _values(run: RunSpec) -> Iterator[Refusal]:
+def _values(run: RunSpec) -> Iterator[Hit]:
     get: Callable[..., Any] = run.config.get
     adapter, attention, sharding = run.adapter.kind, run.kernels.attn_implementation, run.sharding
     schedule, strategy = get("lr_scheduler", "cosine"), get("excess_length_strategy", "drop")
@@ -173,27 +173,28 @@ def _listed(written: Any) -> list[str]:
     return [str(one) for one in written] if several else str(written or "").split()
 
 
-def _fsdp_block(run: RunSpec) -> Iterator[Refusal]:
+def _fsdp_block(run: RunSpec) -> Iterator[Hit]:
     for key, value in run.config.get("fsdp_config", {}).items():
         full = key == "final_state_dict_type" and value == "FULL_STATE_DICT"
         if key not in FSDP_KEYS and value not in (None, False, "") and not full:
-            yield f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported"
+            yield Hit(f"fsdp_config.{key}: {value} is not supported", f"fsdp_config.{key}")
 
 
-def _dataset_blocks(run: RunSpec) -> Iterator[Refusal]:
+def _dataset_blocks(run: RunSpec) -> Iterator[Hit]:
     config = run.config
     for name in ("datasets", "test_datasets"):
         for index, block in enumerate(config.get(name, ())):
             for key, message in (*_dataset_problems(block), *_source_problems(block, config)):
-                yield f"{name}.{index}.{key}" if key else f"{name}.{index}", message
+                yield Hit(message, f"{name}.{index}.{key}" if key else f"{name}.{index}")
 
 
-def _source_problems(block: Any, config: Config) -> Iterator[Refusal]:
+def _source_problems(block: Any, config: Config) -> Iterator[tuple[str, str]]:
     if isinstance(block, dict):
         yield from source_problems(block, Path(config.document.path).parent)
 
 
-def _dataset_problems(block: Any) -> Iterator[Refusal]:
+def _dataset_problems(block: Any) -> Iterator[tuple[str, str]]:
+    """Yield keys of a dataset's block, and what is wrong with them."""
     if not isinstance(block, dict):
         yield "", "a dataset must be a block with path and type"
         return
@@ -210,15 +211,15 @@ def _dataset_problems(block: Any) -> Iterator[Refusal]:
         yield "chat_template", f"chat_template {block['chat_template']}: use tokenizer_default, chatml or jinja"
 
 
-def _plugins(run: RunSpec) -> Iterator[Refusal]:
+def _plugins(run: RunSpec) -> Iterator[Hit]:
     config = run.config
     liger = any(str(plugin).endswith(_LIGER) for plugin in config.get("plugins", ()))
     for key in sorted(HONOURED):
         if key.startswith("liger_") and config.document.values.get(key) and not liger:
-            yield key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect"
+            yield Hit(f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect", key)
     for plugin in config.get("plugins", ()):
         if not str(plugin).endswith((_LIGER, _GUARD)):
-            yield "plugins", f"plugin {plugin} is not supported by the transformers engine"
+            yield Hit(f"plugin {plugin} is not supported by the transformers engine", "plugins")
 
 
 def needed_modules(run: RunSpec) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.rules.rows import Refusal, refused_where
+from vramwise.rules.base import Hit
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.arguments.vocabulary import kinds_of
 from vramwise.types import RunSpec
@@ -65,14 +65,19 @@ _OWN = words_of(
 _HELD_OUT_PERCENT = 5
 
 
-def unsupported(run: RunSpec) -> Iterator[Refusal]:
+def unsupported(run: RunSpec) -> Iterator[Hit]:
     """Yield what the engine cannot honour in a file of TrainingArguments."""
     words = training_arguments(run.target.stack)
     known = PASSED_ON | DECIDED | WITHOUT_EFFECT | _OWN
     for key, value in run.config.document.values.items():
         if key not in known and not is_off(value, words.default(str(key))):
-            yield str(key), f"{key} is not honoured by the embedded engine"
+            yield Hit(f"{key} is not honoured by the embedded engine", str(key))
     yield from _values(run)
+
+
+def refused_where(*cases: tuple[object, str, str]) -> Iterator[Hit]:
+    """Yield the sentence and the key of every case whose condition holds."""
+    return (Hit(sentence, key) for applies, key, sentence in cases if applies)
 
 
 def is_off(value: Any, default: Any) -> bool:
@@ -82,7 +87,7 @@ def is_off(value: Any, default: Any) -> bool:
     return value is False and default is not True
 
 
-def _values(run: RunSpec) -> Iterator[Refusal]:
+def _values(run: RunSpec) -> Iterator[Hit]:
     get, keys = run.config.get, run.keys.get
     schedule, file, size = get("lr_scheduler_type", "linear"), get("train_file"), get("block_size")
     optimizer, attention = run.optimizer.name, run.kernels.attn_implementation

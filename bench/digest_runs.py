@@ -91,10 +91,20 @@ def digest(lines: Iterable[str]) -> str:
     return total.hexdigest()[:16]
 
 
-def stream(timeline: Timeline) -> Iterator[str]:
-    """Yield a timeline as text: tensors by the order of their requests, marks by their names."""
+def stream(timeline: Timeline, *, free_in_order: bool = False) -> Iterator[str]:
+    """Yield a timeline as text: tensors by the order of their requests, marks by their names.
+
+    With `free_in_order`, what is freed without a request in between is freed in the order of the requests: an allocator
+    is left the same.
+    """
     numbers: dict[int, int] = {}
+    freed: list[int] = []
     for action, tensor, size, where, tag in timeline.events:
+        if action == Action.FREE and free_in_order:
+            freed.append(numbers[tensor])
+            continue
+        yield from (f"-{number}" for number in sorted(freed))
+        freed = []
         if action == Action.ALLOC:
             numbers[tensor] = len(numbers)
             yield f"+{numbers[tensor]} {size} {where} {' '.join(timeline.tags[tag])}"
@@ -104,7 +114,17 @@ def stream(timeline: Timeline) -> Iterator[str]:
             yield "phase {} {}".format(*timeline.phases[tag])
         else:
             yield Action(action).name
+    yield from (f"-{number}" for number in sorted(freed))
     yield from _repeats(timeline.repeats, numbers)
+
+
+def events_digest(timelines: Iterable[Timeline]) -> str:
+    """Return a digest of the events as they are, and one with frees in order."""
+    exact, ordered = [
+        digest(line for timeline in timelines for line in stream(timeline, free_in_order=in_order))
+        for in_order in (False, True)
+    ]
+    return f"events {exact} in order {ordered}"
 
 
 def _repeats(repeats: Iterable[Repeat], numbers: dict[int, int]) -> Iterator[str]:
@@ -211,7 +231,7 @@ def case_line(label: str, model: dict[str, Any], config: dict[str, Any], cards: 
         torch = (2, 11)
         report = simulate(made[0], parse_settings("", torch), torch=torch)
         parts = [
-            f"events {digest(stream(made[0]))}",
+            events_digest(made[:1]),
             f"peaks {report.highest_allocated_bytes} {report.highest_reserved_bytes}",
         ]
         answers.append(("events", 0, "\n".join(stream(made[0]))))
@@ -244,7 +264,7 @@ def recorded(every: int) -> Iterator[tuple[str, str]]:
                 text = ""
             except (VramwiseError, LookupError, TypeError, ValueError) as error:
                 text = f" {type(error).__name__}: {error}"[:120]
-        yield f"{stem} {row['name']}", f"events {digest(line for each in made for line in stream(each))}{text}"
+        yield f"{stem} {row['name']}", f"{events_digest(made)}{text}"
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +180,8 @@ def drawn(configs: dict[str, dict[str, Any]], number: int, chance: random.Random
     for name in names:
         if len(found) < number:
             _write(name, configs[name], METHODS["lora"])
-            try:
-                open_subject(Path("case.yml"), Options(gpu="h200")).prediction()
-            except VramwiseError:
-                continue
-            found[name] = configs[name]
+            if open_subject(Path("case.yml"), Options(gpu="h200")).model is not None:
+                found[name] = configs[name]
     return found
 
 
@@ -239,25 +236,23 @@ def case_line(label: str, model: dict[str, Any], config: dict[str, Any], cards: 
     return ["; ".join(parts), *[f"{what}\t{code}\n{text}" for what, code, text in answers]]
 
 
-def _readers() -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """Return how the recorded runs of a file are predicted, by the first word of the file's name."""
-    bench = {"axolotl": "axolotl", "trainers": "trainers", "ranks": "ranks", "unsloth": "unsloth"}
-    found: dict[str, Callable[[dict[str, Any]], Any]] = {}
-    for word, name in bench.items():
-        found[word] = import_module(name).predicted
+def _recorded_runs() -> Iterator[tuple[str, dict[str, Any], Callable[[dict[str, Any]], Any]]]:
+    """Yield the file, the record and the prediction of each recorded run; the file's first word tells its reader."""
     accuracy, truth = import_module("accuracy"), import_module("truth")
-    found["h200"] = lambda row: accuracy.predict(truth._case(row, TRUTH))
-    return found
+    for path in sorted(TRUTH.glob("*.jsonl")):
+        word = path.name.partition("-")[0]
+        if word == "h200":
+            for line in path.read_text(encoding="utf-8").splitlines():
+                yield path.stem, json.loads(line), lambda row: accuracy.predict(truth._case(row, TRUTH))
+        elif word in ("axolotl", "ranks", "trainers", "unsloth"):
+            reader = import_module(word)
+            for row in reader.rows([path]):
+                yield path.stem, row, reader.predicted
 
 
 def recorded(every: int) -> Iterator[tuple[str, str]]:
     """Yield the name and the line of every Nth recorded run."""
-    readers = _readers()
-    rows = []
-    for path in sorted(TRUTH.glob("*.jsonl")):
-        if read := readers.get(path.name.partition("-")[0]):
-            rows += [(path.stem, json.loads(line), read) for line in path.read_text(encoding="utf-8").splitlines()]
-    for stem, row, read in rows[::every]:
+    for stem, row, read in islice(_recorded_runs(), None, None, every):
         with recorded_streams() as made:
             try:
                 read(row)

@@ -67,9 +67,10 @@ class Tensor:
 
     `view`: made by a view op; autograd does not accumulate into such a gradient in place.
     `heads_first`: memory runs over heads before tokens (batch, head, token, dim): flattening it to tokens needs a copy.
+    `holders`: of a gradient, how many nodes and leaves hold it or are about to get it.
     """
 
-    __slots__ = ("dtype", "heads_first", "node", "numel", "shape", "slot", "storage", "view")
+    __slots__ = ("dtype", "heads_first", "holders", "node", "numel", "shape", "slot", "storage", "view")
 
     def __init__(self, storage: Storage | None, shape: tuple[int, ...], numel: int, dtype: DType) -> None:
         self.storage = storage
@@ -80,6 +81,7 @@ class Tensor:
         self.slot = 0
         self.view = False
         self.heads_first = False
+        self.holders = 0
 
 
 Grads = tuple["Tensor | None", ...]
@@ -139,6 +141,13 @@ class Leaf(Tensor):
         node.extra = ref(self)
         self.node = node
 
+    def taken_grad(self) -> Tensor | None:
+        """Return its gradient, which it holds no longer."""
+        grad, self.grad = self.grad, None
+        if grad is not None:
+            grad.holders -= 1
+        return grad
+
 
 class Parameter(Leaf):
     """A weight: a leaf with a name, made once and kept.
@@ -186,6 +195,7 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
         if grad.storage is not None:
             tape.retag(grad.storage, "gradients", leaf.name)
     leaf.grad = grad
+    grad.holders += 1
     if tape.work is not None:
         tape.work.gradient(grad)
     return ()

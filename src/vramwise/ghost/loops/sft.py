@@ -275,6 +275,7 @@ class Run:
         t.mark("temporary", "backward")
         scaled = scale(t, loss)
         root = t.new((), FP32)
+        root.holders = 1  # this function
         t.in_backward = True
         t.grad_enabled = False
         if scaled.node is None:

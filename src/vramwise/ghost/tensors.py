@@ -23,10 +23,6 @@ _FREE = int(Action.FREE)
 # AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
 LEAF = 1 << 60
 
-# In place of its event's position, for a storage whose request is part of a copy.
-NOWHERE = -1
-
-
 # Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
 MOST_ALLOCATIONS = 1_500_000
 _TOO_MANY = (
@@ -50,13 +46,6 @@ class Storage:
             raise VramwiseError(_TOO_MANY)
         tape.count = number + 1
         events.append(_make(Event, (_ALLOC, number, nbytes, 0, tape.tag)))
-
-    @classmethod
-    def already_written(cls, tape: Tape, number: int, nbytes: int, event: int = NOWHERE) -> Storage:
-        """A storage whose allocation is among the events, or part of a copy."""
-        storage = cls.__new__(cls)
-        storage.events, storage.number, storage.nbytes, storage.event = tape.events, number, nbytes, event
-        return storage
 
     def __del__(self) -> None:
         self.events.append(_make(Event, (_FREE, self.number, self.nbytes, 0, 0)))

@@ -15,7 +15,7 @@ from vramwise.facts.gpus import find_gpus
 from vramwise.files import read_config_bytes
 from vramwise.options import Options
 from vramwise.repository import asked_by_repository
-from vramwise.sidecar import read_side_files
+from vramwise.sidecar import read_module, read_side_files
 from vramwise.trainers.launch import Launch, read_launch, read_shell
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, read_script
@@ -29,6 +29,10 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     @cache
     def load(name: str) -> Mapping[str, Any] | None:
         return None if options.text_alone else read_side_files([name], path)[name]
+
+    @cache
+    def load_module(name: str) -> tuple[bytes, bool] | None:
+        return None if options.text_alone else read_module(name, path)
 
     def asked(packages: Iterable[str]) -> Bounds:
         return {} if options.text_alone or path.startswith(("-", "<")) else asked_by_repository(path, packages)
@@ -44,6 +48,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
             capability=None if card is None else card.capability,
             gpus=options.gpus or count or 1,
             load=load,
+            load_module=load_module,
             asked_versions=asked,
         ),
     )

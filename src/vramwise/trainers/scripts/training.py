@@ -52,7 +52,8 @@ def _class_name(name: str, scope: Scope | None) -> str:
             holder = holder.parent
         if holder is None:
             return name
-        node = holder.classes[name].node
+        inner = holder.classes[name]
+        node, scope = inner.node, inner.parent
         assert isinstance(node, ast.ClassDef)
         if not node.bases:
             return ""

@@ -98,6 +98,7 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     early = launch.environment.get(_EARLY)
     if early is not None:
         accelerate.setdefault(_EARLY.lower(), str(early.lower() in ("1", "true", "yes", "on")).lower())
+    options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not options.text_alone:
         gpus = _processes(accelerate.get("config_file"))
@@ -114,6 +115,17 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     if launch.config is None:
         raise ConfigError(f"no config for {launch.program} in this command")
     return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))
+
+
+def _with_idle_cards(options: Options, processes: int | None) -> Options:
+    """Return the options without a number of cards if the launch starts fewer processes: the others stay idle.
+
+    They may serve something else, such as an engine that generates.
+    """
+    if processes is None or options.gpus is not None or options.gpu is None:
+        return options
+    count, card = find_gpus(options.gpu)
+    return replace(options, gpu=card.name) if count is not None and processes < count else options
 
 
 def _processes(name: str | None) -> int | None:

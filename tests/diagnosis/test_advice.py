@@ -78,7 +78,7 @@ def test_the_last_word_is_what_fit_would_write(diagnose, tmp_path):
     assert last.survives
     path = tmp_path / "config.yml"
     assert last.command.startswith(f"vramwise fit {path} --gpu ")
-    found = vramwise.fit(path, vramwise.Options(gpu=last.command.split()[4]))
+    found = vramwise.fit(path, gpu=last.command.split()[4])
     assert found.best.attempt.edits == last.fix.edits
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Losses whose logits never exist as a whole because the file asks for it; other kernels are defaults of new releases.
 _WITHOUT_LOGITS = frozenset({"liger_fused_linear", "cut", "tiled"})
+# Facts about a script that imports what its trainer's package has removed: this, the package and the name.
+GONE = "removed from "
 # Bytes of logits per token and word of the vocabulary with the plain loss of older releases: in 16 bit, in fp32,
 # shifted by one token and copied, as log-probabilities, and the gradients of these three, the last in 16 bit again.
 _PLAIN_LOSS = 2 + 4 + 4 + 4 + 4 + 4 + 2
@@ -35,6 +37,7 @@ def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: 
 
     Releases differ most in how often logits are copied. An older one may compute the loss on all of them, in fp32.
     """
+    yield from _of_older_code(run, model, needs, tokens)
     unknown = run.target.stack.unknown
     if not unknown:
         return
@@ -50,3 +53,24 @@ def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: 
     if any(release.age == "older" for name, release in unknown.items() if name != "torch"):
         more = max(more, _PLAIN_LOSS * words - counted)
     yield Doubt(kind="version", text=text, more=more / figure, less=min(less, counted) / figure)
+
+
+def _of_older_code(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: int) -> Iterator[Doubt]:
+    """Yield the doubt about a script that imports what the assumed release has removed: it runs with an older one."""
+    script, release = run.config.document.script, run.target.stack.releases.get(run.trainer)
+    start = f"{GONE}{run.trainer}: "
+    gone = next((fact for fact in (script.facts if script else ()) if fact.startswith(start)), None)
+    if gone is None or release is None or release.origin.kind != "assumed":
+        return
+    if run.kernels.liger or run.kernels.loss_kernel in ("cut", "stock"):
+        return
+    from vramwise.variants.doubts import Doubt  # late, as above
+
+    text = f"the script imports {gone.removeprefix(start)}, which {run.trainer} {release.version} no longer has"
+    held = needs.breakdown_bytes.get("logits", 0)
+    more = max(0, _PLAIN_LOSS * tokens * model.vocab_size - held)
+    yield Doubt(
+        kind="version",
+        text=f"{text}: an older one may hold all logits",
+        more=more / max(1, needs.highest_reserved_bytes),
+    )

@@ -112,7 +112,11 @@ OLD_TRAINER_ARGUMENTS: Mapping[str, str] = {
     "precompute_ref_log_probs": "precompute_ref_log_probs",
 }
 # Renamed arguments of a config, and their keys today.
-RENAMED_ARGUMENTS: Mapping[str, str] = {"max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+RENAMED_ARGUMENTS: Mapping[str, str] = {
+    "max_seq_length": "max_length",
+    "evaluation_strategy": "eval_strategy",
+    "use_liger": "use_liger_kernel",
+}
 
 _LORA: Mapping[str, str] = {
     "r": "lora_r",

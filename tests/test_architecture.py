@@ -213,6 +213,7 @@ NAMING = {
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "facts/catalogue.py": "the owner of copies on the hub",
+    "facts/dynamic_checkpoints.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
     "ghost/loops/assumptions.py": "the release after which a loss was written",
     "ghost/loading/leaving.py": "who moves an embedding to host memory",

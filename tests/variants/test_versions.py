@@ -32,7 +32,7 @@ def test_an_older_release_may_compute_the_loss_on_all_logits_in_fp32(predicted):
     logits = 4 * 1024 * prediction.model.vocab_size
     most = prediction.needs.highest_reserved_bytes * (1 + doubt.more)
     held = prediction.needs.breakdown_bytes.get("logits", 0)
-    assert most == pytest.approx(prediction.needs.highest_reserved_bytes + 24 * logits - held)
+    assert most == pytest.approx(prediction.needs.highest_reserved_bytes + 16 * logits - held)
     assert doubt in prediction.doubts
 
 
@@ -85,6 +85,11 @@ def test_old_releases_of_trl_have_other_defaults(predicted, version, bf16, check
     run = predicted(f"trl=={version}").run
     assert run.precision.compute == bf16
     assert run.savings.gradient_checkpointing is checkpointing
+
+
+@pytest.mark.parametrize(("version", "rows"), [("0.18.0", "micro"), ("0.19.0", "one")])
+def test_old_releases_of_trl_stack_packed_rows(predicted, version, rows):
+    assert predicted(f"trl=={version}", more="packing: true\n").run.shapes.packing_rows == rows
 
 
 @pytest.mark.parametrize(("version", "attention"), [("4.35.2", "eager"), ("4.36.0", "sdpa")])

@@ -84,7 +84,7 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
-    name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
+    name, on, room = _name(prediction, verdict), where(prediction), _room(prediction)
     short = shortage(prediction, verdict.short_bytes)
     if short.startswith("many"):
         room = f"{room.removesuffix(')')}{on})"
@@ -109,6 +109,15 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     return name, f"{on}: {_range(prediction, verdict)}"
 
 
+def _name(prediction: Prediction, verdict: Verdict) -> str:
+    """Return the name of the verdict, or a sentence that begins with the condition under which it holds."""
+    name = NAMES[verdict.kind]
+    if not prediction.model.family_assumed:
+        return name
+    outcome = f"is {name.lower()}" if verdict.kind == "tight" else name.lower()
+    return f"If model type {prediction.model.model_type} is like llama, it {outcome}"
+
+
 def stops_loading(prediction: Prediction) -> bool:
     """Return whether loading is what does not fit: it fails there and needs more than training."""
     failure, needs = prediction.report.out_of_memory, prediction.needs
@@ -131,11 +140,15 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
     if prediction.bounds is not None and verdict.memory != "no_card":
         return f"it {_range(prediction, verdict)}".replace("it needs", "it would need", 1)
     needed = gib(prediction.needs.highest_reserved_bytes)
+    if prediction.rows_unlimited:
+        needed += f" with rows of {prediction.run.shapes.sequence_len} tokens"
     if verdict.memory == "no_card":
         return f"it would need {needed}"
     usable = f"{needed}, {_bare(prediction.capacity_bytes or 0)} usable{where(prediction)}"
     if verdict.memory in ("fits", "tight"):
         return f"it would need {usable}"
+    if prediction.rows_unlimited and verdict.memory == "may_fit":
+        return f"nothing limits the rows: it would need {usable}"
     either = "might not fit" if verdict.memory == "may_fit" else "would not fit"
     return f"and it {either}: it would need {usable}"
 

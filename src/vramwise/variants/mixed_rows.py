@@ -12,6 +12,7 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import rows_a_sample
+from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.batches import eval_shapes, train_shapes
@@ -35,6 +36,10 @@ _LONGER = 0.03
 _MOST_ACCUMULATED = 2
 # More rows than fit any card; their lengths alone would take time.
 _MOST_ROWS = 65_536
+# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
+# labels, positions, for each completion).
+_WITHOUT_ROWS = ("load", "optimizer")
+_BYTES_A_TOKEN = 128
 
 
 def follows_data(run: RunSpec) -> bool:
@@ -95,3 +100,10 @@ def rows_doubt(run: RunSpec, reserved: Sequence[int]) -> Doubt:
         text=f"row lengths: simulated with full and mixed rows up to {run.shapes.sequence_len:,} tokens ({ends})",
         more=max(_LONGER, most / least - 1),
     )
+
+
+def without_rows(run: RunSpec, needs: MemoryReport) -> int:
+    """Return what weights, gradients and optimizer states need alone."""
+    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
+    held = [peak.peak_allocated_bytes for peak in needs.phases if peak.phase in _WITHOUT_ROWS]
+    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)

@@ -28,7 +28,8 @@ class Verdict:
 
     `short_bytes`: by how much it does not fit. `spare_bytes`: what stays free. One of them is 0. `rows_up_to`: it does
     not fit with the widest possible rows, but with rows of at most this many tokens. `least_bytes`, `most_bytes`: what
-    the run may reserve, with the margin of what is not known. `within_error`: that margin leaves the verdict open.
+    the run may reserve, with the margin of what is not known; the latter is None if nothing limits it. `within_error`:
+    that margin leaves the verdict open.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     if capacity is None:
         return Verdict(kind=kind, memory=memory)
     needed, margin = prediction.judged_bytes, prediction.margin
+    endless = _has_no_end(prediction) or prediction.rows_unlimited
     return Verdict(
         kind=kind,
         memory=memory,
@@ -57,7 +59,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
         rows_up_to=rows_up_to,
         within_error=memory == "may_fit" and rows_up_to is None,
         least_bytes=int(prediction.least_bytes * (1 - margin.less)),
-        most_bytes=None if _has_no_end(prediction) else int(prediction.most_bytes * (1 + margin.more)),
+        most_bytes=None if endless else int(prediction.most_bytes * (1 + margin.more)),
     )
 
 

@@ -118,7 +118,11 @@ REMOVED: Mapping[str, frozenset[str]] = {
     )
 }
 # Renamed arguments of a config, and their keys today.
-RENAMED_ARGUMENTS: Mapping[str, str] = {"max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+RENAMED_ARGUMENTS: Mapping[str, str] = {
+    "max_seq_length": "max_length",
+    "evaluation_strategy": "eval_strategy",
+    "use_liger": "use_liger_kernel",
+}
 
 _LORA: Mapping[str, str] = {
     "r": "lora_r",

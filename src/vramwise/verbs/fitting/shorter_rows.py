@@ -10,7 +10,7 @@ from vramwise.subject import Subject
 from vramwise.types import Origin
 from vramwise.variants.doubts import Margin, doubts_of, margin_of
 from vramwise.variants.effort import REMEDY, is_large
-from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_bytes, rows_doubt
+from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_bytes, rows_doubt, without_rows
 from vramwise.variants.prediction import Prediction
 
 # Without a limit, rows of these lengths are tried, up to what the model takes.
@@ -18,10 +18,6 @@ _LENGTHS = tuple(128 * quarters * 2**power // 4 for power in range(12) for quart
 _TRIES = 3
 # The share of the room for rows that full ones should take, as mixed ones take more.
 _AIMED = 0.8
-# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
-# labels, positions, for each completion).
-_WITHOUT_ROWS = ("load", "optimizer")
-_BYTES_A_TOKEN = 128
 
 
 def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> int | None:
@@ -35,7 +31,7 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     if not prediction.full_rows or (prediction.memory_fits is True and not prediction.rows_unlimited):
         return None
     capacity, assumed, lengths = prediction.capacity_bytes, subject.run.shapes.sequence_len, _lengths(prediction)
-    held = _without_rows(prediction)
+    held = without_rows(prediction.run, prediction.needs)
     if capacity is None or not lengths or held > capacity:
         return None
     since = subject.effort.spent
@@ -74,14 +70,6 @@ def _lengths(prediction: Prediction) -> Sequence[int]:
         return [length for length in _LENGTHS if length <= max(longest, prediction.model.max_position_embeddings)]
     tried = [least + (longest - least) * part // SHORTEST_PART for part in range(1, SHORTEST_PART)]
     return [length for length in tried if length > max(1, least)]
-
-
-def _without_rows(prediction: Prediction) -> int:
-    """Return what weights, gradients and optimizer states need alone."""
-    run = prediction.run
-    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
-    held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
-    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)
 
 
 def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int | None) -> int | None:

@@ -14,6 +14,7 @@ from vramwise.documents.python.commands import functions_of_subcommands, options
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.notebook import whole
 from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
@@ -53,6 +54,8 @@ class Reading:
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
+    # What a notebook has around the sources of its cells, if the data is only these.
+    around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
     meter: Meter = field(default_factory=Meter)
 
@@ -79,7 +82,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
-    source = read_source(data)
+    source = read_source(data, reading.around)
     found = index(source.tree)
     flags = flags_of(found)
     given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
@@ -166,6 +169,8 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    again = replace(reading, call=chosen + 1, around=source.around)
+    raw, around = source.raw, source.around
 
     def home_of(key: str) -> tuple[str, str] | None:
         if key in written:
@@ -183,7 +188,7 @@ def _document(
         return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
     def reread(changed: bytes) -> Document:
-        return read_script(path, changed, replace(reading, call=chosen + 1))
+        return read_script(path, changed, again)
 
     one = training.found
     script = Script(
@@ -204,7 +209,8 @@ def _document(
         versions=source.versions,
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
-        raw=source.raw,
+        raw=raw,
+        file_text=lambda: whole(raw, around) if around else raw,
         encoding=source.encoding,
         split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},

@@ -65,6 +65,7 @@ class Collected:
             self.values[key] = self.said[key]
             self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
             return
+        self.evaluator.meter.begin_value()  # what another setting has used up is not missing here
         found = plain(result)
         if isinstance(found, Missing):
             self.unsaid.append(unsaid_of(key, found))

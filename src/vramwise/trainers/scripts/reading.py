@@ -15,6 +15,7 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.modules import Modules
+from vramwise.documents.python.notebook import whole
 from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
@@ -55,6 +56,8 @@ class Reading:
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
     asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
+    # What a notebook has around the sources of its cells, if the data is only these.
+    around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
     meter: Meter = field(default_factory=Meter)
 
@@ -81,7 +84,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
-    source = read_source(data)
+    source = read_source(data, reading.around)
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
     given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
@@ -168,6 +171,8 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    again = replace(reading, call=chosen + 1, around=source.around)
+    raw, around = source.raw, source.around
 
     def home_of(key: str) -> tuple[str, str] | None:
         if key in written:
@@ -185,7 +190,7 @@ def _document(
         return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
     def reread(changed: bytes) -> Document:
-        return read_script(path, changed, replace(reading, call=chosen + 1))
+        return read_script(path, changed, again)
 
     one = training.found
     script = Script(
@@ -206,7 +211,8 @@ def _document(
         versions=source.versions,
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
-        raw=source.raw,
+        raw=raw,
+        file_text=lambda: whole(raw, around) if around else raw,
         encoding=source.encoding,
         split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},

@@ -17,13 +17,15 @@ from vramwise.verbs.predict import Answer, WhatIf
 VERSION = 1
 
 
-def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dict[str, Any]:
+def prediction_json(
+    prediction: Prediction, answer: Answer | None = None, verdict: Verdict | None = None
+) -> dict[str, Any]:
     """Return one prediction as plain values.
 
     Peaks are those with unlimited memory; `out_of_memory` and `retries` are those on the card.
     """
     report, needs = prediction.report, prediction.needs
-    verdict = answer.verdict if answer else prediction.verdict()
+    verdict = verdict or (answer.verdict if answer else prediction.verdict())
     failure = report.out_of_memory
     return {
         "version": VERSION,
@@ -67,7 +69,7 @@ def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
         return asdict(prediction.bounds)
     if verdict.memory != "may_fit":
         return None
-    doubts = prediction.doubts
+    doubts = [one for one in prediction.doubts if one.text]
     return {
         "lower_bytes": verdict.least_bytes,
         "upper_bytes": verdict.most_bytes,
@@ -97,7 +99,7 @@ def _remedies(answer: Answer) -> list[dict[str, Any]]:
 def what_if_json(changed: WhatIf) -> dict[str, Any]:
     """Return a prediction with changes, and the findings that appear and disappear with them."""
     return {
-        **prediction_json(changed.prediction),
+        **prediction_json(changed.prediction, verdict=changed.verdict),
         "speed": speed_json(changed.speed),
         "changes": list(changed.changes),
         "new_findings": [finding_json(found) for found in changed.new],

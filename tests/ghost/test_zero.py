@@ -7,8 +7,8 @@ most that lives in each phase. Workspaces of matrix products are the card's own.
 from dataclasses import replace
 
 import pytest
-from test_sharding import MODEL, anything_but_states, ghost, labelled, peaks
 
+from sharded_runs import MODEL, anything_but_states, ghost, labelled, peaks
 from vramwise.facts.parameters import parameters
 from vramwise.timeline import Timeline
 from vramwise.trainers.deepspeed import as_released, read_deepspeed

@@ -67,6 +67,7 @@ def test_a_script_that_the_assumed_trl_cannot_import_may_hold_all_logits(tmp_pat
 def test_a_newer_release_may_need_a_copy_of_the_logits_more_or_less(predicted):
     prediction = predicted("trl==1.9.0", "transformers==6.0.0")
     (doubt,) = prediction.known_doubts
+    assert doubt.text == "transformers 6.0.0 is unknown (newer than all known ones)"
     copy = 4 * 4 * 1024 * prediction.model.vocab_size / prediction.needs.highest_reserved_bytes
     assert doubt.more == pytest.approx(copy)
     assert 0 <= doubt.less <= copy

@@ -7,12 +7,13 @@ again over fixed, drawn sequences of rows, the longest of them after shorter one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import rows_a_sample
-from vramwise.timeline import MemoryReport
+from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.batches import eval_shapes, train_shapes
@@ -36,10 +37,6 @@ _LONGER = 0.03
 _MOST_ACCUMULATED = 2
 # More rows than fit any card; their lengths alone would take time.
 _MOST_ROWS = 65_536
-# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
-# labels, positions, for each completion).
-_WITHOUT_ROWS = ("load", "optimizer")
-_BYTES_A_TOKEN = 128
 
 
 def follows_data(run: RunSpec) -> bool:
@@ -56,10 +53,17 @@ def follows_data(run: RunSpec) -> bool:
     return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
-def mixed_bytes(
+class Drawn(NamedTuple):
+    """The run over one drawn sequence of rows."""
+
+    report: MemoryReport
+    timeline: Timeline
+
+
+def mixed_runs(
     run: RunSpec, model: ModelSpec, simulations: Simulations, capacity_bytes: int, more: float = 0.0
-) -> tuple[int, ...]:
-    """Return the reserved memory of the run over each drawn sequence of rows, up to the first that decides.
+) -> tuple[Drawn, ...]:
+    """Return the run over each drawn sequence of rows, up to the first that decides.
 
     `more`: the share by which a sequence must stay below the capacity for the next one to matter.
     """
@@ -73,8 +77,9 @@ def mixed_bytes(
         shapes = train_shapes(run, drawn(run, spread))
         timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps, capacity_bytes)
         report = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
-        found.append(report.highest_reserved_bytes)
-        if found[-1] * (1 + more) > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:
+        found.append(Drawn(report, timeline))
+        reserved = report.highest_reserved_bytes
+        if reserved * (1 + more) > capacity_bytes or reserved * _CLEAR < capacity_bytes:
             break
     return tuple(found)
 
@@ -100,10 +105,3 @@ def rows_doubt(run: RunSpec, reserved: Sequence[int]) -> Doubt:
         text=f"row lengths: simulated with full and mixed rows up to {run.shapes.sequence_len:,} tokens ({ends})",
         more=max(_LONGER, most / least - 1),
     )
-
-
-def without_rows(run: RunSpec, needs: MemoryReport) -> int:
-    """Return what weights, gradients and optimizer states need alone."""
-    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
-    held = [peak.peak_allocated_bytes for peak in needs.phases if peak.phase in _WITHOUT_ROWS]
-    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)

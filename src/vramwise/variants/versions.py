@@ -30,7 +30,7 @@ def unknown_versions(stack: Stack) -> str:
 
 
 def _said(name: str, release: Release) -> str:
-    taken = f" (treated as {release.version})" if release.said else ""
+    taken = f" (treated as {release.version})" if release.said else f" ({release.age} than all known ones)"
     return f"{name} {release.meant} is unknown{taken}"
 
 

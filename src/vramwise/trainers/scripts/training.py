@@ -12,7 +12,7 @@ from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
-from vramwise.trainers.scripts.lengths import row_lengths
+from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
 from vramwise.trainers.scripts.methods import Methods
 from vramwise.variants.versions import GONE
 
@@ -208,6 +208,8 @@ class Training(Methods):
             found = [
                 Missing(name="max_length", line=self.found.call.lineno, why="rows have several lengths", either=either)
             ]
+        if lengths and len(found) == 1 and pads_rows(self.evaluator):
+            self.facts["padded rows"] = self.found.call.lineno
         if found:
             one = found[0]
             self.add("max_length", one if isinstance(one, Missing) else replace(one, node=None))

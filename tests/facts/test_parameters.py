@@ -29,7 +29,7 @@ def spec(**changes):
 
 
 def digest(model):
-    from scripts_path import golden_parameters
+    import golden_parameters
 
     return golden_parameters.digest((parameter.name, parameter.shape) for parameter in parameters(model))
 

@@ -13,7 +13,6 @@ from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.trainers.unsloth.keys import dynamic_checkpoint
-from vramwise.training.embedded.owners import unsupported
 from vramwise.variants.changes import halve_micro_batch
 
 SCRIPT = """from unsloth import FastLanguageModel
@@ -334,12 +333,6 @@ def test_a_model_that_is_no_name_is_no_traceback():
     assert dynamic_checkpoint(["unsloth/Llama-3.2-1B"]) is None
     subject = open_subject(Text("model_name_or_path: .inf\nmax_seq_length: 256\n"), Options(trainer="unsloth"))
     assert (subject.run.base_model, subject.model) == (None, None)
-
-
-def test_the_embedded_engine_says_that_it_cannot_train_a_file():
-    run = open_subject(Text(FILE), Options()).run
-    [refusal] = unsupported(run)
-    assert "written for unsloth" in refusal.message
 
 
 @pytest.mark.parametrize(("gpu", "kind"), [("t4", "may_fit"), ("rtx-3090", "fits"), ("8GB", "does_not_fit")])

@@ -57,6 +57,34 @@ def test_unsloth_computes_its_loss_in_place_in_all_old_releases(tmp_path: Path):
     assert [(one.more, one.less) for one in doubts if one.kind == "version"] == [(0, 0)]
 
 
+OLD_SCRIPT = """\
+from trl import SFTConfig, SFTTrainer, {name}
+SFTTrainer("Qwen/Qwen3-0.6B", args=SFTConfig(max_length=1024, packing=True, use_liger_kernel={liger}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "liger", "versions", "doubted"),
+    [
+        ("setup_chat_format", False, (), True),
+        ("setup_chat_format", True, (), False),
+        ("setup_chat_format", False, ("trl==1.16.0",), False),
+        ("clone_chat_template", False, (), False),
+    ],
+)
+def test_a_script_that_the_assumed_trl_cannot_import_may_hold_all_logits(tmp_path, name, liger, versions, doubted):
+    path = tmp_path / "train.py"
+    path.write_text(OLD_SCRIPT.format(name=name, liger=liger))
+    prediction = open_subject(str(path), Options(gpu="h100", versions=versions)).with_data("").prediction()
+    found = [one for one in prediction.known_doubts if one.kind == "version"]
+    assert len(found) == doubted
+    if doubted:
+        assert found[0].text.startswith("the script imports setup_chat_format, which trl 1.16.0 no longer has")
+        run = prediction.run
+        logits = run.batch.micro_batch_size * run.shapes.sequence_len * prediction.model.vocab_size
+        assert found[0].more * prediction.needs.highest_reserved_bytes == pytest.approx(24 * logits, rel=0.02)
+
+
 def test_a_newer_release_may_need_a_copy_of_the_logits_more_or_less(predicted):
     prediction = predicted("trl==1.9.0", "transformers==6.0.0")
     (doubt,) = prediction.known_doubts

@@ -170,7 +170,7 @@ def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: st
     if snapshot is not None:
         from vramwise.api import snapshot_bytes  # late: few ask for a snapshot
 
-        _write(snapshot, snapshot_bytes(prediction))
+        _write(snapshot, snapshot_bytes(found))
 
 
 def _write(name: str, data: bytes) -> None:

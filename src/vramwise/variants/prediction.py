@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
-from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
@@ -43,7 +42,7 @@ _COUNTED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction(Displayed):
+class Prediction:
     """The predicted memory of a run.
 
     `report`: the run on the card, or under the limit. `needs`: the run with unlimited memory.

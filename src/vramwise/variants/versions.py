@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # Losses that other releases compute alike: without whole logits because the file asks for it, or in place (Unsloth,
 # since its first release). Other kernels are defaults of new releases.
 _ALIKE = frozenset({"liger_fused_linear", "cut", "tiled", "in_place"})
+# Facts about a script that imports what its trainer's package has removed: this, the package and the name.
+GONE = "removed from "
 # Bytes of logits per token and word of the vocabulary at the peak of the plain loss of older releases: in fp32 and as
 # log-probabilities, and the gradients of both. Measured with torch on a CPU: 16.1, or 12.1 if nobody holds the logits
 # in backward. Losses on pairs also hold the reference's logits.
@@ -38,6 +40,7 @@ def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: 
 
     Releases differ most in how often logits are copied. An older one may compute the loss on all of them, in fp32.
     """
+    yield from _of_older_code(run, model, needs, tokens)
     unknown = run.target.stack.unknown
     if not unknown:
         return
@@ -63,3 +66,24 @@ def _below_peak(needs: MemoryReport) -> int:
     """Return how far the loss, where more logits would be, stays below the highest peak."""
     at_loss = [peak.peak_allocated_bytes for peak in needs.phases if peak.step and peak.phase == "loss"]
     return max(0, needs.highest_allocated_bytes - max(at_loss, default=needs.highest_allocated_bytes))
+
+
+def _of_older_code(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: int) -> Iterator[Doubt]:
+    """Yield the doubt about a script that imports what the assumed release has removed: it runs with an older one."""
+    script, release = run.config.document.script, run.target.stack.releases.get(run.trainer)
+    start = f"{GONE}{run.trainer}: "
+    gone = next((fact for fact in (script.facts if script else ()) if fact.startswith(start)), None)
+    if gone is None or release is None or release.origin.kind != "assumed":
+        return
+    if run.kernels.liger or run.kernels.loss_kernel in ("cut", "stock"):
+        return
+    from vramwise.variants.doubts import Doubt  # late, as above
+
+    text = f"the script imports {gone.removeprefix(start)}, which {run.trainer} {release.version} no longer has"
+    held = needs.breakdown_bytes.get("logits", 0)
+    more = max(0, _PLAIN_LOSS.get(run.objective.kind, _PLAIN_LOSS_OF_PAIRS) * tokens * model.vocab_size - held)
+    yield Doubt(
+        kind="version",
+        text=f"{text}: an older one may hold all logits",
+        more=more / max(1, needs.highest_reserved_bytes),
+    )

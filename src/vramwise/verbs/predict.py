@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from vramwise.budget import limits, read_file
+from vramwise.displayed import Displayed
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
@@ -17,6 +18,7 @@ from vramwise.sources import Source
 from vramwise.stacks import said_release
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.targets import target_for
+from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, split_key
 from vramwise.variants.capacity import on_card
 from vramwise.variants.duration import Duration
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Displayed):
     """A prediction, its verdict, and what would make the run fit if it does not."""
 
     prediction: Prediction
@@ -45,6 +47,16 @@ class Answer:
     speed: Speed | None = None
     duration: Duration | None = None
     no_speed: str = ""  # why there is no speed, as a sentence
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the run fits and starts; None if no card is named or the answer is open."""
+        return self.prediction.fits
+
+    @property
+    def needs(self) -> MemoryReport:
+        """What the run needs, whatever the card has."""
+        return self.prediction.needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vramwise.displayed import Displayed
 from vramwise.types import Finding, GpuSpec, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
@@ -64,7 +63,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit(Displayed):
+class Fit:
     """The fastest variant of a config that fits its card.
 
     `best`: None if nothing fits; the original if nothing is faster. `alternatives`: others that fit on the frontier

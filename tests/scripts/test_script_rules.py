@@ -88,7 +88,10 @@ def test_a_pin_counts_before_the_repository(tmp_path):
 
 def test_liger_counts_under_its_old_name():
     text = OLD.format(pin="trl==0.12.0").replace("max_prompt_length=8", "{}=True")
-    loss = {name: predict(text.format(name), OPTIONS).run.kernels.loss_kernel for name in ("use_liger", "packing")}
+    loss = {
+        name: predict(text.format(name), **OPTIONS).prediction.run.kernels.loss_kernel
+        for name in ("use_liger", "packing")
+    }
     assert loss["use_liger"] == "liger_fused_linear" != loss["packing"]
 
 

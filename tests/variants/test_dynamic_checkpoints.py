@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramwise.api import Options, predict
+from vramwise.api import predict
 from vramwise.facts.dynamic_checkpoints import MORE_WEIGHTS, is_wide
 
 QLORA = """
@@ -20,9 +20,8 @@ TRL = "max_length: 1024\nload_in_4bit: true\nuse_peft: true\n"
 @pytest.mark.parametrize(("key", "rest"), [("base_model", QLORA), ("model_name_or_path", TRL)])
 def test_layers_in_16_bits_may_add_a_quarter_of_the_weights(key, rest):
     trainer = "axolotl" if key == "base_model" else "trl"
-    options = Options(gpu="rtx-4090", trainer=trainer)
-    plain = predict(f"{key}: Qwen/Qwen3-14B\n{rest}", options)
-    dynamic = predict(f"{key}: unsloth/Qwen3-14B-unsloth-bnb-4bit\n{rest}", options)
+    plain = predict(f"{key}: Qwen/Qwen3-14B\n{rest}", gpu="rtx-4090", trainer=trainer).prediction
+    dynamic = predict(f"{key}: unsloth/Qwen3-14B-unsloth-bnb-4bit\n{rest}", gpu="rtx-4090", trainer=trainer).prediction
     assert plain.bounds is None
     assert dynamic.bounds.names == ("dynamic 4-bit checkpoint",)
     assert dynamic.bounds.lower_bytes == dynamic.needs.highest_reserved_bytes

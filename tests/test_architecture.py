@@ -463,6 +463,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 def test_the_names_of_helpers_are_their_own():
     """Tests find helpers, scripts and readers of measured runs by name, wherever these are."""
-    folders = (TESTS / "helpers", TESTS.parent / "scripts", TESTS.parent / "bench", TESTS.parent / "bench" / "card")
+    root = TESTS.parent
+    folders = (TESTS / "helpers", TESTS / "measured", root / "scripts", root / "bench", root / "bench" / "card")
     names = [path.name for folder in folders for path in folder.glob("*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []

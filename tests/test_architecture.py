@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
 BASE = {
-    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget"),
+    *("types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"),
     *("bundled", "actions"),
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
@@ -28,7 +28,6 @@ OPENING = {"options", "sidecar", "project", "files", "stacks", "repository", "so
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
-    "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
@@ -214,6 +213,7 @@ NAMING = {
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "facts/catalogue.py": "the owner of copies on the hub",
+    "facts/dynamic_checkpoints.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
     "ghost/loops/assumptions.py": "the release after which a loss was written",
     "ghost/loading/leaving.py": "who moves an embedding to host memory",

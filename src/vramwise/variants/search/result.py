@@ -73,6 +73,7 @@ class Fit:
     certain. `repairs`: errors that were fixed before the search, so that `original` is the file with those fixes.
     `stops`: errors that remain and keep every variant from starting. `weights_bytes`: what the weights alone need, if
     that is more than the card has: the proof that nothing permitted fits. 0: there is none.
+    `rows_up_to`: see Verdict; of the original.
     """
 
     original: Candidate
@@ -88,6 +89,7 @@ class Fit:
     repairs: tuple[Finding, ...] = ()
     stops: tuple[Finding, ...] = ()
     weights_bytes: int = 0
+    rows_up_to: int | None = None
 
     @property
     def tries(self) -> int:

@@ -275,17 +275,6 @@ def not_positive(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 _AUTO = "auto_find_batch_size"
 
 
-def _shrinks(run: RunSpec) -> str:
-    micro, steps, ranks = run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.batch.data_parallel
-    smaller = int(micro * 0.9)
-    if smaller == 0:
-        return f"{_AUTO} with micro_batch_size {micro}: running out of memory ends the run, no smaller batch exists"
-    return (
-        f"{_AUTO}: running out of memory changes micro {micro} × accumulation {steps} × ranks {ranks} = "
-        f"{micro * steps * ranks} to {smaller} × {steps} × {ranks} = {smaller * steps * ranks} or less, without warning"
-    )
-
-
 @rule(
     id="auto-find-batch-size",
     explains={"auto-batch-exhausted"},
@@ -315,3 +304,14 @@ def auto_find_batch_size(run: RunSpec, memory: MemoryReport | None) -> Iterator[
         yield Hit(message, _AUTO, keep, severity=Severity.ERROR)
     else:
         yield Hit(_shrinks(run), _AUTO, keep)
+
+
+def _shrinks(run: RunSpec) -> str:
+    micro, steps, ranks = run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.batch.data_parallel
+    smaller = int(micro * 0.9)
+    if smaller == 0:
+        return f"{_AUTO} with micro_batch_size {micro}: running out of memory ends the run, no smaller batch exists"
+    return (
+        f"{_AUTO}: running out of memory changes micro {micro} × accumulation {steps} × ranks {ranks} = "
+        f"{micro * steps * ranks} to {smaller} × {steps} × {ranks} = {smaller * steps * ranks} or less, without warning"
+    )

@@ -91,10 +91,10 @@ def selective_checkpointing_misused(run: RunSpec, memory: MemoryReport | None) -
             _SELECTIVE,
             change=changes.turn_checkpointing_on(run),
         )
-    if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
+    if run.config.get(_REENTRANT):
         yield Hit(
             "Axolotl refuses selective_checkpointing with use_reentrant: true",
-            "gradient_checkpointing_kwargs.use_reentrant",
+            _REENTRANT,
             change=changes.nonreentrant_checkpointing(run),
         )
     yield from _offloading(run)

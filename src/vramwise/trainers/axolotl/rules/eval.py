@@ -80,7 +80,7 @@ def _even(*, save_steps: float, eval_steps: float) -> Fix:
     return unsafe(f"Save every {value} steps", set_key("save_steps", value))
 
 
-_STRATEGIES = ("eval_steps", "eval_strategy", "evaluation_strategy")
+_SCHEDULING_KEYS = ("eval_steps", "eval_strategy", "evaluation_strategy")
 
 
 @rule(
@@ -101,7 +101,7 @@ def eval_never_scheduled(run: RunSpec, memory: MemoryReport | None) -> Iterator[
     below 1 is used. One evaluation per epoch in a run of one epoch therefore schedules none. Use `eval_strategy: epoch`
     instead.
     """
-    if not run.evaluation.evaluates or any(run.config.get(key) for key in _STRATEGIES):
+    if not run.evaluation.evaluates or any(run.config.get(key) for key in _SCHEDULING_KEYS):
         return
     source = "test_datasets" if run.config.get("test_datasets") else "val_set_size"
     count = run.config.get("evals_per_epoch")

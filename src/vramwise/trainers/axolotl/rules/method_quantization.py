@@ -273,12 +273,6 @@ def qlora_quantization_mismatch(run: RunSpec, memory: MemoryReport | None) -> It
         yield Hit(message, "load_in_4bit", unsafe(title, four_bits))
 
 
-def _named_targets(run: RunSpec) -> Fix | None:
-    """Turn lora_target_linear off; None if there are no other targets, so nothing would be trained."""
-    others = run.config.get("lora_target_modules") or run.config.get("lora_target_parameters")
-    return unsafe("Keep only the named targets", set_key("lora_target_linear", False)) if others else None
-
-
 @rule(
     id="quantize-moe-experts-misused",
     bad="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"
@@ -309,6 +303,12 @@ def quantize_moe_experts_misused(run: RunSpec, memory: MemoryReport | None) -> I
         yield Hit(f"Axolotl refuses {key} without load_in_4bit or load_in_8bit", key)
     if gpu is not None and gpu.vendor == "amd":
         yield Hit(f"Axolotl refuses {key} on {gpu.name}: it works only on CUDA", key)
+
+
+def _named_targets(run: RunSpec) -> Fix | None:
+    """Turn lora_target_linear off; None if there are no other targets, so nothing would be trained."""
+    others = run.config.get("lora_target_modules") or run.config.get("lora_target_parameters")
+    return unsafe("Keep only the named targets", set_key("lora_target_linear", False)) if others else None
 
 
 @rule(

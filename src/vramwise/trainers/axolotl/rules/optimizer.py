@@ -400,12 +400,6 @@ def polora_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 _ORIG_PARAMS = "fsdp_config.use_orig_params"
 
 
-def _keep_originals(run: RunSpec) -> Fix:
-    block = run.config.get("fsdp_config")
-    beside = written_key(run, f"fsdp_config.{next(iter(block))}") if block else "fsdp_config"
-    return unsafe("Keep the original parameters", insert_key(written_key(run, _ORIG_PARAMS), True, beside=beside))
-
-
 @rule(
     id="qgalore-misused",
     also=(Severity.WARNING,),
@@ -436,3 +430,9 @@ def qgalore_misused(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.precision.compute == "fp32":
         message = f"optimizer {name} in fp32: the weights take 4 bytes per parameter, more than the optimizer saves"
         yield Hit(message, "bf16", severity=Severity.WARNING)
+
+
+def _keep_originals(run: RunSpec) -> Fix:
+    block = run.config.get("fsdp_config")
+    beside = written_key(run, f"fsdp_config.{next(iter(block))}") if block else "fsdp_config"
+    return unsafe("Keep the original parameters", insert_key(written_key(run, _ORIG_PARAMS), True, beside=beside))

@@ -1,7 +1,8 @@
 """Margins of verdicts, from first predictions: how far off they were where something about the run was new.
 
 python bench/calibration.py             # each draw, trainer, family and feature, judged with the margins of all others
-python bench/calibration.py --write     # and write facts/margins.json, docs/calibration.md and its picture
+python bench/calibration.py --write     # writes facts/margins.json, docs/calibration.md and its picture
+python bench/calibration.py --check     # only says whether they are current
 
 A run is judged on capacities spread evenly between 0.7 and 1.4 times its measured peak: a verdict "fits" is right where
 the capacity is not below the peak, "does not fit" where it is. Margins of every kind cover the same share of its runs.
@@ -17,6 +18,9 @@ from math import ceil
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "scripts"))
+from generated import write_or_check  # noqa: E402
+
 FIRST = HERE / "results" / "first_predictions.jsonl"
 MARGINS = HERE.parent / "src" / "vramwise" / "facts" / "margins.json"
 DOCS = HERE.parent / "docs"
@@ -230,17 +234,17 @@ WORDS = {
 }
 
 
-def main() -> None:
-    """Print or write."""
+def main() -> int:
+    """Print the tables; with --write, write the files, and with --check compare them."""
     runs = read()
-    print(page(runs))
-    if "--write" in sys.argv:
-        document = {"covered": COVERED, "runs": len(runs), "margins": margins(runs), "measured_as": SAME}
-        MARGINS.write_text(json.dumps(document, indent=1) + "\n")
-        PICTURE.write_text(picture(runs))
-        head, mark, _ = PAGE.read_text().partition("<!-- bench/calibration.py -->\n")
-        PAGE.write_text(f"{head}{mark}{page(runs)}")
+    if not {"--write", "--check"} & set(sys.argv):
+        print(page(runs))
+        return 0
+    document = {"covered": COVERED, "runs": len(runs), "margins": margins(runs), "measured_as": SAME}
+    head, mark, _ = PAGE.read_text(encoding="utf-8").partition("<!-- bench/calibration.py -->\n")
+    files = {MARGINS: json.dumps(document, indent=1) + "\n", PICTURE: picture(runs), PAGE: head + mark + page(runs)}
+    return write_or_check(files)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.parent / "src")]
 
 from digest import answer  # noqa: E402
 from traced_cases import _SIZES, NEWER, NEWEST, UNKNOWN  # noqa: E402

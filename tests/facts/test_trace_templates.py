@@ -14,7 +14,6 @@ from vramwise.facts.models import read_model
 from vramwise.facts.parameters import parameters
 from vramwise.facts.trace_templates import NotCovered, document_of, filled, template_of, template_types
 from vramwise.facts.traces import model_from_trace
-from vramwise.options import Options
 
 HELIUM = {
     "model_type": "helium",
@@ -137,7 +136,7 @@ def test_a_shipped_trace_is_predicted_without_torch(tmp_path, not_installed):
         f"base_model: {folder}\nmicro_batch_size: 2\nsequence_len: 1024\nbf16: true\nadapter: lora\nlora_r: 8\n"
         "lora_target_linear: true\ndatasets:\n- path: x\n  type: alpaca\noptimizer: adamw_torch_fused\n"
     )
-    found = vramwise.predict(config, Options(gpu="24GB"))
+    found = vramwise.predict(config, gpu="24GB").prediction
     assert any("traced from transformers" in one for one in map(str, found.assumptions))
 
 

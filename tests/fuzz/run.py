@@ -57,7 +57,7 @@ def _import_all():
     known_keys()
     for name in COMMANDS:
         importlib.import_module(f"vramwise.cli.{name}")
-    api.check(BASE, api.Options(gpu="24GB"))
+    api.check(BASE, gpu="24GB")
     gc.freeze()
 
 

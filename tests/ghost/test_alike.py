@@ -2,8 +2,8 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_any_run import runs, small_model
 
+from made_up_runs import runs, small_model
 from nightly import examples
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings

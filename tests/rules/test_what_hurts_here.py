@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from opened import check_document, make_target, subject_of_text
-from vramwise import Options, check, explain
+from vramwise import check, explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule
@@ -27,7 +27,7 @@ QUIET = "learning_rate: 5e-5\nflash_attention: true\ndebug: true\nload_best_mode
 
 
 def found(text, gpu, **options):
-    [report] = check(text, Options(gpu=gpu, torch="2.13", **options))
+    [report] = check(text, gpu=gpu, torch="2.13", **options)
     return {finding.rule: finding for finding in report.findings}
 
 
@@ -137,7 +137,7 @@ def test_a_project_may_be_pedantic(tmp_path):
     (tmp_path / "config.yml").write_text("base_model: meta-llama/Llama-3.2-1B\n" + QUIET)
     path = str(tmp_path / "config.yml")
     for pedantic, said in ((None, True), (False, False)):
-        [report] = check(path, Options(gpu="h100", pedantic=pedantic))
+        [report] = check(path, gpu="h100", pedantic=pedantic)
         assert ("number-as-string" in {finding.rule for finding in report.findings}) is said
 
 

@@ -213,6 +213,7 @@ NAMING = {
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "facts/catalogue.py": "the owner of copies on the hub",
+    "facts/dynamic_checkpoints.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
     "ghost/loops/assumptions.py": "the release after which a loss was written",
     "ghost/loading/leaving.py": "who moves an embedding to host memory",
@@ -462,6 +463,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 def test_the_names_of_helpers_are_their_own():
     """Tests find helpers, scripts and readers of measured runs by name, wherever these are."""
-    folders = (TESTS / "helpers", TESTS.parent / "scripts", TESTS.parent / "bench", TESTS.parent / "bench" / "card")
+    root = TESTS.parent
+    folders = (TESTS / "helpers", TESTS / "measured", root / "scripts", root / "bench", root / "bench" / "card")
     names = [path.name for folder in folders for path in folder.glob("*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []

@@ -132,6 +132,9 @@ def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
     rows = rows_that_fit(subject, prediction)
     verdict = prediction.verdict(rows)
     assert (verdict.kind, verdict.rows_up_to) == ("may_fit", rows)
+    stated = prediction_json(prediction, None)["range"]
+    assert stated["upper_bytes"] is verdict.most_bytes is None
+    assert 0 < stated["lower_bytes"] <= prediction.needs.breakdown_bytes["weights"] * 1.2
     longer = subject.with_run(subject.run.changed(sequence_len=rows * 4, origins=fixed(12).run.origins))
     assert longer.prediction().memory_fits is not True
     # and rows that are known are not cut at the assumed length

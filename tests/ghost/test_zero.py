@@ -61,6 +61,21 @@ def test_loading_makes_each_weight_whole_and_cuts_it():
     assert peaks(zero(3, SHIPPED_ZERO_3, adapter="lora"), everything)["load"] / MIB == pytest.approx(43.2, abs=0.1)
 
 
+@pytest.mark.parametrize("adapter", [None, "lora"])
+def test_weights_loaded_in_fp32_are_cut_in_the_engines_type(adapter):
+    """`zero.Init` makes every parameter in the type of DeepSpeed's config, whatever `from_pretrained` was asked for."""
+    found = [
+        peaks(
+            zero(3, SHIPPED_ZERO_3, adapter=adapter, weights_dtype=dtype, fp32_embeddings=dtype == "fp32"), everything
+        )
+        for dtype in ("fp32", "bf16")
+    ]
+    assert found[0] == found[1]
+    uncast = {"weights_dtype": "fp32", "precision": "fp32", "fp32_embeddings": True}
+    whole = peaks(zero(3, SHIPPED_ZERO_3, adapter=adapter, **uncast), everything)
+    assert whole["load"] > 1.6 * found[0]["load"]
+
+
 @pytest.mark.parametrize(
     ("optimizer", "width"), [("adamw_torch_fused", 8), ("adamw_bnb_8bit", 2), ("lion_8bit", 1), ("sgd", 0)]
 )

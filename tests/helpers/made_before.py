@@ -82,8 +82,8 @@ def _simulating() -> Simulating:
     return Simulating(simulate.ghost_run, simulate.simulate)
 
 
-@pytest.fixture(autouse=True)
-def _made_before(monkeypatch: pytest.MonkeyPatch, _simulating: Simulating) -> None:
-    """Every simulation of a test."""
+@pytest.fixture
+def remembered_simulations(monkeypatch: pytest.MonkeyPatch, _simulating: Simulating) -> None:
+    """Every simulation of a test is looked up here first. `usefixtures` in pyproject.toml asks for it for all tests."""
     monkeypatch.setattr("vramwise.variants.simulate.ghost_run", _simulating.ghost_run)
     monkeypatch.setattr("vramwise.variants.simulate.simulate", _simulating.simulate)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from vramwise.documents.edit import EditRefused, apply_edits
+from vramwise.documents.python.notebook import apart, cells_of, whole
 from vramwise.documents.python.original import code_of
 from vramwise.errors import ConfigError
 from vramwise.trainers.scripts.reading import Reading, read_script
@@ -170,3 +171,23 @@ def test_a_file_is_written_in_its_own_bytes(name, tmp_path):
     assert report.changed
     assert path.read_bytes() == report.after.file_bytes
     assert kept_around(before, path.read_bytes()) > len(before) - 40
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_surrounds_the_sources_is_kept_apart_and_put_back(seed):
+    chance = random.Random(seed)
+    text = notebook(CODE, chance, cuts="anywhere", escapes="some", mark=chance.choice(["", "\ufeff"])).decode()
+    text = text.replace('"cells": [', '"cells": [{"source": "a", "cell_type": "code", "source": "b"}, {"source": 1}, ')
+    code, around = apart(text)
+    assert whole(code, around) == text
+    assert (len(around), max(map(len, around)) < len(text)) == (3, True)
+    assert [(one.number, one.source) for one in cells_of(code)] == [(one.number, one.source) for one in cells_of(text)]
+
+
+def test_outputs_are_read_once_whatever_is_tried():
+    picture = "iVBORw0K" * 100_000
+    text = notebook(CODE, random.Random(1), cuts="lines", escapes="none").decode().replace("1e5", picture)
+    document = read(text.encode(), "train.ipynb")
+    after = apply_edits(document, [SET])
+    assert len(after.script.raw) < len(picture)
+    assert after.file_text == text.replace("adamw_torch", "sgd")

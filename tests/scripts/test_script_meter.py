@@ -106,6 +106,7 @@ GROWS = {
     "lineage 1": script(f"class C({listed('B#')}):\n f = 1\nx = C().f"),
     "all_fields 1": script(f"{CLASS}x = C().f1"),
     "_entry_by_entry 1": script(f"{MAP}if q:\n x = m\nelse:\n x = dict(m, z=2)"),
+    "one_of 1": script(f"{TEXT}for x in [t, t]:\n pass"),
     "joined 1": script(f"{MAP}x = m | m"),
     "joined 2": script(f"{LIST}x = v + v"),
     "parts_of 1": script(lines("if q#:\n t = [#, 1]") + "a, x = t"),
@@ -142,6 +143,9 @@ GROWS = {
     "_without 1": script(f"{MAP}m.pop('k1')\nx = m"),
     "_simple 1": script(f"{TEXT}x = list(t)"),
     "Names.lookup 1": script(lines("x = #")),
+    "Names._of_self 1": script(
+        "class C:\n def __init__(self):\n  self.b = self.c\n" + lines(" def f#(self): pass") + "x = C().b"
+    ),
     "Names._with_attributes 1": script(f"a = dict()\n{MEMBERS}x = a"),
     "Names._with_attributes 2": script("a = dict()\n" + "a.b = 1\n" * MANY + "x = a"),
     "Names._with_attributes 3": script(f"{MAP}m.c = 1\nx = m"),
@@ -204,9 +208,29 @@ TEXTS = (
     "{} {0!a} {1:>99} {{}}",
     "%s %5d %.3f %%",
     "%(a)s-%(b)r",
+    *("%f", "{:f}", "{{ {:>{}}"),
     "\U000e0001\\'\n" * 9,
 )
-VALUES = (*TEXTS, 0, 3, -7, 2**128, 2.5, 1e308, True, None, [], ["a", "bc"], ["a" * 50] * 9, [[1, 2], [3]], (1, "b"))
+VALUES = (
+    *TEXTS,
+    b"%d",
+    b"%999d",
+    b"%*d",
+    0,
+    3,
+    -7,
+    9000,
+    2**128,
+    2.5,
+    1e308,
+    True,
+    None,
+    [],
+    ["a", "bc"],
+    ["a" * 50] * 9,
+    [[1, 2], [3]],
+    (1, "b"),
+)
 VALUES += ({"a": 1, "b": "x" * 50}, {"a": [1] * 9})
 
 
@@ -293,6 +317,14 @@ def test_a_bomb_stays_small(body):
     found = read(script(f"{TEXT}{LIST}{MAP}x = {body}"), meter)
     assert meter.used < meter.reading_units / 2
     assert len(str(found.values.get("seed"))) <= 300_000
+
+
+def test_a_value_that_is_too_large_leaves_the_others_their_share():
+    long = "r" * 900
+    using_all = "[" + "'t' * 300, " * 900 + "]"
+    found = read(script(f"x = {using_all}", f"run_name='{long}', seed=x"), Spy())
+    assert "seed" not in found.values
+    assert found.values["run_name"] == long
 
 
 SHARED = "".join(f"b{one + 1} = [{', '.join([f'b{one}'] * 9)}]\n" for one in range(25))

@@ -86,6 +86,15 @@ def test_a_pin_counts_before_the_repository(tmp_path):
         assert ("unknown-argument" in {one.rule for one in report.findings}) == gone
 
 
+def test_liger_counts_under_its_old_name():
+    text = OLD.format(pin="trl==0.12.0").replace("max_prompt_length=8", "{}=True")
+    loss = {
+        name: predict(text.format(name), **OPTIONS).prediction.run.kernels.loss_kernel
+        for name in ("use_liger", "packing")
+    }
+    assert loss["use_liger"] == "liger_fused_linear" != loss["packing"]
+
+
 def test_what_only_models_with_experts_do_leaves_no_doubt_for_others():
     assert predict(OLD.format(pin="trl==0.22.2"), **OPTIONS).prediction.bounds is None
 

@@ -266,3 +266,13 @@ def test_oft_rotates_blocks_of_columns():
     assert wider.adapter.lora_r == 64
     by_rank = open_subject(config | {"oft_rank": 8}, options(1)).run
     assert [one.name for one in by_rank.unfollowed] == ["oft_rank"]
+
+
+@pytest.mark.parametrize(
+    ("release", "settings"), [("0.9.2", ""), ("0.9.3", "expandable_segments:True"), (None, "expandable_segments:True")]
+)
+def test_the_command_sets_the_allocator_since_0_9_3(release, settings):
+    config = {"model_name_or_path": "Qwen/Qwen3-4B", "stage": "sft", "finetuning_type": "lora", "dataset": "identity"}
+    versions = () if release is None else (f"llamafactory=={release}",)
+    run = open_subject(config, Options(gpu="h100", gpus=2, versions=versions, trainer="llamafactory")).run
+    assert run.allocator.settings == settings

@@ -303,6 +303,16 @@ def test_a_tied_pair_shares_its_copy_since_2026_10():
     assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
 
 
+@pytest.mark.parametrize(
+    ("version", "args", "on"),
+    [("2024.8", "", False), ("2024.8", "bf16 = True", True), ("2024.8", "fp16 = True", True), ("2025.3.19", "", True)],
+)
+def test_old_releases_do_not_turn_mixed_precision_on(version, args, on):
+    run = run_of(args=args, versions=(f"unsloth=={version}",))
+    assert run.precision.autocast == on
+    assert ("no autocast" in {one.name for one in run.unfollowed}) != on
+
+
 @pytest.mark.parametrize("model", ["gemma-3-270m-it", "gpt-oss-20b", "Qwen3.5-4B"])
 @pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
 def test_models_that_need_it_are_said_to_be_run_in_float32(model, gpu, found):

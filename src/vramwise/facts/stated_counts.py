@@ -41,7 +41,7 @@ def stated_in(document: Document) -> int | None:
         return base_parameters(document.text)
     found = base_parameters(_COMMENT.sub("", document.text))
     if found is None and document.path.endswith(".ipynb"):
-        return base_parameters("\n".join(_outputs(document.script.raw)))
+        return base_parameters("\n".join(_outputs(document.file_text)))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from vramwise.render.prediction_text import breakdown_rows
@@ -11,7 +11,7 @@ from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, fit_command, reasons, sentence
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict
+from vramwise.variants.verdict import Verdict, without_rows
 from vramwise.verbs.predict import Answer, WhatIf
 
 VERSION = 1
@@ -81,11 +81,19 @@ def _mixed_rows(prediction: Prediction) -> dict[str, Any] | None:
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
-    """Return the range of a run with features that are not followed, or of an open verdict; otherwise None."""
-    if prediction.bounds is not None:
-        return asdict(prediction.bounds)
-    if verdict.memory != "may_fit":
+    """Return the range of a run with features that are not followed, or of an open verdict; otherwise None.
+
+    Rows that may be shorter than simulated need as little as weights, gradients and optimizer states alone.
+    """
+    found = prediction.bounds
+    if found is None and verdict.memory != "may_fit":
         return None
+    if found is not None:
+        lower = found.lower_bytes
+        if verdict.memory == "may_fit" and (verdict.rows_up_to is not None or prediction.rows_unlimited):
+            lower = min(lower, without_rows(prediction))
+        upper = None if prediction.rows_unlimited else found.upper_bytes
+        return asdict(replace(found, lower_bytes=lower, upper_bytes=upper))
     doubts = [one for one in prediction.doubts if one.text]
     return {
         "lower_bytes": verdict.least_bytes,

@@ -84,7 +84,7 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
-    name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
+    name, on, room = _name(prediction, verdict), where(prediction), _room(prediction)
     short = shortage(prediction, verdict.short_bytes)
     if short.startswith("many"):
         room = f"{room.removesuffix(')')}{on})"
@@ -107,6 +107,15 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if prediction.fits_by_emptying and verdict.kind == "may_fit":
         return name, f": only by releasing cached memory and retrying{on} {room}"
     return name, f"{on}: {_range(prediction, verdict)}"
+
+
+def _name(prediction: Prediction, verdict: Verdict) -> str:
+    """Return the name of the verdict, or a sentence that begins with the condition under which it holds."""
+    name = NAMES[verdict.kind]
+    if not prediction.model.family_assumed:
+        return name
+    outcome = f"is {name.lower()}" if verdict.kind == "tight" else name.lower()
+    return f"If model type {prediction.model.model_type} is like llama, it {outcome}"
 
 
 def stops_loading(prediction: Prediction) -> bool:
@@ -142,6 +151,8 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
     )
     if prediction.memory_fits:
         return f"it would need {usable}"
+    if prediction.rows_unlimited and verdict.memory == "may_fit":
+        return f"nothing limits the rows: it would need {usable}"
     either = "might not fit" if verdict.memory == "may_fit" else "would not fit"
     return f"and it {either}: it would need {usable}"
 

@@ -83,8 +83,8 @@ class Script:
     """How a document was read from Python source. `trainer` and `kind` come from the call that trains.
 
     `homes`: the calls that hold keys, by role. `home_of`: maps a key to its role and argument. `cells`: the first line
-    and the number of each cell of a notebook. `raw`: the file's content (a notebook's JSON).
-    `reread`: reads other bytes in the same way.
+    and the number of each cell of a notebook. `raw`: the file's content; of a notebook, only the sources of its code
+    cells, as a notebook. `file_text`: returns the file's whole content. `reread`: reads another `raw` in the same way.
     """
 
     trainer: str
@@ -105,6 +105,7 @@ class Script:
     variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the source sets itself
     cells: tuple[tuple[int, int], ...] = ()
     raw: str
+    file_text: Callable[[], str]
     encoding: str = "utf-8"
     split_seed: int | None = None  # the seed of the script's only `train_test_split`
     facts: Mapping[str, int] = field(default_factory=dict)  # other things that the source does, each with its line
@@ -127,7 +128,7 @@ class Document:
     @property
     def file_text(self) -> str:
         """The content of the file: the text itself, or the original text of a script or notebook."""
-        return self.text if self.script is None else self.script.raw
+        return self.text if self.script is None else self.script.file_text()
 
     @property
     def file_bytes(self) -> bytes:

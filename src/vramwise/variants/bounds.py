@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vramwise.facts.dynamic_checkpoints import MORE_WEIGHTS, is_wide
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Unfollowed
 from vramwise.variants.unread_keys import unread_features
@@ -39,7 +40,20 @@ def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     yield from _parallel(run)
     yield from _unstated(run)
     yield from run.unfollowed
+    yield from _checkpoint(run)
     yield from unread_features(run)
+
+
+def _checkpoint(run: RunSpec) -> Iterator[Unfollowed]:
+    """Yield that the base model is a 4-bit checkpoint with 16-bit layers, unless the trainer's resolver says so."""
+    name = "dynamic 4-bit checkpoint"
+    if (
+        run.loading.quantization == "4bit"
+        and is_wide(run.base_model)
+        and all(one.name != name for one in run.unfollowed)
+    ):
+        why = f"{run.base_model} leaves some layers in 16 bits (a fifth more was seen)"
+        yield Unfollowed(name=name, less=False, why=why, more_weights=MORE_WEIGHTS)
 
 
 def _unstated(run: RunSpec) -> Iterator[Unfollowed]:
@@ -89,7 +103,7 @@ def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
 
 def _least(run: RunSpec, needs: MemoryReport, found: Sequence[Unfollowed]) -> int:
     """Return the prediction if the trainer's features only add to it; else weights, gradients and optimizer states."""
-    adding = {*run.unfollowed, *unread_features(run)}
+    adding = {*run.unfollowed, *_checkpoint(run), *unread_features(run)}
     if not any(one.less for one in found) and adding.issuperset(found):
         return needs.highest_reserved_bytes
     if all(one.only_loading for one in found):  # what steps take is known

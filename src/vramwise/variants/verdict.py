@@ -33,8 +33,8 @@ class Verdict:
 
     `short_bytes`: by how much it does not fit. `spare_bytes`: what stays free. One of them is 0. `rows_up_to`: it does
     not fit with the widest possible rows, but with rows of at most this many tokens. `least_bytes`, `most_bytes`: what
-    the run may reserve, with the margin of what is not known and, with `rows_up_to`, with rows of any length.
-    `within_error`: that margin leaves the verdict open.
+    the run may reserve, with the margin of what is not known and, if rows may be shorter than simulated, with rows of
+    any length; the latter is None if nothing limits it. `within_error`: that margin leaves the verdict open.
     """
 
     kind: Kind
@@ -55,7 +55,10 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     if capacity is None:
         return Verdict(kind=kind, memory=memory)
     needed, margin = prediction.judged_bytes, prediction.margin
-    least = prediction.least_bytes if rows_up_to is None else min(prediction.least_bytes, without_rows(prediction))
+    endless = _has_no_end(prediction) or prediction.rows_unlimited
+    least = prediction.least_bytes
+    if rows_up_to is not None or (prediction.rows_unlimited and memory == "may_fit"):
+        least = min(least, without_rows(prediction))
     return Verdict(
         kind=kind,
         memory=memory,
@@ -64,7 +67,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
         rows_up_to=rows_up_to,
         within_error=memory == "may_fit" and rows_up_to is None,
         least_bytes=int(least * (1 - margin.less)),
-        most_bytes=None if _has_no_end(prediction) else int(prediction.most_bytes * (1 + margin.more)),
+        most_bytes=None if endless else int(prediction.most_bytes * (1 + margin.more)),
     )
 
 

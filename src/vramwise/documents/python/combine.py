@@ -19,16 +19,12 @@ MOST_ITEMS = 1000
 _SHOWN, _SHOWN_NODES, _NODE_UNITS = 60, 64, 30
 
 
-def default_of(spec: ast.arguments, name: str) -> ast.expr | None:
-    """Return the default of a parameter, or None."""
+def defaults_of(spec: ast.arguments) -> dict[str, ast.expr]:
+    """Return the defaults of parameters, by name."""
     ordered = [*spec.posonlyargs, *spec.args]
-    for argument, default in zip(reversed(ordered), reversed(spec.defaults), strict=False):
-        if argument.arg == name:
-            return default
-    for argument, held in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-        if argument.arg == name:
-            return held
-    return None
+    pairs = [*zip(reversed(ordered), reversed(spec.defaults), strict=False)]
+    pairs += [(one, held) for one, held in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if held is not None]
+    return {one.arg: held for one, held in pairs}
 
 
 def inner_default(default: ast.expr) -> ast.expr:
@@ -41,6 +37,7 @@ def inner_default(default: ast.expr) -> ast.expr:
 
 def one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) -> Result:
     """Return the result that all branches agree on; else Missing, with the possible values."""
+    charge(sum(one.size for one in sides if isinstance(one, Value)))
     values = [plain(one) for one in sides]
     known = [one for one in values if isinstance(one, Value)]
     first = known[0].value if known else None

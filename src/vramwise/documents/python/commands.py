@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramwise.documents.python.combine import default_of
+from vramwise.documents.python.combine import defaults_of
 from vramwise.documents.python.flags import Flag
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 
@@ -72,8 +72,9 @@ def _of_typer(scope: Scope, function: ast.FunctionDef | ast.AsyncFunctionDef, si
 
     Also `size: Annotated[int, typer.Option("-s")] = 2`.
     """
+    defaults = defaults_of(function.args)
     for parameter in (*function.args.args, *function.args.kwonlyargs):
-        default = default_of(function.args, parameter.arg)
+        default = defaults.get(parameter.arg)
         parts = [*ast.walk(parameter.annotation)] if parameter.annotation is not None else []
         made = [one for one in (default, *parts) if isinstance(one, ast.Call)]
         marks = [one for one in made if (dotted(one.func) or "").rpartition(".")[2] in _MAKES]

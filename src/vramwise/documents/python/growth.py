@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
 from typing import Any
 
 from vramwise.budget.limits import READER_VALUE_UNITS
@@ -19,8 +20,8 @@ _LARGEST_POWER, _LARGEST_BASE = 64, 1_000_000
 # A width of four digits belongs to no name of a run.
 _WIDE = re.compile(r"\d{4}")
 _DIGITS = re.compile(r"\d{1,3}")
-# A field of `format`, up to what is nested in it.
-_FIELD = re.compile(r"\{([^{}]*)")
+# `%f` writes a float, or a whole number as one, with as many digits.
+_NUMBER_UNITS = 330
 
 
 def of_parts(*values: Any) -> int:
@@ -42,8 +43,9 @@ def _power(left: Any, right: Any) -> int:
 
 
 def _remainder(left: Any, right: Any) -> int:
-    if not isinstance(left, str):
+    if not isinstance(left, str | bytes):
         return of_parts(left, right)
+    left = left.decode("latin-1") if isinstance(left, bytes) else left
     if "*" in left or _WIDE.search(left):
         return _NEVER
     values = right if isinstance(right, tuple | list) else right.values() if isinstance(right, Mapping) else [right]
@@ -51,16 +53,20 @@ def _remainder(left: Any, right: Any) -> int:
 
 
 def _formatted(text: str, *values: Any) -> int:
-    fields = [one.partition(":") for one in _FIELD.findall(text)]
-    nested = any("{" in one for one in text.split("}") if one.count("{") > 1 and "{{" not in one)
-    if nested or any("." in name or _WIDE.search(spec) for name, _, spec in fields):
+    try:
+        fields = [(name, spec or "") for _, name, spec, _ in Formatter().parse(text) if name is not None]
+    except ValueError:  # no text for `format`
+        return len(text)
+    if any("." in name or "{" in spec or _WIDE.search(spec) for name, spec in fields):
         return _NEVER
     return _filled(text, len(fields), *values)
 
 
 def _filled(text: str, places: int, *values: Any) -> int:
     """Of a text in which every place may hold every value, as wide as any number of three digits in the text says."""
-    return len(text) + sum(map(int, _DIGITS.findall(text))) + places * sum(map(rendered, values))
+    sizes = (_NUMBER_UNITS if isinstance(one, int | float) else 0 for one in values)
+    width = sum(map(int, _DIGITS.findall(text)))
+    return len(text) + width + places * (sum(map(rendered, values)) + sum(sizes))
 
 
 def _replaced(text: str, old: Any = "", new: Any = "", *_: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from vramwise.budget.meter import Meter, charge, current, work
 from vramwise.documents.python.classes import lineage
 from vramwise.documents.python.combine import (
-    default_of,
+    defaults_of,
     inner_default,
     named_as,
     noted,
@@ -98,6 +98,7 @@ class Names(Evaluates):
     def _of_self(self, scope: Scope, name: str) -> Result | None:
         """Return an attribute that a method of the class, or the class itself, sets; None if none does."""
         for one in lineage(scope)[0]:
+            work(len(one.functions))
             for method in one.functions.values():
                 bindings = method.bindings.get(name)
                 if bindings:
@@ -238,7 +239,7 @@ class Names(Evaluates):
             return self._others(calls[0], own) if calls else self._rest_of_command_line(own)
         if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
             return None
-        default = default_of(spec, name)
+        default = defaults_of(spec).get(name)
         given = [self._passed(call, site, names, name) for call, site in calls]
         passed = [one for one in given if one is not None]
         if passed and (len(passed) == len(given) or default is None):

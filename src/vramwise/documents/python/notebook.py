@@ -34,12 +34,37 @@ def is_notebook(text: str) -> bool:
     return _START.match(text) is not None and '"cells"' in text and _loaded(text) is not None
 
 
+def apart(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a notebook of only the sources of its code cells, and what the file has before, between and behind them.
+
+    No edit changes the rest, which can be megabytes of outputs.
+    """
+    code = [_is_code(cell) for cell in (_loaded(text) or {})["cells"]]
+    places = {number: place for number, place in source_places(text).items() if code[number - 1]}
+    cells = [json.dumps({"cell_type": "code"} if one else {}) for one in code]
+    for number, (start, end) in places.items():
+        cells[number - 1] = f'{{"cell_type": "code", "source": {text[start:end]}}}'
+    ends = [0, *(at for place in places.values() for at in place), len(text)]
+    around = tuple(text[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True))
+    return f'{{"cells": [{", ".join(cells)}]}}', around
+
+
+def whole(text: str, around: tuple[str, ...]) -> str:
+    """Return the notebook whose sources and other parts `apart` returned."""
+    sources = [text[start:end] for start, end in source_places(text).values()]
+    return "".join(part for pair in zip(around, [*sources, ""], strict=True) for part in pair)
+
+
+def _is_code(cell: Any) -> bool:
+    return isinstance(cell, dict) and cell.get("cell_type") == "code"
+
+
 def cells_of(text: str) -> tuple[Cell, ...]:
     """Return the code cells in order; raises ConfigError for a cell without source text."""
     found: list[Cell] = []
     line = 1
     for number, cell in enumerate((_loaded(text) or {})["cells"], 1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+        if not _is_code(cell):
             continue
         source = _source(cell, number)
         shown = source if source.endswith("\n") or not source else f"{source}\n"

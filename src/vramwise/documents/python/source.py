@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from vramwise.budget.limits import READER_WORDS
 from vramwise.budget.meter import work
-from vramwise.documents.python.notebook import CELL_END, Cell, cells_of, is_notebook
+from vramwise.documents.python.notebook import CELL_END, Cell, apart, cells_of, is_notebook
 from vramwise.documents.python.original import code_of, decoded
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
@@ -27,8 +27,6 @@ _WORD = re.compile(r"\w+|\.{3}|[^\w\s,.:=)\]}]")
 _TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
 # A cell with one of these is not skipped if it cannot be parsed.
 _NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
-# The metadata of a script, in comments (PEP 723).
-_HEADER = re.compile(r"^# /// script[ \t]*\n(?:#[^\n]*\n)*?# ///[ \t]*$", re.MULTILINE)
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
 _RANGE = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?((?:,?[<>!]=?[0-9][\w.]*)+)""")
 _BOUND = re.compile(r"([<>!]=?)([0-9][\w.]*)")
@@ -44,8 +42,9 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
-    # The file's content, with its mark and line ends, and its encoding.
+    # The file's content, with its mark and line ends, and its encoding; of a notebook, see `notebook.apart`.
     raw: str = ""
+    around: tuple[str, ...] = ()
     encoding: str = "utf-8"
     # Package → version, from lines that install packages.
     versions: dict[str, str] = field(default_factory=dict)
@@ -71,12 +70,16 @@ class Source:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
 
-def read_source(data: bytes) -> Source:
-    """Parse a script or a notebook; raises ConfigError with its place if it is neither."""
+def read_source(data: bytes, around: tuple[str, ...] = ()) -> Source:
+    """Parse a script or a notebook; raises ConfigError with its place if it is neither.
+
+    `around`: if the data is a notebook of only its sources, what the file has around them.
+    """
     raw, encoding = decoded(data)
     text = code_of(raw)
     cells: tuple[Cell, ...] = ()
     if is_notebook(raw):
+        raw, around = (raw, around) if around else apart(raw)
         cells = cells_of(raw)
         text = "".join(cell.text for cell in cells)
     elif text.lstrip().startswith("{") and '"cells"' in text:
@@ -97,6 +100,7 @@ def read_source(data: bytes) -> Source:
         tree=tree,
         cells=cells,
         raw=raw,
+        around=around,
         encoding=encoding,
         versions=_versions(text),
         unread=unread,
@@ -214,8 +218,7 @@ def _versions(text: str) -> dict[str, str]:
 
     Commented lines do not count.
     """
-    header = _HEADER.search(text)
-    found = {_package(name): version for name, version in _PIN.findall(header[0] if header else "")}
+    found = {_package(name): version for name, version in _PIN.findall(_metadata(text))}
     for whole in text.replace("\\\n", " ").split("\n"):
         line = whole.partition(" #")[0]
         if not _INSTALL.search(line) or _COMMENTED.match(line):
@@ -224,6 +227,21 @@ def _versions(text: str) -> dict[str, str]:
             found.pop(package, None)
         found |= {_package(name): version for name, version in _PIN.findall(line)}
     return found
+
+
+def _metadata(text: str) -> str:
+    """Return the script's own metadata, in comments (PEP 723); empty if it does not end."""
+    held: list[str] | None = None
+    for line in text.split("\n") if "# /// script" in text else ():
+        if held is None:
+            held = [] if line.rstrip(" \t") == "# /// script" else None
+        elif line.rstrip(" \t") == "# ///":
+            return "\n".join(held)
+        elif line.startswith("#"):
+            held.append(line)
+        else:
+            held = None
+    return ""
 
 
 def _replaced(line: str, pinned: Mapping[str, str]) -> list[str]:

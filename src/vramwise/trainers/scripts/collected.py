@@ -65,6 +65,7 @@ class Collected:
             self.values[key] = self.said[key]
             self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
             return
+        self.evaluator.meter.begin_value()  # what another setting has used up is not missing here
         found = plain(result)
         if isinstance(found, Missing):
             self.unsaid.append(unsaid_of(key, found))
@@ -106,7 +107,7 @@ class Collected:
     def home(self, role: str, called: Called) -> None:
         """Record the first call of each role: edits of its arguments go there."""
         node = called.node
-        if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
+        if role in self.homes or node.end_lineno is None or getattr(node.func, "end_lineno", None) is None:
             return
         text = self.source.text
         _, end = self.source.span(node)

@@ -14,6 +14,8 @@ from vramwise.documents.python.commands import functions_of_subcommands, options
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.modules import Modules
+from vramwise.documents.python.notebook import whole
 from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
@@ -41,8 +43,8 @@ _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unslo
 class Reading:
     """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `asked_versions`
-    what its repository asks for.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `load_module`
+    the source of a module beside it and whether that is a package's own, `asked_versions` what its repository asks for.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +54,10 @@ class Reading:
     capability: tuple[int, int] | None = None
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
     asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
+    # What a notebook has around the sources of its cells, if the data is only these.
+    around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
     meter: Meter = field(default_factory=Meter)
 
@@ -79,8 +84,8 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
-    source = read_source(data)
-    found = index(source.tree)
+    source = read_source(data, reading.around)
+    found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
     given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
     functions = Functions(
@@ -166,6 +171,8 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    again = replace(reading, call=chosen + 1, around=source.around)
+    raw, around = source.raw, source.around
 
     def home_of(key: str) -> tuple[str, str] | None:
         if key in written:
@@ -183,7 +190,7 @@ def _document(
         return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
     def reread(changed: bytes) -> Document:
-        return read_script(path, changed, replace(reading, call=chosen + 1))
+        return read_script(path, changed, again)
 
     one = training.found
     script = Script(
@@ -204,7 +211,8 @@ def _document(
         versions=source.versions,
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
-        raw=source.raw,
+        raw=raw,
+        file_text=lambda: whole(raw, around) if around else raw,
         encoding=source.encoding,
         split_seed=split_seed(training.evaluator),
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.unsloth.keys import since
+from vramwise.trainers.unsloth.keys import release_of, since
 from vramwise.trainers.unsloth.refusals import refusals
 from vramwise.types import RunSpec, Severity
 
@@ -16,6 +16,13 @@ from trl import SFTConfig, SFTTrainer
 model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B", max_seq_length=2048)
 model = FastLanguageModel.get_peft_model(model, r=16)
 SFTTrainer(model=model, args=SFTConfig(output_dir="out", max_length={length})).train()
+"""
+_ARGUMENTS = """from unsloth import FastLanguageModel
+from transformers import TrainingArguments
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B", max_seq_length=2048)
+model = FastLanguageModel.get_peft_model(model, r=16)
+SFTTrainer(model=model, args=TrainingArguments(output_dir="out"{more})).train()
 """
 _DEFAULT = 1024
 
@@ -205,3 +212,29 @@ def refused_by_unsloth(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
     `bf16 = True` on weights in float16, stop the trainer.
     """
     yield from refusals(run)
+
+
+mixed_precision_unset = row(
+    topic="precision",
+    id="mixed-precision-unset",
+    severity=Severity.WARNING,
+    still_runs=True,
+    text="""Neither bf16 nor fp16 is set, and this Unsloth does not turn mixed precision on.
+
+    Since 2025.2, Unsloth's trainers set `bf16` or `fp16` to the type of the model where neither is written. Before, the
+    run goes without autocast: adapters stay in float32, and what they touch may be computed in float32 too, with twice
+    the memory. Unsloth's maintainers found it to be the cause of out-of-memory errors.
+
+    Set `bf16 = True`, or `fp16 = True` on a card without bf16.
+    """,
+    options="--with unsloth==2024.8",
+    bad=_ARGUMENTS.format(more=""),
+    good=_ARGUMENTS.format(more=", bf16=True"),
+    beyond_trainer="Unsloth trains on without a warning.",
+    when=lambda run: not run.precision.autocast,
+    field="autocast",
+    message=lambda run: (
+        f"neither bf16 nor fp16 is set: Unsloth {release_of(run.target.stack)} runs without mixed precision, and "
+        "adapters in float32; set bf16 = True, or fp16 = True on a card without bf16"
+    ),
+)

@@ -24,9 +24,9 @@ from vramwise.types import (
     neutral,
 )
 
-HERE = Path(__file__).resolve().parent
-SHARED = HERE.parent.parent / "shared"
-BUNDLED = HERE.parent / "tests" / "data" / "truth" / "h200-dev.jsonl"
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+BUNDLED = ROOT / "tests" / "data" / "truth" / "h200-dev.jsonl"
 
 H200 = GpuSpec(
     name="NVIDIA H200",

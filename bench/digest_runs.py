@@ -20,14 +20,14 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.parent / "src")]
 
 from digest import answer  # noqa: E402
 from traced_cases import _SIZES, NEWER, NEWEST, UNKNOWN  # noqa: E402
@@ -35,7 +35,7 @@ from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.bundled import bundled_json  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.facts.trace_templates import template_types  # noqa: E402
+from vramwise.facts.trace_templates import NotCovered, document_of, template_types  # noqa: E402
 from vramwise.ghost.loops import sft  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
@@ -138,6 +138,7 @@ def _repeats(repeats: Iterable[Repeat], numbers: dict[int, int]) -> Iterator[str
 def recorded_streams() -> Iterator[list[Timeline]]:
     """Collect the timelines of all ghost runs that are made meanwhile."""
     plain, made = sft.ghost_run, []
+    import_module("vramwise.variants.simulate")  # else it would keep the stand-in
 
     def ghost_run(*words: Any, **named: Any) -> Any:
         result = plain(*words, **named)
@@ -167,9 +168,15 @@ def families() -> dict[str, dict[str, Any]]:
 
 
 def traces() -> dict[str, dict[str, Any]]:
-    """Return a small config of every type with a shipped trace."""
+    """Return a small config of every type with a shipped trace that covers it: no torch is needed."""
     sizes = {**UNKNOWN, **NEWER, **NEWEST}
-    return {name: {**_SIZES, **sizes.get(name, {}), "model_type": name} for name in sorted(template_types())}
+    found = {}
+    for name in sorted(template_types()):
+        config = {**_SIZES, **sizes.get(name, {}), "model_type": name}
+        with suppress(NotCovered):
+            document_of(config)
+            found[name] = config
+    return found
 
 
 def drawn(configs: dict[str, dict[str, Any]], number: int, chance: random.Random) -> dict[str, dict[str, Any]]:
@@ -258,7 +265,7 @@ def recorded(every: int) -> Iterator[tuple[str, str]]:
                 read(row)
                 text = ""
             except (VramwiseError, LookupError, TypeError, ValueError) as error:
-                text = f" {type(error).__name__}: {error}"[:120]
+                text = f" {type(error).__name__}"
         yield f"{stem} {row['name']}", f"{events_digest(made)}{text}"
 
 

@@ -26,7 +26,7 @@ from vramwise.ghost.tensors import (
     Storage,
     Tensor,
 )
-from vramwise.timeline import Action, Event, Phase, Repeat, Tag
+from vramwise.timeline import Action, Event, Phase, Repeat, Tag, Timeline
 
 if TYPE_CHECKING:
     from vramwise.ghost.work import Work
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _make = tuple.__new__
+_FREE = int(Action.FREE)
 
 
 class Tape:
@@ -158,6 +159,28 @@ class Tape:
         """The trainer resets torch's peak figures."""
         self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
+    def timeline(self) -> Timeline:
+        """Return what was written so far.
+
+        Storages that go without anything in between, such as a function's locals at its end, go in the order of their
+        requests: interpreters differ in theirs, and an allocator is left the same.
+        """
+        events = self.events[:]
+        bounds = {*self.cuts, len(events)}
+        for repeat in self.repeats:
+            bounds |= _bounds(repeat)
+        first = -1  # of the frees under way
+        for place, (action, *_) in enumerate(self.events):
+            if first >= 0 and (action != _FREE or place in bounds):
+                if place - first > 1:
+                    events[first:place] = sorted(events[first:place])
+                first = -1
+            if action == _FREE and first < 0:
+                first = place
+        if first >= 0:
+            events[first:] = sorted(events[first:])
+        return Timeline(events=events, tags=self.tags, phases=self.phases, repeats=self.repeats, cuts=self.cuts)
+
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor on the device."""
         numel = 1
@@ -211,3 +234,8 @@ class Tape:
         else:
             node.saved = saved[::-1]
         return node
+
+
+def _bounds(repeat: Repeat) -> set[int]:
+    """Return where a repeat and those within it begin and end."""
+    return {repeat.start, repeat.end}.union(*map(_bounds, repeat.inner))

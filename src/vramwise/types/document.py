@@ -83,8 +83,9 @@ class Script:
     """How a document was read from Python source. `trainer` and `kind` come from the call that trains.
 
     `homes`: the calls that hold keys, by role. `home_of`: maps a key to its role and argument. `cells`: the first line
-    and the number of each cell of a notebook. `raw`: the file's content; of a notebook, only the sources of its code
-    cells, as a notebook. `file_text`: returns the file's whole content. `reread`: reads another `raw` in the same way.
+    and the number of each cell of a notebook. `raw`: the file's content; of an edited notebook, only the sources of its
+    code cells, as a notebook, with what the file has `around` them. `file_text`: returns the whole content. `reread`:
+    reads another `raw` in the same way.
     """
 
     trainer: str
@@ -92,7 +93,7 @@ class Script:
     line: int
     trainings: tuple[str, ...]
     chosen: int
-    reread: Callable[[bytes], Document]
+    reread: Callable[[bytes, tuple[str, ...]], Document]
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
     unsaid: tuple[Unsaid, ...] = ()
@@ -105,6 +106,7 @@ class Script:
     variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the source sets itself
     cells: tuple[tuple[int, int], ...] = ()
     raw: str
+    around: tuple[str, ...] = ()
     file_text: Callable[[], str]
     encoding: str = "utf-8"
     split_seed: int | None = None  # the seed of the script's only `train_test_split`

@@ -115,12 +115,12 @@ class Prediction:
     @property
     def expected_error(self) -> ExpectedError:
         """The error that similar measured runs showed."""
-        return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run)])
+        return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run, self.model)])
 
     @property
     def bounds(self) -> Bounds | None:
         """The range of the run, if it has features that the prediction does not include."""
-        return bounds(self.run, self.needs)
+        return bounds(self.run, self.model, self.needs)
 
     def verdict(self, rows_up_to: int | None = None) -> Verdict:
         """Return whether it fits, as a kind and figures."""

@@ -76,7 +76,7 @@ def ghost_run(
         under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
-        timeline = Timeline(events=t.events[:], tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
+        timeline = t.timeline()
     return timeline, (*assumptions(run, model, widths, eval_widths), *under_way.weights.said, *plan.said)
 
 

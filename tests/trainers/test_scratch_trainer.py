@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scratch.trainer import Scratch
+from scratch.trainer import TRAINER, fill
 
 import vramwise
 from opened import build_target, make_stack
@@ -19,17 +19,17 @@ from vramwise.types import PLACES, Config
 
 SOURCE = Path(vramwise.__file__).parent
 CONFIG = "scratch_model: meta-llama/Llama-3.2-1B\nrows: 4\ntokens: 2048\nhalf: true\n"
-LINE = '    "scratch": "scratch.trainer:Scratch",\n'
+LINE = '    "scratch": "scratch",\n'
 
 
 def target():
-    stack = make_stack("scratch", Scratch().releases(), said=(), torch=None, look_around=False)
+    stack = make_stack("scratch", TRAINER.releases(), said=(), torch=None, look_around=False)
     return build_target(stack=stack, env={}, look_around=False)
 
 
 def test_one_that_is_right_resolves():
     document = parse_document("config.yml", CONFIG.encode())
-    run = Scratch().resolve(document, target(), {})
+    run = TRAINER.resolve(document, target(), {})
     assert (run.batch.micro_batch_size, run.shapes.sequence_len, run.precision.compute) == (4, 2048, "bf16")
 
 
@@ -39,7 +39,7 @@ def test_one_that_forgets_a_section_does_not_construct(section):
     document = parse_document("config.yml", CONFIG.encode())
 
     fields = Fields(Config(document, document.values, {}), "Scratch")
-    Scratch().fill(fields, target())
+    fill(fields, target())
     for name in mine:
         del fields.values[name]
 
@@ -50,7 +50,7 @@ def test_one_that_forgets_a_section_does_not_construct(section):
 def test_one_that_forgets_a_setting_does_not_construct():
     document = parse_document("config.yml", CONFIG.encode())
     fields = Fields(Config(document, document.values, {}), "Scratch")
-    Scratch().fill(fields, target())
+    fill(fields, target())
     del fields.values["offload_params"]
     with pytest.raises(TypeError, match=r"Sharding.*'offload_params'"):
         fields.run(target(), trainer="scratch", title="Scratch", added={})
@@ -70,7 +70,7 @@ def house(tmp_path_factory):
             (trainers / path.name).symlink_to(path)
     (trainers / "scratch").symlink_to(Path(__file__).parent / "scratch")
     registry = (SOURCE / "trainers" / "registry.py").read_text(encoding="utf-8")
-    added, times = re.subn(r"(?m)^(_CLASSES\b.*\{\n)", rf"\1{LINE}", registry)
+    added, times = re.subn(r"(?m)^(_FOLDERS\b.*\{\n)", rf"\1{LINE}", registry)
     assert times == 1
     (trainers / "registry.py").write_text(added, encoding="utf-8")
     (folder / "config.yml").write_text(CONFIG, encoding="utf-8")

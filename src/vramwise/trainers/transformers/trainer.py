@@ -6,14 +6,14 @@ themselves, an evaluation happens only where one is scheduled, and the allocator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramwise.allocator.variables import prepared_variables, settings_in_force
-from vramwise.rules.base import Rule
-from vramwise.trainers.axolotl.trainer import Axolotl
-from vramwise.trainers.base import SideFiles, Spelling
-from vramwise.types import Change, Document, Origin, RunSpec, Target, neutral
+from vramwise.trainers.axolotl.trainer import TRAINER as AXOLOTL
+from vramwise.trainers.axolotl.trainer import unknown_key
+from vramwise.trainers.transformers.recognise import IDENTITY
+from vramwise.types import Change, Origin, RunSpec, neutral
 
 # Fields whose keys it does not take, and values of others.
 _LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
@@ -59,33 +59,6 @@ _UNTOUCHED = {
     "fsdp_adapters_apart": "FSDP 2 as accelerate wraps it",
     "host_weights_wide": "no weight is cast before DeepSpeed takes them",
 }
-
-
-class PlainTransformers(Axolotl):
-    """Transformers' own Trainer on a config in Axolotl's keys."""
-
-    name = "transformers"
-    title = "the embedded engine"
-
-    def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """Never by itself: it is asked for."""
-        return False
-
-    def might_be(self, keys: frozenset[str]) -> bool:
-        """Never by itself."""
-        return False
-
-    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """The run as the embedded engine does it."""
-        return as_plain_trainer(super().resolve(document, target, side_files))
-
-    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The same keys, but for what this engine has none of: it would refuse the file."""
-        return None if lacks(change) else super().spell(run, change)
-
-    def rules(self) -> Sequence[Rule]:
-        """The rules about the file, less those that this engine makes moot."""
-        return [rule for rule in super().rules() if not rule.moot_when_embedded]
 
 
 def lacks(change: Change) -> bool:
@@ -137,3 +110,14 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
     origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
     return run.changed(evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)
+
+
+TRAINER = replace(
+    AXOLOTL,
+    identity=IDENTITY,
+    resolve=lambda document, target, files: as_plain_trainer(AXOLOTL.resolve(document, target, files)),
+    # what this engine does not have would make it refuse the file
+    spell=lambda run, change: None if lacks(change) else AXOLOTL.spell(run, change),
+    key_unknown=lambda key, stack: unknown_key(key, stack, IDENTITY.title),
+    rules=lambda: [rule for rule in AXOLOTL.rules() if not rule.moot_when_embedded],
+)

@@ -13,7 +13,7 @@ from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.trainers.axolotl.trainer import TRAINER as AXOLOTL
 from vramwise.trainers.axolotl.trainer import unknown_key
 from vramwise.trainers.transformers.recognise import IDENTITY
-from vramwise.types import Change, Origin, RunSpec, neutral
+from vramwise.types import SETTINGS, Change, Origin, RunSpec
 
 # Fields whose keys it does not take, and values of others.
 _LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
@@ -21,43 +21,6 @@ _NOT = {
     "activation_offloading": ("stream", "legacy", "hidden_states"),
     "loss_kernel": ("chunked",),
     "precision": ("fp8",),
-}
-
-
-# What Axolotl does to a run and the plain Trainer does not: the neutral value, for this reason.
-_UNTOUCHED = {
-    "upcasts_at_load": "the plain Trainer casts nothing",
-    "quantised_base_prepared": "adapters go around the base as it is",
-    "resets_load_peaks": "the peak figures begin with the process",
-    "lora_kernels": "the plain Trainer has none",
-    "fused_lora": "the plain Trainer has none",
-    "fused_lora_wide_grads": "the plain Trainer has none",
-    "fused_lora_in_place": "the plain Trainer has none",
-    "fused_lora_squared": "the plain Trainer has none",
-    "fused_lora_traced": "the plain Trainer has none",
-    "saved_pair_tied": "PEFT copies each module",
-    "compiled_layers": "the plain Trainer compiles no layers",
-    "tables_each_layer": "the plain Trainer has none",
-    "head_in_fp32": "the plain Trainer leaves the head as it is",
-    "warms_up": "transformers' own way of loading",
-    "halves_warm_up": "as transformers since 5.0",
-    "copies_to_half": "weights are read in their type",
-    "multiplies_first": "nothing is multiplied",
-    "embedding_leaves_below": "embeddings stay on the card",
-    "fused_layers": "the plain Trainer has none",
-    "packed_attention": "the plain Trainer has none",
-    "linear_targets_by_name": "all-linear is passed to PEFT",
-    "embeddings_want_grads": "only if blocks are checkpointed",
-    "varlen_sdpa": "the plain Trainer builds a mask",
-    "liger_before_build": "Liger replaces methods of the model once it is built",
-    "eval_on_start": "the plain Trainer evaluates on schedule",
-    "eval_empties_every": "the plain Trainer keeps the losses and the cache",
-    "empty_cache_steps": "not passed on",
-    "collect_steps": "not passed on",
-    "fsdp_one_root": "FSDP 2 as accelerate wraps it",
-    "fsdp_widens": "FSDP 2 as accelerate wraps it",
-    "fsdp_adapters_apart": "FSDP 2 as accelerate wraps it",
-    "host_weights_wide": "no weight is cast before DeepSpeed takes them",
 }
 
 
@@ -72,7 +35,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     settings, origin = settings_in_force(run.target, added, "vramwise train")
     wide = run.precision.weights_dtype == "fp32"
     changed: dict[str, tuple[Any, str]] = {
-        **{name: (neutral(name)[0], why) for name, why in _UNTOUCHED.items()},
+        **{name: (setting.neutral, setting.plain) for name, setting in SETTINGS.items() if setting.plain},
         "fp32_embeddings": (wide, "the plain Trainer leaves weights as they were loaded"),
         "loads_through": (
             _way(run),

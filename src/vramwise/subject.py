@@ -245,7 +245,7 @@ def subject_of(
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = running(trainer, engine)
-    target = target_for(document.path, _with_pins(document, options), trainer)
+    target = target_for(document.path, _with_pins(document, options), trainer.name)
     if document.script is not None:
         bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))

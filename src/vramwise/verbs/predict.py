@@ -106,7 +106,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     edits = [words for words in changes if "==" not in words]
     if versions:
         options = _with_versions(options, versions)
-        target = target_for(subject.document.path, options, subject.trainer)
+        target = target_for(subject.document.path, options, subject.trainer.name)
         other = on_target(
             subject.document,
             subject.trainer,

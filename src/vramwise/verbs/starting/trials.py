@@ -10,7 +10,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.rulebook import rules_for
-from vramwise.trainers.starting import Start, Starts
+from vramwise.trainers.starting import Start
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
@@ -83,14 +83,12 @@ class Trial:
         return None if speed is None else fitted.duration(speed)
 
 
-def trials(
-    plan: Plan, trainer: Starts, options: Options, method: str, few: bool, progress: Progress | None
-) -> list[Trial]:
+def trials(plan: Plan, options: Options, method: str, few: bool, progress: Progress | None) -> list[Trial]:
     """Return the method with packed and with padded rows, each fitted; those with more objections are left out.
 
     `few`: search with a few of the samples. Rows that cannot be faster than the first trial get no trial.
     """
-    starts = [_start(plan, trainer, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
+    starts = [_start(plan, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
     least = min(_objections(subject) for _, subject in starts)
     found: list[Trial] = []
     for start, subject in starts:
@@ -133,9 +131,9 @@ def soonest(found: Sequence[Trial]) -> Trial | None:
     return fitting[0] if fitting else None
 
 
-def _start(plan: Plan, trainer: Starts, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
+def _start(plan: Plan, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
     """Return the start with the fewest objections of `check` among several attention settings, its errors fixed."""
-    made = [_opened(start, trainer, options, plan) for start in _starts(plan, method, packed)]
+    made = [_opened(start, options, plan) for start in _starts(plan, method, packed)]
     start, subject = min(made, key=lambda one: _objections(one[1]))
     return start, repaired(subject)[0]
 
@@ -147,8 +145,8 @@ def _starts(plan: Plan, method: str, packed: bool) -> Iterator[Start]:
         yield plan.start(method, packed=packed, attention=attention)
 
 
-def _opened(start: Start, trainer: Starts, options: Options, plan: Plan) -> tuple[Start, Subject]:
-    subject = open_subject(trainer.starter().start(start), options, online=plan.ask.online)
+def _opened(start: Start, options: Options, plan: Plan) -> tuple[Start, Subject]:
+    subject = open_subject(plan.starter.start(start), options, online=plan.ask.online)
     return start, expandable(subject)
 
 

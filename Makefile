@@ -6,7 +6,15 @@ DEV := .venv-dev
 # Many tests start the program anew: compiled once, it starts in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-page lint unit unit-all docs page wheel clean bench accuracy record fuzz
+# Scripts that write files of this repository from other files in it. Each takes --check.
+QUICKLY_MADE := scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py scripts/other_words.py \
+	scripts/block_events.py bench/calibration.py
+GENERATED := $(QUICKLY_MADE) scripts/pictures.py tests/render/test_terminal.py
+# What `make quick` runs: the rules' own examples, the readers and editors of files, the allocator, and the rooms.
+QUICK := tests/test_architecture.py tests/test_import_graph.py tests/test_generated.py tests/test_size.py \
+	tests/test_contracts.py tests/rules tests/documents tests/allocator tests/recordings tests/render/test_formats.py
+
+.PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -34,17 +42,32 @@ test:
 	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
 	@$(MAKE) --no-print-directory unit
 
-# With the cases and examples that `make test` leaves out (tests/nightly.py); a workflow runs it every night.
+# With the cases and examples that `make test` leaves out (tests/helpers/nightly.py); a workflow runs it every night.
 test-all:
 	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
 	@$(MAKE) --no-print-directory unit-all
+
+# Before a commit: everything but the slow tests. It needs no torch.
+quick: lint
+	$(DEV)/bin/python -m pytest -n 2 --dist worksteal $(QUICK)
+
+# Any part of the tests: make t FILE=tests/allocator, make t FILE="tests/ghost -k llama"
+t: $(DEV)/.tools
+	$(DEV)/bin/python -m pytest $(FILE)
 
 lint: $(DEV)/.tools
 	$(DEV)/bin/ruff check .
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
-	$(DEV)/bin/python scripts/rule_pages.py --check
-	$(DEV)/bin/python scripts/fit_changes.py --check
+	@$(MAKE) --no-print-directory lint-generated
+
+lint-generated: $(DEV)/.tools
+	@$(MAKE) --no-print-directory generate CHECK=1 GENERATED="$(QUICKLY_MADE)"
+
+# Every generated file whose sources are in this repository; CHECK=1 only says which are not current.
+generate: $(DEV)/.tools
+	@failed=0; for script in $(GENERATED); do \
+		$(DEV)/bin/python $$script $(if $(CHECK),--check,--write) || failed=1; done; exit $$failed
 
 # Compiled once: each of the two processes that run the tests would compile every module for itself.
 unit: $(DEV)/.ready
@@ -66,11 +89,6 @@ $(AXE):
 FUZZ_SECONDS ?= 600
 fuzz: $(DEV)/.ready
 	$(DEV)/bin/python -m tests.fuzz.run --corpus --seconds $(FUZZ_SECONDS) --jobs 2
-
-# Rule pages are generated from the rules, the table of changes from the axes of a search.
-docs: $(DEV)/.ready
-	$(DEV)/bin/python scripts/rule_pages.py
-	$(DEV)/bin/python scripts/fit_changes.py
 
 # The page as one static folder, dist/page: Pyodide comes from its npm package, so npm is needed.
 page: $(DEMO)/.ready

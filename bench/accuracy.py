@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.parent / "src")]
 
 from record import Entry, write  # noqa: E402
 from truth import BUNDLED, Case, cases  # noqa: E402

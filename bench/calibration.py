@@ -1,7 +1,8 @@
 """Margins of verdicts, from first predictions: how far off they were where something about the run was new.
 
 python bench/calibration.py             # each draw, trainer, family and feature, judged with the margins of all others
-python bench/calibration.py --write     # and write facts/margins.json, docs/calibration.md and its picture
+python bench/calibration.py --write     # writes facts/margins.json, docs/calibration.md and its picture
+python bench/calibration.py --check     # only says whether they are current
 
 A run is judged on capacities spread evenly between 0.7 and 1.4 times its measured peak: a verdict "fits" is right where
 the capacity is not below the peak, "does not fit" where it is. Margins of every kind cover the same share of its runs.
@@ -17,11 +18,16 @@ from math import ceil
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "scripts"))
+from generated import write_or_check  # noqa: E402
+
 FIRST = HERE / "results" / "first_predictions.jsonl"
 MARGINS = HERE.parent / "src" / "vramwise" / "facts" / "margins.json"
 DOCS = HERE.parent / "docs"
 PAGE, PICTURE = DOCS / "calibration.md", DOCS / "pictures" / "calibration.svg"
 LOWEST, HIGHEST = 0.7, 1.4
+# How often verdicts are to be right, and how many capacities may stay without one.
+GOAL, MOST_OPEN = 0.97, 0.15
 # Trainers whose runs are in the record under another's name.
 SAME = {"hf-trainer": "transformers"}
 # The share of runs of each kind that a margin covers.
@@ -216,7 +222,18 @@ def page(runs: Sequence[First]) -> str:
     for kind, name, count, tally in groups(runs):
         shares = " | ".join(f"{100 * part:.1f} %" for part in tally.right)
         lines.append(f"| {kind} | {name if name != 'all' else '**all**'} | {count} | {shares} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *below(runs)]) + "\n"
+
+
+def below(runs: Sequence[First]) -> Iterator[str]:
+    """Yield the groups whose verdicts are right less often than the goal, or that leave too much open."""
+    found = [(kind, name, tally.right) for kind, name, _, tally in groups(runs)]
+    for side, sign in enumerate("✓✗"):
+        weak = sorted((right[side], f"{kind} {name}") for kind, name, right in found if right[side] < GOAL)
+        shown = ", ".join(f"{name} ({100 * share:.1f} %)" for share, name in weak)
+        yield f"- {sign} right in less than {100 * GOAL:.0f} %: {shown or 'none'}."
+    wide = [f"{kind} {name} ({100 * right[2]:.1f} %)" for kind, name, right in found if right[2] > MOST_OPEN]
+    yield f"- More than {100 * MOST_OPEN:.0f} % of capacities without a verdict: {', '.join(wide) or 'none'}."
 
 
 WORDS = {
@@ -230,17 +247,17 @@ WORDS = {
 }
 
 
-def main() -> None:
-    """Print or write."""
+def main() -> int:
+    """Print the tables; with --write, write the files, and with --check compare them."""
     runs = read()
-    print(page(runs))
-    if "--write" in sys.argv:
-        document = {"covered": COVERED, "runs": len(runs), "margins": margins(runs), "measured_as": SAME}
-        MARGINS.write_text(json.dumps(document, indent=1) + "\n")
-        PICTURE.write_text(picture(runs))
-        head, mark, _ = PAGE.read_text().partition("<!-- bench/calibration.py -->\n")
-        PAGE.write_text(f"{head}{mark}{page(runs)}")
+    if not {"--write", "--check"} & set(sys.argv):
+        print(page(runs))
+        return 0
+    document = {"covered": COVERED, "runs": len(runs), "margins": margins(runs), "measured_as": SAME}
+    head, mark, _ = PAGE.read_text(encoding="utf-8").partition("<!-- bench/calibration.py -->\n")
+    files = {MARGINS: json.dumps(document, indent=1) + "\n", PICTURE: picture(runs), PAGE: head + mark + page(runs)}
+    return write_or_check(files)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

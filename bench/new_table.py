@@ -27,10 +27,10 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
-from vramwise.api import FitOptions, Options, fit
-from vramwise.options import NewOptions, Text
+from vramwise.options import FitOptions, NewOptions, Options, Text
 from vramwise.units import GIB
 from vramwise.verbs.check import check_source
+from vramwise.verbs.fit import fit_source
 from vramwise.verbs.new import new, starting_trainers
 
 MODELS = (
@@ -105,7 +105,7 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
     }
     if fits:
         began = process_time()
-        better = fit(Text(found.text), as_read, FitOptions(online=False))
+        better = fit_source(Text(found.text), as_read, FitOptions(online=False)).fit
         best, now = better.best, better.original
         row["fit_seconds"] = process_time() - began
         faster = now.seconds / best.seconds if best and best.seconds and now.seconds and not best.tight else 1.0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from vramwise.files import write_new
+from generated import ROOT, write_or_check
 from vramwise.variants.axes import ALLOW, AXES, Axis
 
-PAGE = Path(__file__).parent.parent / "docs" / "fit-changes.md"
+PAGE = ROOT / "docs" / "fit-changes.md"
 _EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 _HEAD = """# What `fit` may change
 
-This page is generated from the code by `make docs`. It lists every change that `fit` and the other commands can
+This page is generated from the code by `make generate`. It lists every change that `fit` and the other commands can
 offer, its effect on the training, and the reason.
 
 - **Same result**: the same samples in each optimizer step, and the same numbers.
@@ -68,13 +67,7 @@ def _rows(axes: list[tuple[str, Axis]]) -> Iterator[str]:
 
 def main() -> int:
     """Write the page, or with --check compare it."""
-    there = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-    if "--check" in sys.argv:
-        if there != page():
-            print("docs/fit-changes.md is not current: run `make docs`")
-        return int(there != page())
-    write_new(PAGE, page().encode("utf-8"))
-    return 0
+    return write_or_check({PAGE: page()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Write trainers/arguments/schema/words.json: trainers' keys, and the field of a run that each decides.
 
-    python scripts/other_words.py
+    python scripts/other_words.py            # writes the file
+    python scripts/other_words.py --check    # only says whether it is current
 
 Whoever comes from another trainer writes its words: with this a key that is unknown here is told by the name that it
 has here. Taken from what each trainer makes of a file that says nothing.
@@ -9,8 +10,9 @@ has here. Taken from what each trainer makes of a file that says nothing.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import sys
 
+from generated import ROOT, write_or_check
 from vramwise.documents.document import parse_document
 from vramwise.facts.gpus import find_gpu
 from vramwise.keys.lookup import known_keys
@@ -19,7 +21,7 @@ from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.keys import GONE
 from vramwise.types import Target
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/arguments/schema/words.json"
+TARGET = ROOT / "src/vramwise/trainers/arguments/schema/words.json"
 # What people set by hand, and would look for under another name.
 FIELDS = (
     *("base_model", "micro_batch_size", "eval_batch_size", "gradient_accumulation_steps", "sequence_len"),
@@ -51,10 +53,10 @@ def words() -> dict[str, str]:
     return dict(sorted((found | renamed).items()))
 
 
-def main() -> None:
-    """Write them."""
-    TARGET.write_text(json.dumps(words(), indent=1) + "\n", encoding="utf-8")
+def main() -> int:
+    """Write the file, or with --check compare it."""
+    return write_or_check({TARGET: json.dumps(words(), indent=1) + "\n"})
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,16 +8,14 @@ Each page names its picture; the commands run in this repository, without a GPU,
 
 from __future__ import annotations
 
+import os
 import sys
 from html import escape
-from pathlib import Path
 
 from click.testing import CliRunner
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
-
-from vramwise.cli.main import cli  # noqa: E402
+from generated import ROOT, write_or_check
+from vramwise.cli.main import cli
 
 FOLDER = ROOT / "docs" / "pictures"
 SAID = ["--torch", "2.13", "--with", "axolotl==0.21.0"]
@@ -86,24 +84,12 @@ def _colour(line: str) -> str:
 
 
 def main() -> int:
-    """Draw, or compare."""
-    import os
-
+    """Draw, or with --check compare."""
     os.chdir(ROOT)
-    stale = []
     drawn = {name: lines_of(words) for name, words in COMMANDS.items()}
     for name, words in RECORDED.items():
         drawn[name] = shown_as(words, (FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
-    for name, lines in drawn.items():
-        path, picture = FOLDER / f"{name}.svg", svg(lines)
-        if "--check" in sys.argv:
-            stale += [] if path.is_file() and path.read_text(encoding="utf-8") == picture else [path.name]
-        else:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(picture, encoding="utf-8")
-    if stale:
-        sys.stdout.write(f"not up to date, run scripts/pictures.py: {', '.join(stale)}\n")
-    return int(bool(stale))
+    return write_or_check({FOLDER / f"{name}.svg": svg(lines) for name, lines in drawn.items()})
 
 
 if __name__ == "__main__":

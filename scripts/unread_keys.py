@@ -1,6 +1,7 @@
 """Write docs/unread-keys.md: the keys of each trainer that no prediction reads, and why that is so.
 
-    python scripts/unread_keys.py
+    python scripts/unread_keys.py            # writes the page
+    python scripts/unread_keys.py --check    # only says whether it is current
 
 The table itself is src/vramwise/trainers/unread.json; the text about drawn keys is kept.
 """
@@ -8,9 +9,10 @@ The table itself is src/vramwise/trainers/unread.json; the text about drawn keys
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import sys
 
-ROOT = Path(__file__).parent.parent
+from generated import ROOT, write_or_check
+
 TABLE = ROOT / "src/vramwise/trainers/unread.json"
 PAGE = ROOT / "docs/unread-keys.md"
 DRAWN = "## Twenty harmless keys, drawn"
@@ -49,6 +51,11 @@ def page(drawn: str) -> str:
     return "\n".join(lines) + drawn
 
 
+def main() -> int:
+    """Write the page, or with --check compare it."""
+    before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else DRAWN
+    return write_or_check({PAGE: page(before[before.index(DRAWN) :])})
+
+
 if __name__ == "__main__":
-    before = PAGE.read_text() if PAGE.exists() else DRAWN
-    PAGE.write_text(page(before[before.index(DRAWN) :]))
+    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 import vramwise
 from opened import check_document, make_target
-from vramwise import Options, PredictOptions
+from vramwise import Options
 from vramwise.documents.document import parse_document
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_html import prediction_page
@@ -180,8 +179,7 @@ def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
         (tmp_path / "data.jsonl").write_text('{"instruction": "a", "output": "b"}\n')
         options = Options(gpu="h100", torch="2.13")
         # Training starts from full rows, and reads the data with the tokenizer where those do not fit.
-        full = replace(options, data="")
-        predicted = vramwise.predict(config, full, PredictOptions(engine="transformers"))
+        predicted = vramwise.predict(config, gpu="h100", torch="2.13", data="", engine="transformers")
         ready = prepare(str(config), TrainOptions(target=options))
         assert ready.prediction is not None
         assert ready.prediction.needs == predicted.needs
@@ -221,14 +219,14 @@ def test_python_takes_paths_texts_and_mappings(tmp_path):
 
     path = tmp_path / "config.yml"
     path.write_text(BIG)
-    options = Options(gpu="rtx-4090", torch="2.13")
-    by = [vramwise.predict(source, options).needs for source in (path, str(path), BIG, yaml.safe_load(BIG))]
+    options = {"gpu": "rtx-4090", "torch": "2.13"}
+    by = [vramwise.predict(source, **options).needs for source in (path, str(path), BIG, yaml.safe_load(BIG))]
     assert by[0] == by[1] == by[2] == by[3]
     for source in (BIG, yaml.safe_load(BIG)):
-        (report,) = vramwise.check(source, options)
+        (report,) = vramwise.check(source, **options)
         assert report.path == "<text>"
         assert {found.rule for found in report.findings} == {
-            found.rule for found in vramwise.check(path, options)[0].findings
+            found.rule for found in vramwise.check(path, **options)[0].findings
         }
 
 
@@ -257,9 +255,12 @@ def test_opening_reads_a_file_once(tmp_path):
 def test_of_many_files_no_events_are_kept(tmp_path):
     for name in ("a.yml", "b.yml"):
         (tmp_path / name).write_text(BIG)
-    options = Options(gpu="h100", predict=True)
-    (alone,) = vramwise.check(tmp_path / "a.yml", options)
-    reports = [*vramwise.check(tmp_path, options), *(report.remaining for report in vramwise.fix(tmp_path, options))]
+    options = {"gpu": "h100", "predict": True}
+    (alone,) = vramwise.check(tmp_path / "a.yml", **options)
+    reports = [
+        *vramwise.check(tmp_path, **options),
+        *(report.remaining for report in vramwise.fix(tmp_path, **options)),
+    ]
     assert len(reports) == 4
     for report in reports:
         assert report.prediction.needs == alone.prediction.needs

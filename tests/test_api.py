@@ -1,5 +1,6 @@
 """The verbs as functions of the package: what they give, what they refuse, and what they do not import."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import vramwise
 from installed import PATIENCE
+from vramwise import as_json
 
 DATA = Path(__file__).parent / "data"
 VERBS = ("check", "fix", "predict", "fit", "replay", "train", "diagnose", "explain", "rules")
@@ -45,13 +47,13 @@ def test_the_verbs_need_no_import_of_their_rooms_and_bring_no_torch():
 
 def test_check_takes_one_path_or_several(config, tmp_path):
     for paths in (config, str(config), [config], [str(config)], (str(tmp_path),)):
-        (report,) = vramwise.check(paths, vramwise.Options(gpu="t4"))
+        (report,) = vramwise.check(paths, gpu="t4")
         assert report.path == str(config)
         assert "eval-batch-differs" in {found.rule for found in report.findings}
 
 
 def test_fix_mends_at_once(config):
-    vramwise.fix(config, vramwise.Options(select=("eval-batch-differs",)))
+    vramwise.fix(config, select=["eval-batch-differs"])
     assert config.read_text() == CONFIG.replace("eval_batch_size: 2", "eval_batch_size: 1")
 
 
@@ -64,15 +66,58 @@ def test_fix_leaves_the_yaml_of_others_alone(config, tmp_path):
 
 
 def test_predict_and_a_change(config):
-    options = vramwise.Options(gpu="rtx-4090")
-    small = vramwise.predict(config, options)
-    large = vramwise.predict(config, options, changes=["micro_batch_size=8"])
+    small = vramwise.predict(config, gpu="rtx-4090")
+    large = vramwise.predict(config, gpu="rtx-4090", changes=["micro_batch_size=8"])
     assert small.fits
-    assert small.report.peak_reserved_bytes < large.report.peak_reserved_bytes
+    assert small.needs.peak_reserved_bytes < large.needs.peak_reserved_bytes
+
+
+def test_a_model_alone_is_predicted_with_defaults():
+    full = vramwise.predict(model="meta-llama/Llama-3.2-1B", gpu="h100")
+    assert full.fits
+    adapted = vramwise.predict(model="meta-llama/Llama-3.2-1B", gpu="h100", run={"adapter": "lora"})
+    assert adapted.needs.peak_reserved_bytes < full.needs.peak_reserved_bytes
+    with pytest.raises(vramwise.VramwiseError, match="nothing to predict"):
+        vramwise.predict()
+
+
+COMMANDS = {
+    "check": (lambda config: [vramwise.check(config, gpu="rtx-4090")], ["--gpu", "rtx-4090"]),
+    "predict": (lambda config: [vramwise.predict(config, gpu="t4")], ["--gpu", "t4"]),
+    "fit": (
+        lambda config: [vramwise.fit(config, gpu="t4", keep=["optimizer"])],
+        ["--gpu", "t4", "--keep", "optimizer"],
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_the_json_of_a_function_is_that_of_its_command(verb, config, vramwise, short_searches):
+    asked, words = COMMANDS[verb]
+    told = json.loads(vramwise(verb, config, *words, "--format", "json").stdout)
+    (result,) = asked(config)
+    document = json.loads(json.dumps(as_json(result)))
+    for one in (told, document):
+        one.pop("command", None)  # the command line that was given
+    assert document == told
+
+
+def test_what_has_no_json_is_refused():
+    with pytest.raises(TypeError, match="int has no JSON"):
+        as_json(3)
+
+
+def test_option_objects_are_accepted_with_a_warning(config):
+    with pytest.warns(DeprecationWarning, match="'options' goes with the next release"):
+        (report,) = vramwise.check(config, vramwise.Options(gpu="t4"))
+    with pytest.warns(DeprecationWarning, match="'ask' goes"):
+        old = vramwise.predict(config, gpu="rtx-4090", ask=vramwise.PredictOptions(steps=1))
+    assert report.run.target.gpu.name == "T4"
+    assert old.needs == vramwise.predict(config, gpu="rtx-4090", steps=1).needs
 
 
 def test_fit_gives_the_config_that_fits(config):
-    found = vramwise.fit(config, vramwise.Options(gpu="rtx-4090"), vramwise.FitOptions(keep=("micro_batch_size",)))
+    found = vramwise.fit(config, gpu="rtx-4090", keep=["micro_batch_size"])
     assert found.best.fits
     assert "micro_batch_size: 1\n" in found.best.attempt.document.text
     assert config.read_text() == CONFIG
@@ -106,8 +151,8 @@ def test_rules_and_explain():
         lambda: vramwise.diagnose("no.log"),
         lambda: vramwise.diagnose(),
         lambda: vramwise.explain("no-rule"),
-        lambda: vramwise.check("no.yml", vramwise.Options(gpu="no-card")),
-        lambda: vramwise.predict("no.yml", ask=vramwise.PredictOptions(engine="no-engine")),
+        lambda: vramwise.check("no.yml", gpu="no-card"),
+        lambda: vramwise.predict("no.yml", engine="no-engine"),
     ],
 )
 def test_a_mistake_raises_an_error_of_ours(mistake):

@@ -9,14 +9,17 @@ from functools import cache
 from pathlib import Path
 
 from source_trees import SOURCE, modules, nodes, trees_for_one_file
+from vramwise.rules.base import TOPICS
 from vramwise.trainers.registry import EMBEDDED, TRAINER_NAMES
 from vramwise.trainers.rulebook import all_rules
 
 __all__ = ["trees_for_one_file"]
 
+TESTS = Path(__file__).parent
+
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
 BASE = {
-    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget"),
+    *("types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"),
     *("bundled", "actions"),
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
@@ -25,7 +28,6 @@ OPENING = {"options", "sidecar", "project", "files", "stacks", "repository", "so
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
-    "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
@@ -73,7 +75,7 @@ MAY_IMPORT = {
 # `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
 VERBS = {"rules/__init__.py": {"api"}}
 INNER = set(MAY_IMPORT)
-OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "__main__"}
+OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "api", "__main__"}
 # Rooms that read and write nothing: no files, network, clock, chance or other processes.
 PURE = ("documents", "families", "allocator", "ghost", "rules", "trainers", "variants")
 IMPURE_MODULES = {
@@ -194,7 +196,7 @@ OTHERS_WORDS = re.compile(
 ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
 ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl", "unsloth"))
 # Rules whose examples are scripts, which import a trainer.
-OF_SCRIPTS = "trainers/scripts/rules"
+OF_SCRIPTS = "trainers/scripts/rules.py"
 NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
@@ -211,8 +213,10 @@ NAMING = {
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "facts/catalogue.py": "the owner of copies on the hub",
+    "facts/dynamic_checkpoints.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
     "ghost/loops/assumptions.py": "the release after which a loss was written",
+    "ghost/loading/leaving.py": "who moves an embedding to host memory",
 }
 
 
@@ -231,9 +235,8 @@ def has_docstring(node: ast.AST) -> bool:
 
 
 def at_home(path: Path) -> bool:
-    return (
-        path.relative_to(SOURCE).as_posix().startswith(tuple(f"{room}/" for room in (*ROOMS_OF_TRAINERS, OF_SCRIPTS)))
-    )
+    name = path.relative_to(SOURCE).as_posix()
+    return name == OF_SCRIPTS or name.startswith(tuple(f"{room}/" for room in ROOMS_OF_TRAINERS))
 
 
 def test_a_trainer_is_named_in_its_room_alone():
@@ -278,18 +281,30 @@ def test_rule_ids_are_written_in_rule_files_alone():
     ids = {rule.id for rule in all_rules()}
     found: dict[str, set[str]] = {}
     for path in modules():
-        if "rules" not in path.relative_to(SOURCE).parts[:-1]:
+        if "rules" not in path.relative_to(SOURCE).with_suffix("").parts:
             written = {node.value for node in nodes(path) if isinstance(node, ast.Constant)} & ids
             if written:
                 found[path.relative_to(SOURCE).as_posix()] = written
     assert found == {name: allowed for name, (_, allowed) in RULE_IDS_ELSEWHERE.items()}
 
 
+def test_a_module_in_rules_is_its_rules_topic():
+    """A module there is named after a topic, or after that and a subject (`config_keys`); no rule repeats it."""
+    inside = [path for path in modules() if path.parent.name == "rules" and path.stem.partition("_")[0] in TOPICS]
+    assert [
+        f"{path.relative_to(SOURCE)}:{node.value.lineno}"
+        for path in inside
+        for node in nodes(path)
+        if isinstance(node, ast.keyword) and node.arg == "topic"
+    ] == []
+    assert {rule.topic for rule in all_rules()} == set(TOPICS)
+
+
 def test_rules_for_every_trainer_read_fields_alone():
     """What was written is the trainer's business: a rule names a field, and a change mends it."""
     wrong = []
     for path in modules():
-        if room(path) != "rules" or path.parent.name == "rules":
+        if room(path) != "rules" or path.stem not in TOPICS:
             continue
         for node in nodes(path):
             if isinstance(node, ast.Attribute) and node.attr == "config":
@@ -349,7 +364,6 @@ READERS = {
     "facts/more_models.py": OWN,
     "facts/trace_templates.py": OWN,
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
-    "mcp/clients.py": "a list of servers of the user's own, read with read_file",
     "page/answers.py": "what the page itself asks",
     "page/failures.py": OWN,
     "page/views.py": OWN,
@@ -401,12 +415,12 @@ VERSIONS_LOOKED_AT = {
     "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
-    "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
-    "rules/config/rows.py": "card-without-kernels is about the target's torch, unknown-version about all versions",
+    "rules/allocator.py": "allocator-not-expandable is about the variable that the target's torch reads",
+    "rules/config.py": "card-without-kernels is about the target's torch, unknown-version about all versions",
     "rules/judge.py": "what a trainer's rules say is uncertain with an unknown release",
     "variants/versions.py": "what is unknown of a release has a margin; no byte depends on it",
-    "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
-    "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
+    "rules/attention.py": "attention-torch-too-old is about the target's torch",
+    "rules/optimizer.py": "optimizer-torch-too-old is about the target's torch",
 }
 
 
@@ -427,3 +441,29 @@ def test_versions_end_at_resolve():
         path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
     }
     assert found == set(VERSIONS_LOOKED_AT)
+
+
+def test_no_test_imports_another_test_module():
+    """What tests share is in tests/helpers, or in a module beside them that holds no tests."""
+    found = [
+        f"{path.relative_to(TESTS)} imports {name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported(node)
+        if name.rpartition(".")[2].startswith("test_")
+    ]
+    assert found == []
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def test_the_names_of_helpers_are_their_own():
+    """Tests find helpers, scripts and readers of measured runs by name, wherever these are."""
+    root = TESTS.parent
+    folders = (TESTS / "helpers", TESTS / "measured", root / "scripts", root / "bench", root / "bench" / "card")
+    names = [path.name for folder in folders for path in folder.glob("*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

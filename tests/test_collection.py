@@ -66,7 +66,7 @@ def test_workers_that_collect_by_other_clocks_are_compared(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n2", "-p", "other_clock", "-p", "no:cacheprovider", "--rootdir", ".", "."],
         cwd=tmp_path,
-        env={**clean, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), clean.get("PYTHONPATH", "")])},
+        env={**clean, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "helpers"), clean.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         check=False,

@@ -16,7 +16,7 @@ from vramwise.verbs.fitting.report import FitReport
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"
 DATA = ROOT / "tests" / "data"
-NAMES = ("new", "check", "predict", "fit", "diagnose", "replay", "rules", "gpus")
+NAMES = ("new", "check", "predict", "fit", "diagnose", "replay", "rules", "gpus", "doctor")
 FOREIGN = "site_name: a page\nplugins: [search]\n"
 OOM_LOG = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
@@ -84,7 +84,7 @@ def test_the_schemas_are_schemas(name):
 
 def test_every_schema_is_tested_and_linked():
     assert sorted(path.stem for path in SCHEMAS.glob("*.json")) == sorted(NAMES)
-    pages = {name: "ci.md" if name in ("rules", "gpus") else f"{name}.md" for name in NAMES}
+    pages = {name: "ci.md" if name in ("rules", "gpus", "doctor") else f"{name}.md" for name in NAMES}
     for name, page in pages.items():
         assert f"](schemas/{name}.json)" in (ROOT / "docs" / page).read_text("utf-8"), page
 
@@ -198,3 +198,7 @@ def test_a_search_keeps_the_rules_contract(vramwise):
 
 def test_gpus_keeps_its_contract(vramwise):
     hold("gpus", json.loads(vramwise("gpus", "--format", "json").stdout))
+
+
+def test_doctor_keeps_its_contract(vramwise):
+    hold("doctor", json.loads(vramwise("doctor", "--format", "json").stdout))

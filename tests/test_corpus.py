@@ -33,12 +33,12 @@ NOT_TRAINING = {"cloud__baseten.yaml"}
 
 
 def options(version, card):
-    return Options(**CARDS[card], versions=(f"axolotl=={version}",))
+    return {**CARDS[card], "versions": (f"axolotl=={version}",)}
 
 
 @cache
 def reports(version, card):
-    found = check([str(CORPUS / "axolotl")], options(version, card))
+    found = check([str(CORPUS / "axolotl")], **options(version, card))
     return {Path(report.path).name: report for report in found}
 
 
@@ -183,5 +183,5 @@ def test_fix_twice_is_once(version):
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
         if path.name in NOT_TRAINING:
             continue
-        once = fix_subject(open_subject(path, options(version, "sm90-1gpu")), unsafe=True).subject
+        once = fix_subject(open_subject(path, Options(**options(version, "sm90-1gpu"))), unsafe=True).subject
         assert fix_subject(once, unsafe=True).subject.document.text == once.document.text, path.name

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+import pictures
 import vramwise as package
 from vramwise.cli.main import COMMANDS, LazyGroup, cli
 from vramwise.variants.axes import ALLOW
@@ -28,6 +29,7 @@ PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fi
     "rules": "explain.md",
     "explain": "explain.md",
     "gpus": "explain.md",
+    "doctor": "explain.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
 SHARED_PAGES = ("check.md", "scripts.md")
@@ -36,8 +38,7 @@ SHARED_PAGES = ("check.md", "scripts.md")
 def options_of(name: str) -> set[str]:
     command = LazyGroup().get_command(click.Context(cli), name)
     assert command is not None
-    under = command.commands.values() if isinstance(command, click.Group) else ()
-    options = [param for one in (command, *under) for param in one.params if isinstance(param, click.Option)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     return {word for option in options for word in (*option.opts, *option.secondary_opts) if word.startswith("--")}
 
 
@@ -101,9 +102,6 @@ PICTURES = ["predict", "check", "fit", "notebook", "diagnose"]
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pictures_show_what_is_printed(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import pictures
-
     assert set(PICTURES) == set(pictures.COMMANDS)
     drawn = (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == pictures.svg(pictures.lines_of(pictures.COMMANDS[name])), "run scripts/pictures.py"
@@ -122,7 +120,7 @@ def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     shutil.copy(ROOT / "tests" / "data" / "traces" / "full_gc_default.json.gz", tmp_path / "snapshot.pickle")
     (tmp_path / "train.log").write_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(package, "train", lambda path, options: 0)
+    monkeypatch.setattr(package, "train", lambda path, **options: 0)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, "python.md", "exec"), {})
     assert "eval-batch-differs" in capsys.readouterr().out

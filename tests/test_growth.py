@@ -5,7 +5,7 @@ import random
 import pytest
 
 from vramwise.growth import FEWEST, shape, steady_climb
-from vramwise.training.guard.growth import Growth
+from vramwise.training.guard.watch import Growth
 from vramwise.units import GIB, MIB
 
 

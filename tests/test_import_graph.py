@@ -1,32 +1,26 @@
 """Late imports hide what a room depends on: few remain, each with its reason. `scripts/import_graph.py --late` lists them."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "import_graph.py"
+import import_graph
+
 MOST_LATE_IMPORTS = 20
 
 
 @pytest.fixture(scope="module")
-def graph():
-    spec = importlib.util.spec_from_file_location("import_graph", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def late():
+    return import_graph.late()
 
 
-def test_late_imports_across_rooms_become_fewer(graph):
-    late = graph.late()
+def test_late_imports_across_rooms_become_fewer(late):
     assert len(late) <= MOST_LATE_IMPORTS, "\n".join(f"{one.importer}:{one.line} {one.imported}" for one in late)
 
 
-def test_every_late_import_across_rooms_says_why(graph):
-    assert [f"{one.importer}:{one.line} {one.imported}" for one in graph.late() if not one.reason] == []
+def test_every_late_import_across_rooms_says_why(late):
+    assert [f"{one.importer}:{one.line} {one.imported}" for one in late if not one.reason] == []
 
 
-def test_a_reason_is_read_from_the_line_or_from_above_its_block(graph, tmp_path):
+def test_a_reason_is_read_from_the_line_or_from_above_its_block(tmp_path):
     path = tmp_path / "module.py"
     path.write_text(
         "def one():\n"
@@ -40,5 +34,5 @@ def test_a_reason_is_read_from_the_line_or_from_above_its_block(graph, tmp_path)
         "    gib = 1\n"
         "    from vramwise.units import mib\n"
     )
-    found = [graph.Import(path, line, "vramwise.units", True).reason for line in (2, 5, 6, 10)]
+    found = [import_graph.Import(path, line, "vramwise.units", True).reason for line in (2, 5, 6, 10)]
     assert found == ["slow to load", "slow to load.", "slow to load.", ""]

@@ -59,7 +59,7 @@ def test_an_adapter_without_a_rank_is_predicted_with_pefts_own(text, rank, rule)
 def test_a_prediction_says_which_rank_it_assumes(tmp_path):
     path = tmp_path / "c.yml"
     path.write_text(LORA + "sequence_len: 64\n")
-    prediction = vramwise.predict(path, vramwise.Options(gpu="rtx-4090"))
+    prediction = vramwise.predict(path, gpu="rtx-4090").prediction
     assert "lora_r is not set: counted with PEFT's own default, 8" in prediction.assumptions
 
 
@@ -86,7 +86,7 @@ def test_a_prediction_that_fails_leaves_the_findings(monkeypatch, tmp_path):
     monkeypatch.setattr("vramwise.variants.prediction.predict_run", broken)
     path = tmp_path / "c.yml"
     path.write_text(LORA)
-    (report,) = vramwise.check(path, vramwise.Options(gpu="rtx-4090"))
+    (report,) = vramwise.check(path, gpu="rtx-4090")
     assert {"internal-error", "lora-without-rank"} <= set(rules_of(report))
     assert "AssertionError" in str(report.error), "the exit code must not be that of mere findings"
 

@@ -8,12 +8,11 @@ import itertools
 import pytest
 
 from opened import check_document, make_target
-from vramwise.api import PredictOptions, predict, rules
+from vramwise.api import predict, rules
 from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import diff
 from vramwise.errors import INTERNAL_ERROR, VramwiseError
-from vramwise.options import Options
 from vramwise.render.github import render_github
 from vramwise.render.report_json import render_json
 from vramwise.render.resolved import render_resolved
@@ -115,7 +114,7 @@ def test_predict_goes_on_where_a_rank_or_a_step_is_missing(key, tmp_path):
     kept = [line for line in (MODEL + SMALL).splitlines() if not line.startswith(f"{name}:")]
     path = tmp_path / "odd.yml"
     path.write_text("\n".join([*kept, key, ""]))
-    prediction = predict(path, Options(gpu="rtx-4090", torch="2.8"), PredictOptions(steps=1))
+    prediction = predict(path, gpu="rtx-4090", torch="2.8", steps=1).prediction
     assert prediction.run.adapter.lora_r == 8
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-MOST_MODULES = 250
+MOST_MODULES = 180
 LISTING = """
 import sys
 from vramwise.cli.main import main

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vramwise import Options, PredictOptions, predict
+from vramwise import predict
 from vramwise.units import GIB, MIB
 
 BASE = """\
@@ -33,15 +33,17 @@ def predicted(tmp_path):
         if "eval_steps" in text:  # the recorded runs had full rows
             listed = evaluated = tmp_path / "full.txt"
             evaluated.write_text("1024\n" * 32)
-        options = Options(gpu="h200", torch="2.11", alloc_conf=alloc_conf)
-        ask = PredictOptions(
+        return predict(
+            path,
+            gpu="h200",
+            torch="2.11",
+            alloc_conf=alloc_conf,
             engine="transformers",
             steps=steps,
             lengths=listed and str(listed),
             eval_lengths=evaluated and str(evaluated),
             limit_bytes=limit_bytes,
         )
-        return predict(str(path), options, ask)
 
     return run
 
@@ -59,7 +61,7 @@ def test_eval_at_another_batch(predicted, batch, alloc_conf, allocated, reserved
 def test_the_cap_ends_the_run_only_under_the_default_allocator(predicted):
     text = EVAL + "eval_batch_size: 16\n"
     assert predicted(text, "", limit_bytes=28979 * MIB).fits is False  # 28.3 GiB
-    assert predicted(text, EXPANDABLE, limit_bytes=23040 * MIB).report.out_of_memory is None  # 22.5 GiB
+    assert predicted(text, EXPANDABLE, limit_bytes=23040 * MIB).prediction.report.out_of_memory is None  # 22.5 GiB
 
 
 def test_lengths_that_vary(predicted):

@@ -59,11 +59,9 @@ class Case:
     kind: str
     model: str
     keys: dict[str, Any]
-    engine: str = ""  # another than the trainer itself
 
 
 _FACTORY = {"finetuning_type": "lora", "lora_rank": 16, "cutoff_len": 1024, "per_device_train_batch_size": 8}
-_IN_4_BIT = {**_LORA, "load_in_4bit": True, "max_length": 1024, "per_device_train_batch_size": 8}
 CASES = {
     "trl_sft": Case("trl", "sft", "llama1b", {**_LORA, "max_length": 1024, "per_device_train_batch_size": 8}),
     "trl_sft_eval": Case(
@@ -79,11 +77,6 @@ CASES = {
         "qwen25_05b",
         _FACTORY,
     ),
-    "embedded_trl": Case(
-        "trl", "sft", "llama1b", {**_LORA, "max_length": 1024, "per_device_train_batch_size": 8}, "transformers"
-    ),
-    "embedded_trl_qlora": Case("trl", "sft", "llama1b", _IN_4_BIT, "transformers"),
-    "embedded_llamafactory": Case("llamafactory", "sft", "qwen25_05b", _FACTORY, "transformers"),
 }
 
 
@@ -168,7 +161,7 @@ class Runs:
             config |= {"bf16": False, "use_cpu": True}
         file = WORK / f"{label}.yml"
         file.write_text(json.dumps(config))
-        words = ["train", str(file), "--engine", case.engine or case.trainer, "--fresh"]
+        words = ["train", str(file), "--engine", case.trainer, "--fresh"]
         words += ["--trainer", f"trl:{case.kind}"] if case.trainer == "trl" else []
         words += ["--memory-limit", f"{limit_mib}MiB", "--force"] if limit_mib else []
         words += ["--memory-limit", "1000GiB"] if self.rehearsed and not limit_mib else []

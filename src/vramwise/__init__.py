@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramwise.api import (
-        FitOptions,
-        NewOptions,
-        Options,
-        PredictOptions,
-        TrainOptions,
+        as_json,
         check,
         diagnose,
         explain,
@@ -26,6 +22,8 @@ if TYPE_CHECKING:
         train,
     )
     from vramwise.errors import ConfigError, VramwiseError
+    from vramwise.options import FitOptions, NewOptions, Options, PredictOptions
+    from vramwise.training.parent.prepare import TrainOptions
     from vramwise.types import Finding, Severity
     from vramwise.verbs.check import FileReport
     from vramwise.verbs.fix import FixReport
@@ -45,6 +43,7 @@ __all__ = [
     "TrainOptions",
     "VramwiseError",
     "__version__",
+    "as_json",
     "check",
     "diagnose",
     "explain",
@@ -61,6 +60,7 @@ _ELSEWHERE = {
     "ConfigError": "vramwise.errors",
     "FileReport": "vramwise.verbs.check",
     "Finding": "vramwise.types",
+    **dict.fromkeys(("FitOptions", "NewOptions", "Options", "PredictOptions"), "vramwise.options"),
     "FixReport": "vramwise.verbs.fix",
     "Severity": "vramwise.types",
     "TrainOptions": "vramwise.training.parent.prepare",

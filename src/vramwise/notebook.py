@@ -13,11 +13,11 @@ from vramwise.documents.edit import diff
 from vramwise.render import notebook_html as pages
 from vramwise.render.fit_html import fit_page
 from vramwise.render.prediction_html import prediction_page
-from vramwise.variants.prediction import Prediction, profile_of
-from vramwise.variants.search.result import Fit
+from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.fitting.report import FitReport
 from vramwise.verbs.fix import FixReport
+from vramwise.verbs.predict import Answer
 
 _TALL, _LOW = 900, 420
 
@@ -25,23 +25,24 @@ _TALL, _LOW = 900, 420
 def shown(result: Any) -> str | None:
     """Return the HTML frame for a result of a verb, or None if there is nothing to show."""
     results = result if isinstance(result, list) else [result]
-    if len(results) == 1 and isinstance(results[0], Prediction):
-        return _prediction(results[0])
+    if len(results) == 1 and isinstance(results[0], Answer):
+        return _answer(results[0])
     if results and all(isinstance(one, FileReport) for one in results):
         return _frame(pages.reports_page(results), _LOW)
     if results and all(isinstance(one, FixReport) for one in results):
         return _frame(pages.fixes_page([(one, _diff(one)) for one in results]), _LOW)
-    if len(results) == 1 and isinstance(results[0], Fit):
-        return _frame(fit_page(FitReport(fit=results[0])), _TALL)
+    if len(results) == 1 and isinstance(results[0], FitReport):
+        return _frame(fit_page(results[0]), _TALL)
     if len(results) == 1 and isinstance(results[0], Diagnosis):
         return _frame(pages.diagnosis_report(results[0]), _LOW)
     return None
 
 
-def _prediction(prediction: Prediction) -> str | None:
+def _answer(answer: Answer) -> str | None:
+    prediction = answer.prediction
     if not prediction.short_timeline.events:
         return None
-    page = prediction_page(prediction, profile_of(prediction), prediction.model.name, ())
+    page = prediction_page(prediction, profile_of(prediction), prediction.model.name, (), answer)
     return _frame(page, _TALL)
 
 

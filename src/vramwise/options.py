@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 
 class Text(str):
@@ -53,6 +55,36 @@ class Options:
     call: int | None = None
     # Predict the run and check its memory; None: if one file is checked, its model is known and a card is given.
     predict: bool | None = None
+
+
+class Machine(TypedDict, total=False):
+    """The keywords of every function of the package: fields of Options about the machine, versions and trainer."""
+
+    gpu: str | None
+    gpus: int | None
+    torch: str | None
+    alloc_conf: str | None
+    launcher: str | None
+    trainer: str | None
+    versions: Sequence[str]
+    stack: str | None
+    site: Sequence[str]
+
+
+class Reading(Machine, total=False):
+    """The keywords of functions that read a config: fields of Options about the config, its data and its findings."""
+
+    ours_only: bool
+    text_alone: bool
+    select: Sequence[str]
+    ignore: Sequence[str]
+    min_severity: str | None
+    pedantic: bool | None
+    data: str | None
+    settings: Sequence[str]
+    script_args: str
+    call: int | None
+    predict: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

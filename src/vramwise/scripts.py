@@ -15,7 +15,7 @@ from vramwise.facts.gpus import find_gpus
 from vramwise.files import read_config_bytes
 from vramwise.options import Options
 from vramwise.repository import asked_by_repository
-from vramwise.sidecar import read_side_files
+from vramwise.sidecar import read_module, read_side_files
 from vramwise.trainers.launch import Launch, read_launch, read_shell
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, read_script
@@ -29,6 +29,10 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     @cache
     def load(name: str) -> Mapping[str, Any] | None:
         return None if options.text_alone else read_side_files([name], path)[name]
+
+    @cache
+    def load_module(name: str) -> tuple[bytes, bool] | None:
+        return None if options.text_alone else read_module(name, path)
 
     def asked(packages: Iterable[str]) -> Bounds:
         return {} if options.text_alone or path.startswith(("-", "<")) else asked_by_repository(path, packages)
@@ -44,6 +48,7 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
             capability=None if card is None else card.capability,
             gpus=options.gpus or count or 1,
             load=load,
+            load_module=load_module,
             asked_versions=asked,
         ),
     )
@@ -93,6 +98,7 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     early = launch.environment.get(_EARLY)
     if early is not None:
         accelerate.setdefault(_EARLY.lower(), str(early.lower() in ("1", "true", "yes", "on")).lower())
+    options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not options.text_alone:
         gpus = _processes(accelerate.get("config_file"))
@@ -109,6 +115,17 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     if launch.config is None:
         raise ConfigError(f"no config for {launch.program} in this command")
     return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))
+
+
+def _with_idle_cards(options: Options, processes: int | None) -> Options:
+    """Return the options without a number of cards if the launch starts fewer processes: the others stay idle.
+
+    They may serve something else, such as an engine that generates.
+    """
+    if processes is None or options.gpus is not None or options.gpu is None:
+        return options
+    count, card = find_gpus(options.gpu)
+    return replace(options, gpu=card.name) if count is not None and processes < count else options
 
 
 def _processes(name: str | None) -> int | None:

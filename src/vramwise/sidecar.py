@@ -1,4 +1,4 @@
-"""Reads the JSON and YAML files that a config names and that affect memory too."""
+"""Reads the JSON and YAML files that a config names, and the modules that a script imports from beside it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,23 @@ def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, A
     Raises ConfigError for a file that exceeds the limits of a config, because its effect is then unknown.
     """
     return {name: _read(name, path) for name in names}
+
+
+def read_module(name: str, path: str) -> tuple[bytes, bool] | None:
+    """Return the source of a module beside a script, or of the package that the script is in; None if there is none.
+
+    The second value says whether it is a package's `__init__.py`.
+    """
+    first, inside = name.partition(".")[0], name.replace(".", "/")
+    folder = Path(path).resolve().parent
+    for root in (folder, *[parent.parent for parent in (folder, *folder.parents) if parent.name == first]):
+        for file in (root / f"{inside}.py", root / inside / "__init__.py"):
+            try:
+                if file.is_file():
+                    return read_file(file, limits.CONFIG_BYTES, "a module"), file.stem == "__init__"
+            except (OSError, ValueError, VramwiseError):  # a module that cannot be read counts as a library's
+                return None
+    return None
 
 
 def _read(name: str, path: str) -> Mapping[str, Any] | None:

@@ -70,7 +70,6 @@ class Timeline:
     """Every allocation and free of a run, in order; ranges that repeat are stored once.
 
     `cuts`: ascending positions where a range begins that may equal another one (a layer); tensor numbers increase.
-    `alike`: maps a cut to an earlier one with the same events, apart from tensor numbers.
     """
 
     events: Sequence[Event]
@@ -78,7 +77,6 @@ class Timeline:
     phases: Sequence[Phase]
     repeats: Sequence[Repeat] = ()
     cuts: Sequence[int] = ()
-    alike: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import json
 
-from agent_sessions import ROOT, make_server, shared_worker, talk
+from agent_sessions import ROOT, make_server, talk
 
 from installed import needs
 
@@ -39,7 +39,7 @@ def test_every_tool_answers_or_says_what_is_wrong():
     async def everything(client):
         return [one async for one in conversation(client)]
 
-    answers = talk(make_server(worker=shared_worker()), everything)
+    answers = talk(make_server(), everything)
     assert len(answers) > 40
     for tool, text, found in answers:
         said = found.content[0].text

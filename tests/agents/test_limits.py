@@ -4,13 +4,10 @@ Each test waits for what must happen, however long a busy machine takes.
 """
 
 import contextlib
-import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -19,21 +16,12 @@ import pytest
 pytest.importorskip("mcp")
 
 import anyio
-from agent_sessions import TOKEN, environment, http_server, over_stdio, talk
+from agent_sessions import environment, over_stdio
 
 ENDLESS = (str(Path(__file__).with_name("endless_server.py")),)
 ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 CALL = {"id": 7, "method": "tools/call", "params": {"name": "list_gpus", "arguments": {}}}
 PATIENCE = 120  # seconds until a test gives up: what it waits for takes one
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A server for the tests that leave it running, with the file that its endless call writes."""
-    pid_file = tmp_path_factory.mktemp("endless") / "pid"
-    with endless(pid_file) as server:
-        server.pid_file = pid_file
-        yield server
 
 
 @pytest.fixture
@@ -72,27 +60,16 @@ def started(pid_file):
     return pid
 
 
-@contextlib.contextmanager
-def endless(pid_file, *words):
-    with http_server(*words, start=ENDLESS, ENDLESS_PID=str(pid_file)) as server:
-        yield server
+def endless(pid_file, conversation, *words, **streams):
+    return over_stdio(conversation, *words, start=ENDLESS, ENDLESS_PID=str(pid_file), **streams)
 
 
-def hold_expired(pid_file, late):
+def test_a_call_past_the_time_limit_is_stopped(pid_file):
+    late = endless(pid_file, computes, "--time-limit", "1")
     assert late.is_error
     assert "took longer than 1 s and was stopped" in late.content[0].text
     assert "--time-limit" in late.content[0].text
     assert ended(started(pid_file))
-
-
-def test_a_call_past_the_time_limit_is_stopped_over_stdio(pid_file):
-    words = ("--time-limit", "1")
-    hold_expired(pid_file, over_stdio(computes, *words, start=ENDLESS, ENDLESS_PID=str(pid_file)))
-
-
-def test_a_call_past_the_time_limit_is_stopped_over_http(pid_file):
-    with endless(pid_file, "--time-limit", "1") as server:
-        hold_expired(pid_file, talk(server.url(), computes))
 
 
 async def computes(client):
@@ -113,74 +90,8 @@ def cancels(pid_file):
     return conversation
 
 
-def test_a_cancelled_call_is_killed_over_stdio(pid_file):
-    assert not over_stdio(cancels(pid_file), start=ENDLESS, ENDLESS_PID=str(pid_file)).is_error
-
-
-def test_a_cancelled_call_is_killed_over_http(server):
-    assert not talk(server.url(), cancels(server.pid_file)).is_error
-
-
-class Handshake:
-    """A client of an older protocol, which is given a session id, and cancels by a request of its own."""
-
-    def __init__(self, port):
-        self.port, self.session = port, {}
-        response = self.post({"id": 0, "method": "initialize", "params": ABOUT})
-        self.session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
-
-    def post(self, message):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        headers = {
-            "Authorization": f"Bearer {TOKEN}",
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            **self.session,
-        }
-        with contextlib.closing(connection):
-            connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
-            response = connection.getresponse()
-            response.text = response.read().decode()
-        return response
-
-    def call(self, answers):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            answers.append(self.post(CALL).text)
-
-    def cancel(self, request):
-        return self.post({"method": "notifications/cancelled", "params": {"requestId": request}}).status
-
-
-def test_a_client_cancels_its_own_call_by_a_notification_alone(server):
-    client, other = Handshake(server.port), Handshake(server.port)
-    assert client.session != other.session
-    answers = []
-    calling = threading.Thread(target=client.call, args=(answers,))
-    calling.start()
-    pid = started(server.pid_file)
-    assert other.cancel(7) == client.cancel(8) == 202
-    other.post({"id": 9, "method": "tools/list"})
-    assert alive(pid)
-    assert client.cancel(7) == 202
-    assert ended(pid)
-    calling.join(PATIENCE)
-    assert "cancelled" in answers[0]
-
-
-def test_the_call_of_a_client_that_is_gone_is_killed(server):
-    body = json.dumps({"jsonrpc": "2.0", **CALL})
-    lines = [
-        f"POST /mcp?token={TOKEN} HTTP/1.1",
-        f"Host: 127.0.0.1:{server.port}",
-        "Content-Type: application/json",
-        "Accept: application/json, text/event-stream",
-        f"Content-Length: {len(body)}",
-    ]
-    with socket.create_connection(("127.0.0.1", server.port)) as client:
-        client.sendall("\r\n".join([*lines, "", body]).encode())
-        pid = started(server.pid_file)
-        assert alive(pid)
-    assert ended(pid)
+def test_a_cancelled_call_is_killed(pid_file):
+    assert not endless(pid_file, cancels(pid_file)).is_error
 
 
 @pytest.mark.parametrize("leave", ["close", "kill"])
@@ -209,12 +120,13 @@ async def fails(client):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of address space")
-def test_memory_is_limited_and_a_bug_is_logged_without_control_characters(server):
-    large, bug, after = talk(server.url(), fails)
+def test_memory_is_limited_and_a_bug_is_logged_without_control_characters(pid_file, tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        large, bug, after = endless(pid_file, fails, errlog=log)
     assert "needs more than 3.0 GiB of memory" in large.content[0].text
     assert bug.content[0].text == "Error executing tool explain_rule"
     assert not after.is_error
-    said = server.said()
+    said = (tmp_path / "log").read_bytes()
     assert b"ZeroDivisionError: \\x1b[31mx" in said
     assert b"\x1b" not in said
 

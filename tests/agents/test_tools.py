@@ -7,7 +7,6 @@ from agent_sessions import ROOT, ask, make_server, talk
 
 import vramwise as package
 from installed import Later, needs
-from vramwise.options import FitOptions
 
 pytestmark = needs("mcp")
 exceptions = Later("mcp.shared.exceptions")
@@ -116,7 +115,7 @@ def test_fit_gives_the_text_that_fits():
     assert {edit["key"] for edit in found["best"]["edits"]} >= {"micro_batch_size"}
     assert found["diff"].startswith("---")
     assert "sequence_len: 2048\n" in found["config"]
-    assert package.predict(found["config"], package.Options(gpu="6GB")).fits
+    assert package.predict(found["config"], gpu="6GB").fits
 
 
 @pytest.mark.nightly
@@ -125,7 +124,7 @@ def test_fit_gives_the_largest_value_of_a_key():
     text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\ndataset_name: a/b\nuse_peft: true\nmax_length: 2048\n"
     key = "per_device_train_batch_size"
     found = result("fit_config", config=text, gpu="12GB", maximise=key)
-    native = package.fit(text, package.Options(gpu="12GB", text_alone=True), FitOptions(maximise=key, online=False))
+    native = package.fit(text, gpu="12GB", text_alone=True, maximise=key, online=False)
     assert found["config"] == native.best.attempt.document.text
     assert f"The largest {key} that fits: " in found["summary"]
     assert key in {edit["key"] for edit in found["best"]["edits"]}

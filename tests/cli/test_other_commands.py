@@ -51,8 +51,8 @@ def test_help_and_version(vramwise):
 def test_the_verbs_are_functions_of_the_package(tmp_path):
     path = tmp_path / "c.yml"
     path.write_text("base_model: m\nmicro_batch_size: 2\neval_batch_size: 4\nval_set_size: 0.1\n")
-    (report,) = package.check([str(path)], package.Options(select=("eval-batch-differs",)))
+    (report,) = package.check([str(path)], select=("eval-batch-differs",))
     assert [found.rule for found in report.findings] == ["eval-batch-differs"]
-    (fixed,) = package.fix([str(path)], package.Options(select=("eval-batch-differs",)))
+    (fixed,) = package.fix([str(path)], select=("eval-batch-differs",))
     assert fixed.changed
     assert package.explain("eval-batch-differs").id == "eval-batch-differs"

@@ -5,6 +5,8 @@ import pickle
 
 import pytest
 
+from predicted_runs import MODEL, predicted
+
 CONFIG = """\
 base_model: model
 sequence_len: 512
@@ -13,16 +15,6 @@ micro_batch_size: 2
 bf16: true
 gradient_checkpointing: true
 """
-MODEL = {
-    "model_type": "llama",
-    "hidden_size": 512,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 32000,
-    "max_position_embeddings": 2048,
-}
 
 
 @pytest.fixture
@@ -32,12 +24,6 @@ def config(tmp_path):
     path = tmp_path / "config.yml"
     path.write_text(CONFIG)
     return path
-
-
-def predicted(vramwise, *words):
-    result = vramwise("predict", *words, "--format", "json")
-    assert result.exit_code in (0, 1), result.output
-    return json.loads(result.stdout)
 
 
 def test_the_verdict_is_the_first_line(vramwise, config):

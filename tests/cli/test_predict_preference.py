@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from test_predict import MODEL, predicted
+
+from predicted_runs import MODEL, predicted
 
 BASE = """\
 base_model: model

@@ -4,10 +4,10 @@ import io
 
 import pytest
 from failure_cases import CASES
-from failure_logs import oom
 from more_failure_cases import MORE
 
 import vramwise
+from failure_logs import oom
 
 ALL = {**CASES, **MORE}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from failure_cases import CASES
-from failure_logs import CROSS, LOSS, STEP, TRAIN, bar, lines, oom, traceback
 from made_snapshots import fragmented, write
 
+from failure_logs import CROSS, LOSS, STEP, TRAIN, bar, lines, oom, traceback
 from vramwise.variants import prediction
 
 DATA = Path(__file__).parent.parent / "data" / "diagnose"

@@ -4,9 +4,9 @@ import io
 import textwrap
 
 import pytest
-from failure_logs import LOSS, MLP, MODULE, STEP, TRAIN, bar, lines, oom, traceback
 
 import vramwise
+from failure_logs import LOSS, MLP, MODULE, STEP, TRAIN, bar, lines, oom, traceback
 
 GIB = 1024**3
 HTML = '<span style="color: var(--ansi-red)">{}</span><span style="font-weight: 400">: {}</span></pre>'

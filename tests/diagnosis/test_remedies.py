@@ -3,10 +3,10 @@
 import io
 
 import pytest
-from failure_logs import ADAM, CROSS, EAGER, LOSS, MLP, MODULE, OPTIMIZER, SITE, STEP, TRAIN, bar, lines, oom, traceback
-from test_advice import CARD, CONFIG, FULL, logits_at_first_step
 
 import vramwise
+from advised_logs import CARD, CONFIG, FULL, logits_at_first_step
+from failure_logs import ADAM, CROSS, EAGER, LOSS, MLP, MODULE, OPTIMIZER, SITE, STEP, TRAIN, bar, lines, oom, traceback
 from vramwise.trainers.registry import trainer_named
 
 ZERO = (f"{SITE}/deepspeed/runtime/zero/stage_1_and_2.py", "initialize_optimizer_states")

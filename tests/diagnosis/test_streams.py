@@ -8,11 +8,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from failure_logs import bar, losses, oom
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vramwise
+from failure_logs import bar, losses, oom
 from installed import NOT_THIS_SYSTEM
 from nightly import examples
 from vramwise.diagnosis.read.hits import MOST_HITS, SAMPLES

@@ -128,7 +128,7 @@ def test_a_compiled_run_lies_between_what_stands_and_the_uncompiled_one():
 def test_what_has_no_upper_bound_is_not_known():
     subject = opened()
     run: RunSpec = subject.run.changed(rl="grpo")
-    between = bounds(run, subject.prediction().needs)
+    between = bounds(run, subject.model, subject.prediction().needs)
     assert between is not None
     assert between.upper_bytes is None
     assert subject.with_run(run).prediction().fits is None

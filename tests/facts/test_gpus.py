@@ -6,7 +6,7 @@ import pytest
 
 from vramwise.errors import VramwiseError
 from vramwise.facts import gpus, torch
-from vramwise.facts.nvml import local_gpu
+from vramwise.facts.nvml import driver_version, local_gpu
 from vramwise.units import GIB, MIB
 
 
@@ -178,6 +178,10 @@ class FakeNvml:
         self.shut_down = True
         return 0
 
+    def nvmlSystemGetDriverVersion(self, buffer: Any, _length: Any) -> int:  # noqa: N802
+        buffer.value = b"580.65.06"
+        return 0
+
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
         count._obj.value = len(self.cards)
         return 0
@@ -219,6 +223,13 @@ def test_the_local_card_and_how_many() -> None:
     assert card.fp8
     assert card.multiprocessors == 132
     assert library.shut_down
+
+
+def test_the_driver_says_its_version() -> None:
+    library = FakeNvml(H200)
+    assert driver_version(library=library) == "580.65.06"
+    assert library.shut_down
+    assert driver_version(library=FakeNvml(fails="init")) is None
 
 
 def test_of_different_cards_the_smallest_counts() -> None:

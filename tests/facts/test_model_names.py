@@ -73,4 +73,4 @@ def test_a_prediction_says_so(vramwise, tmp_path):
     )
     result = vramwise("predict", path)
     assert result.exit_code == 0
-    assert "its name suggests meta-llama/Meta-Llama-3-8B" in result.output.replace("\n", " ")
+    assert "is unknown, its shape is that of meta-llama/Meta-Llama-3-8B" in result.output.replace("\n", " ")

@@ -1,8 +1,8 @@
 """The same comparison against the installed transformers and PEFT, where they are installed."""
 
 import pytest
-from scripts_path import golden_parameters
 
+import golden_parameters
 from installed import TRAINING, Later, needs, older_than
 from vramwise.facts.lora_targets import ALL_LINEAR, lora_targets
 from vramwise.facts.model_config import model_from_config

@@ -14,7 +14,6 @@ from vramwise.facts.models import read_model
 from vramwise.facts.parameters import parameters
 from vramwise.facts.trace_templates import NotCovered, document_of, filled, template_of, template_types
 from vramwise.facts.traces import model_from_trace
-from vramwise.options import Options
 
 HELIUM = {
     "model_type": "helium",
@@ -137,8 +136,57 @@ def test_a_shipped_trace_is_predicted_without_torch(tmp_path, not_installed):
         f"base_model: {folder}\nmicro_batch_size: 2\nsequence_len: 1024\nbf16: true\nadapter: lora\nlora_r: 8\n"
         "lora_target_linear: true\ndatasets:\n- path: x\n  type: alpaca\noptimizer: adamw_torch_fused\n"
     )
-    found = vramwise.predict(config, Options(gpu="24GB"))
+    found = vramwise.predict(config, gpu="24GB").prediction
     assert any("traced from transformers" in one for one in map(str, found.assumptions))
+
+
+KERNELS = {"lora_mlp_kernel": True, "lora_qkv_kernel": True, "lora_o_kernel": True}
+LIGER = {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_rms_norm": True}
+LORA = {
+    "base_model": "model",
+    "micro_batch_size": 4,
+    "sequence_len": 2048,
+    "pad_to_sequence_len": True,
+    "bf16": True,
+    "adapter": "lora",
+    "lora_r": 8,
+    "lora_target_linear": True,
+    "datasets": [{"path": "x", "type": "alpaca"}],
+    "optimizer": "adamw_torch_fused",
+    "gradient_checkpointing": False,
+    **dict.fromkeys(KERNELS, False),  # Axolotl turns them on by itself
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "named", "least", "most"),
+    [
+        ({}, None, 1, 1),
+        (LIGER, "Liger's kernels", 0.7, 1.05),
+        (KERNELS, "fused LoRA kernels", 0.7, 1.05),
+        ({**LIGER, **KERNELS}, "Liger's kernels and fused LoRA kernels", 0.7, 1.05),
+        ({"tiled_mlp": True}, "tiled MLP", 0.5, 1.3),
+    ],
+)
+def test_kernels_that_a_trace_is_predicted_without_make_a_range(
+    tmp_path, not_installed, vramwise, keys, named, least, most
+):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**HELIUM, "num_hidden_layers": 8}))
+    config = tmp_path / "config.yml"
+    config.write_text(json.dumps({**LORA, **keys}))
+    told = json.loads(vramwise("predict", config, "--gpu", "h200", "--format", "json").stdout)
+    predicted, weights = told["peak_reserved_bytes"], told["breakdown"]["weights"]
+    short = f"{int(predicted * 0.8 + 2**30) // 2**20}MiB"  # the context takes less than 1 GiB
+    verdict = json.loads(vramwise("predict", config, "--gpu", short, "--format", "json").stdout)["verdict"]
+    if named is None:
+        assert told["range"] is None
+        assert verdict["memory"] == "does_not_fit"
+        return
+    assert told["range"]["names"] == [named]
+    assert told["range"]["lower_bytes"] == int(predicted * least)
+    assert told["range"]["upper_bytes"] == pytest.approx(predicted + (most - 1) * (predicted - weights), rel=1e-6)
+    assert verdict["memory"] == "may_fit"
 
 
 def test_what_is_not_covered_says_why_and_names_the_extra(tmp_path, not_installed):

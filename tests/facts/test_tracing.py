@@ -10,7 +10,6 @@ from vramwise.errors import VramwiseError
 from vramwise.facts import tracing
 from vramwise.facts.models import read_model
 from vramwise.facts.traces import model_from_trace
-from vramwise.options import Options
 
 TRACE = Path(__file__).parents[1] / "data" / "traced" / "nemotron.json"
 LLAMA_LIKE = {
@@ -172,7 +171,7 @@ def test_a_trace_is_predicted_without_torch(tmp_path, changes, not_installed):
     config = {**settings, "datasets": [{"path": "x", "type": "alpaca"}], "optimizer": "adamw_torch_fused"}
     path = tmp_path / "config.yml"
     path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in config.items()))
-    found = vramwise.predict(path, Options(gpu="24GB"))
+    found = vramwise.predict(path, gpu="24GB").prediction
     assert any("traced from transformers 5." in one for one in map(str, found.assumptions))
     assert found.needs.peak_reserved_bytes > 100 * 1024**2
 

@@ -3,11 +3,16 @@
 import pytest
 from small_runs import LORA, small
 
+from vramwise.render.outward import unstyle
+from vramwise.render.prediction_json import prediction_json
+from vramwise.render.prediction_text import render_prediction
 from vramwise.types import Origin
+from vramwise.units import gib, readable
 from vramwise.variants.capacity import on_card
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.mixed_rows import SHORTEST_PART, drawn, follows_data
-from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.variants.prediction import profile_of
+from vramwise.verbs.fitting.shorter_rows import judged, rows_that_fit
 
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
 
@@ -50,6 +55,36 @@ def test_a_run_that_fits_with_full_rows_alone_may_not_fit():
     assert prediction.margin.more > 0
     assert prediction.fits is None
     assert prediction.verdict().kind == "may_fit"
+
+
+def test_the_table_is_of_the_rows_that_the_verdict_is_about():
+    prediction = nearly_full().prediction()
+    most = max(prediction.mixed_bytes)
+    assert prediction.decisive.highest_reserved_bytes == most > prediction.needs.highest_reserved_bytes
+    lines = [unstyle(line) for line in render_prediction(prediction)]
+    assert gib(most) in lines[0]
+    at = next(line for line in lines if line.startswith("At the peak"))
+    step = prediction.decisive.peak_step
+    assert f"(step {step}, {prediction.decisive.peak_phase})" in at
+    assert any(line.startswith(f"  Peak in step {step}") for line in lines)
+    whole = next(line for line in lines if "on the device" in line)
+    assert readable(prediction.decisive.peak_reserved_bytes + prediction.decisive.outside_bytes) in whole
+    assert max(one.reserved_bytes for one in profile_of(prediction).moments) == most
+    assert prediction.lean().decisive == prediction.decisive
+    found = prediction_json(prediction)
+    assert found["mixed_rows"]["peak_reserved_bytes"] == most > found["peak_reserved_bytes"]
+    assert found["mixed_rows"]["peak_at"]["step"] == step
+    assert prediction_json(fixed(40).prediction())["mixed_rows"] is None
+
+
+def test_a_run_that_fits_with_shorter_rows_may_need_as_little_as_its_weights():
+    subject = fixed(4)
+    prediction = subject.prediction()
+    assert prediction.memory_fits is False
+    verdict = judged(subject, prediction)
+    assert (verdict.kind, prediction.verdict().kind) == ("may_fit", "does_not_fit")
+    assert verdict.least_bytes < prediction.capacity_bytes < verdict.most_bytes
+    assert prediction_json(prediction, verdict=verdict)["range"]["lower_bytes"] == verdict.least_bytes
 
 
 def test_the_rows_that_fit_do_so_when_they_are_mixed():
@@ -97,6 +132,9 @@ def test_without_a_limit_the_answer_is_the_longest_row_that_fits():
     rows = rows_that_fit(subject, prediction)
     verdict = prediction.verdict(rows)
     assert (verdict.kind, verdict.rows_up_to) == ("may_fit", rows)
+    stated = prediction_json(prediction, None)["range"]
+    assert stated["upper_bytes"] is verdict.most_bytes is None
+    assert 0 < stated["lower_bytes"] <= prediction.needs.breakdown_bytes["weights"] * 1.2
     longer = subject.with_run(subject.run.changed(sequence_len=rows * 4, origins=fixed(12).run.origins))
     assert longer.prediction().memory_fits is not True
     # and rows that are known are not cut at the assumed length

@@ -93,7 +93,7 @@ def test_configs_of_the_walk_are_recognised_and_predicted(tmp_path, monkeypatch)
     (tmp_path / "model" / "config.json").write_text(TINY_MODEL)
     for name, base in BASES.items():
         Path("config.yml").write_text(text_of(base))
-        [report] = api.check("config.yml", api.Options(gpu="24GB"))
+        [report] = api.check("config.yml", gpu="24GB")
         # where nothing limits the rows, their lengths decide
         fits = None if report.prediction.rows_unlimited else True
         assert (report.run.trainer, report.prediction.fits) == (name, fits)

@@ -1,13 +1,10 @@
-"""What is counted, copied or played as a whole because it is alike: nothing differs from doing it each time."""
-
-from itertools import pairwise
+"""What is counted or played as a whole because it is alike: nothing differs from doing it each time."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_any_run import runs, small_model
 
+from made_up_runs import runs, small_model
 from nightly import examples
-from vramwise.allocator.quick.stretches import _key
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import unroll
@@ -55,21 +52,6 @@ def test_shortcuts_leave_out_nothing(run, kind, widths, layers):
         return
     assert not slow.repeats
     assert written_out(quick) == written_out(slow)
-
-
-@settings(**COMMON)
-@given(run=runs(), kind=KINDS, widths=WIDTHS)
-def test_stretches_said_to_be_alike_are(run, kind, widths):
-    timeline = timeline_of(run.changed(eval_on_start=True), small_model(kind), widths)
-    if timeline is None:
-        return
-    ends = dict(pairwise(timeline.cuts))
-    for start, source in timeline.alike.items():
-        length = ends[start] - start
-        if length > 1:
-            assert _key(timeline.events[start : start + length], {}) == _key(
-                timeline.events[source : source + length], {}
-            )
 
 
 @settings(**COMMON)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from test_any_run import RUN, small_model
 
+from made_up_runs import RUN, small_model
 from truth import H200
 from vramwise.ghost.build import Builder
 from vramwise.ghost.hardware import Hardware

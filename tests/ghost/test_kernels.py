@@ -110,7 +110,7 @@ def test_gradients_on_their_way_are_labelled_after_the_layer():
 
 @pytest.mark.parametrize("family", ["starcoder2", "phi", "gpt2", "gpt_neox"])
 def test_dropout_of_a_models_own_config_keeps_masks(family):
-    from test_any_run import small_model
+    from made_up_runs import small_model
 
     plain = replace(small_model(family), hidden_dropout=0.0, embedding_dropout=0.0)
     dropping = replace(plain, hidden_dropout=0.1)

@@ -7,8 +7,8 @@ most that lives in each phase. Workspaces of matrix products are the card's own.
 from dataclasses import replace
 
 import pytest
-from test_sharding import MODEL, anything_but_states, ghost, labelled, peaks
 
+from sharded_runs import MODEL, anything_but_states, ghost, labelled, peaks
 from vramwise.facts.parameters import parameters
 from vramwise.timeline import Timeline
 from vramwise.trainers.deepspeed import as_released, read_deepspeed
@@ -59,6 +59,21 @@ def test_a_rank_holds_what_deepspeed_holds(stage, settings, changes, forward, ba
 def test_loading_makes_each_weight_whole_and_cuts_it():
     """The last one, the head, beside all shares."""
     assert peaks(zero(3, SHIPPED_ZERO_3, adapter="lora"), everything)["load"] / MIB == pytest.approx(43.2, abs=0.1)
+
+
+@pytest.mark.parametrize("adapter", [None, "lora"])
+def test_weights_loaded_in_fp32_are_cut_in_the_engines_type(adapter):
+    """`zero.Init` makes every parameter in the type of DeepSpeed's config, whatever `from_pretrained` was asked for."""
+    found = [
+        peaks(
+            zero(3, SHIPPED_ZERO_3, adapter=adapter, weights_dtype=dtype, fp32_embeddings=dtype == "fp32"), everything
+        )
+        for dtype in ("fp32", "bf16")
+    ]
+    assert found[0] == found[1]
+    uncast = {"weights_dtype": "fp32", "precision": "fp32", "fp32_embeddings": True}
+    whole = peaks(zero(3, SHIPPED_ZERO_3, adapter=adapter, **uncast), everything)
+    assert whole["load"] > 1.6 * found[0]["load"]
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def attack(reader, kind, name, content):
 def main():
     """Fuzz the page that was built, and say what came of it."""
     root = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(root / "tests"), str(root / "src")]
+    sys.path[:0] = [str(root / "tests" / "helpers"), str(root / "src")]
     from page_reader import FOLDER, SMALL, Reader, page_served
 
     from browsers import started

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramwise.allocator.run import simulate
-from vramwise.api import Options, check, fit, fix, predict
-from vramwise.options import FitOptions, PredictOptions
+from vramwise.api import check, fit, fix, predict
 from vramwise.page.answers import Answers
 from vramwise.render.outward import unstyle
 from vramwise.render.verdict_text import headline
@@ -38,7 +37,7 @@ attn_implementation: flash_attention_2
 gradient_checkpointing: true
 """
 SETTINGS = {"gpu": "rtx-4090", "gpus": 1, "versions": "", "alloc_conf": ""}
-OPTIONS = Options(gpu="rtx-4090", gpus=1, text_alone=True)
+OPTIONS = {"gpu": "rtx-4090", "gpus": 1, "text_alone": True}
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -54,14 +53,14 @@ def ask(answers, ask, text=SMALL, *, data=None, progress=None, **more):
 
 def test_a_look_says_what_check_and_predict_say(answers):
     found = ask(answers, "look", MISTAKES)
-    [report] = check(MISTAKES, OPTIONS)
+    [report] = check(MISTAKES, **OPTIONS)
     weighed = ask(answers, "weigh", MISTAKES)["findings"]
     figured = [(one["rule"], one["line"], one["message"]) for one in weighed if one["rule"] != "does-not-fit"]
     native = [one for one in report.findings if one.rule != "does-not-fit"]  # its message ends with the way out there
     assert figured == [(one.rule, one.place.line, one.message) for one in native]
     # At first sight nothing is missing of it, though some may turn out to be worth nothing.
     assert {(one["rule"], one["line"]) for one in weighed} < {(one["rule"], one["line"]) for one in found["findings"]}
-    prediction = predict(SMALL, OPTIONS, PredictOptions(online=False))
+    prediction = predict(SMALL, **OPTIONS, online=False).prediction
     found = ask(answers, "look")
     assert found["headline"] == unstyle(headline(prediction)).lstrip("✓✗!? ")
     assert found["state"] == "good"
@@ -147,14 +146,14 @@ def test_one_fix_and_all_fixes(answers):
     mended = ask(answers, "fix", MISTAKES, finding=one)["text"]
     assert "eval_batch_size: 4" in mended
     assert "batch_size: 32 " in mended
-    [native] = fix(MISTAKES, Options(gpu="rtx-4090", text_alone=True, predict=True))
+    [native] = fix(MISTAKES, gpu="rtx-4090", text_alone=True, predict=True)
     assert ask(answers, "fix-all", MISTAKES)["text"] == native.after.text
     assert "is gone" in ask(answers, "fix", SMALL, finding=one)["error"]
 
 
 def test_the_chart_draws_what_was_predicted(answers):
     found = ask(answers, "chart")
-    prediction = predict(SMALL, OPTIONS, PredictOptions(online=False))
+    prediction = predict(SMALL, **OPTIONS, online=False).prediction
     assert 'id="timeline-chart"' in found["markup"]
     reserved = [sum(found["data"]["reserved"][: i + 1]) for i in range(len(found["data"]["reserved"]))]
     assert max(reserved) * found["data"]["unit"] == prediction.needs.peak_reserved_bytes
@@ -164,7 +163,7 @@ def test_the_chart_draws_what_was_predicted(answers):
 def test_fit_gives_the_text_of_the_same_search(answers):
     heard = []
     found = ask(answers, "fit", progress=lambda done, of: heard.append((done, of)))
-    best = fit(SMALL, OPTIONS, FitOptions(online=False)).best
+    best = fit(SMALL, **OPTIONS, online=False).best
     assert found["text"] == best.attempt.document.text
     assert 'id="variants"' in found["markup"]
     assert heard

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from test_html import Outline
 
 from fits import CONFIG, a_fit, already_best, candidate, nothing_fits, subject_on
+from outlines import Outline
 from vramwise.render.fit_html import fit_page
 from vramwise.variants.search.result import Fit
 from vramwise.variants.verdict import Kind

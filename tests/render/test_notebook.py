@@ -1,6 +1,7 @@
 """Results in a notebook: a frame with a page of its own, which nothing in a config or log can break out of."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -39,11 +40,11 @@ def test_fix_shows_the_diff_and_what_remains():
 
 
 def test_predict_shows_the_report_of_html():
-    prediction = vramwise.predict(SMALL, vramwise.Options(gpu="4GB"))
-    shown = page(prediction)
+    answer = vramwise.predict(SMALL, gpu="4GB")
+    shown = page(answer)
     assert "Does not fit" in shown
     assert 'id="data"' in shown
-    assert prediction.lean()._repr_html_() is None
+    assert replace(answer, prediction=answer.prediction.lean())._repr_html_() is None
 
 
 def test_diagnose_shows_causes_and_changes(tmp_path):

@@ -1,6 +1,7 @@
 """What a terminal of 80 columns shows, in full, for each kind of answer: golden files under tests/data/terminal.
 
-python tests/render/test_terminal.py        # writes them anew: read the difference before you commit it
+python tests/render/test_terminal.py            # writes them anew: read the difference before you commit it
+python tests/render/test_terminal.py --check    # only says whether they are current
 """
 
 import re
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent.parent / "data" / "terminal"
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "data" / "terminal"
 WIDTH = 80
 # No model of the machine at hand, and no network.
 NOWHERE = {"HF_HUB_CACHE": "hub", "HF_HUB_OFFLINE": "1"}
@@ -125,8 +127,8 @@ def test_the_answer_is_on_the_first_screen(name):
     assert any(word in " ".join(text[:2]) for word in words), text[:2]
 
 
-def write() -> None:
-    """All of them, anew."""
+def main() -> int:
+    """Write all of them, or with --check compare them."""
     import os
     import tempfile
 
@@ -134,19 +136,21 @@ def write() -> None:
 
     from vramwise.cli.main import cli
 
+    sys.path.append(str(ROOT / "scripts"))
+    from generated import write_or_check
+
     def run(*words):
         result = CliRunner().invoke(cli, [str(word) for word in words])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             result.exit_code = 2
         return result
 
-    GOLDEN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ |= NOWHERE
-        for name in CASES:
-            (GOLDEN / f"{name}.txt").write_text(shown(run, name), encoding="utf-8")
+        texts = {GOLDEN / f"{name}.txt": shown(run, name) for name in CASES}
+    return write_or_check(texts, gone=frozenset(GOLDEN.glob("*.txt")) - texts.keys())
 
 
 if __name__ == "__main__":
-    sys.exit(write())
+    sys.exit(main())

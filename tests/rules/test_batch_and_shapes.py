@@ -5,15 +5,14 @@ from judging import fixed, judge, messages, severities
 
 from vramwise.rules.eval import eval_batch_differs
 from vramwise.rules.shapes import unpadded_sequences
-from vramwise.trainers.axolotl.rules.batch import batch_size_set
-from vramwise.trainers.axolotl.rules.batch.rows import batch_key_null
-from vramwise.trainers.axolotl.rules.config.rows import save_schedule_conflict
+from vramwise.trainers.axolotl.rules.batch import batch_key_null, batch_size_set
+from vramwise.trainers.axolotl.rules.config import save_schedule_conflict
 from vramwise.trainers.axolotl.rules.eval import (
     early_stopping_without_steps,
     eval_never_scheduled,
     eval_schedule_conflict,
+    val_set_with_test_datasets,
 )
-from vramwise.trainers.axolotl.rules.eval.rows import val_set_with_test_datasets
 
 
 class TestBatchSizeSet:

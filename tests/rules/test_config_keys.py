@@ -6,17 +6,19 @@ from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.trainers.axolotl.rules.config import (
-    deprecated_key,
     number_as_string,
-    plugin_key_without_plugin,
     refused_combination,
-    removed_key,
+    stream_without_max_steps,
     torch_too_old,
-    unknown_key,
-    unknown_plugin,
     wrong_type,
 )
-from vramwise.trainers.axolotl.rules.config.rows import stream_without_max_steps
+from vramwise.trainers.axolotl.rules.config_keys import (
+    deprecated_key,
+    plugin_key_without_plugin,
+    removed_key,
+    unknown_key,
+    unknown_plugin,
+)
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
@@ -27,7 +29,7 @@ OLD = ("axolotl==0.19.0",)
 def judge(rule, text, versions=()):
     document = parse_document("config.yml", text.encode())
     target = make_target(env={}, look_around=False, versions=versions)
-    return document, check_document(document, target, [getattr(rule, "check", rule)]).findings
+    return document, check_document(document, target, [rule]).findings
 
 
 def found_keys(rule, text, versions=()):
@@ -384,7 +386,7 @@ class TestRemovedSince020:
     def test_torch_outside_the_range_of_the_release(self, torch, versions, words):
         document = parse_document("config.yml", b"base_model: x\n")
         target = make_target(torch=torch, versions=versions)
-        [found] = check_document(document, target, [torch_too_old.check]).findings
+        [found] = check_document(document, target, [torch_too_old]).findings
         assert found.message == words
         assert found.severity.value == "warning"
-        assert check_document(document, make_target(torch="2.14"), [torch_too_old.check]).findings == []
+        assert check_document(document, make_target(torch="2.14"), [torch_too_old]).findings == []

@@ -16,7 +16,7 @@ from vramwise.rules.base import Rule
 def _all_rules() -> list[Rule]:
     rooms = (vramwise.rules, vramwise.trainers)
     names = [one.name for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
-    modules = [importlib.import_module(name) for name in names if ".rules." in name]
+    modules = [importlib.import_module(name) for name in names if "rules" in name.split(".")[1:]]
     return [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
 
 

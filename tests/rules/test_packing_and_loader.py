@@ -4,13 +4,12 @@ import pytest
 from judging import fixed, messages, severities
 
 from vramwise.rules.attention import packing_leaks_across_samples, packing_sdpa_bf16
-from vramwise.trainers.axolotl.rules.attention.rows import sdpa_varlen_ignored
+from vramwise.trainers.axolotl.rules.attention import sdpa_varlen_ignored
 from vramwise.trainers.axolotl.rules.batch import grpo_batch_not_divisible
 from vramwise.trainers.axolotl.rules.eval import eval_packing_conflict
-from vramwise.trainers.axolotl.rules.host import prefetch_host_memory
-from vramwise.trainers.axolotl.rules.host.rows import prefetch_without_workers
-from vramwise.trainers.axolotl.rules.method.rows import kto_unused_columns, packing_with_rl
-from vramwise.trainers.axolotl.rules.shapes.rows import batch_flattening_misused, cudagraphs_with_packing
+from vramwise.trainers.axolotl.rules.host import prefetch_host_memory, prefetch_without_workers
+from vramwise.trainers.axolotl.rules.method import kto_unused_columns, packing_with_rl
+from vramwise.trainers.axolotl.rules.shapes import batch_flattening_misused, cudagraphs_with_packing
 
 
 class TestPacking:

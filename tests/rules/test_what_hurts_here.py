@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from opened import check_document, make_target, subject_of_text
-from vramwise import Options, check, explain
+from vramwise import check, explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule
@@ -27,7 +27,7 @@ QUIET = "learning_rate: 5e-5\nflash_attention: true\ndebug: true\nload_best_mode
 
 
 def found(text, gpu, **options):
-    [report] = check(text, Options(gpu=gpu, torch="2.13", **options))
+    [report] = check(text, gpu=gpu, torch="2.13", **options)
     return {finding.rule: finding for finding in report.findings}
 
 
@@ -96,7 +96,7 @@ def test_logits_that_another_peak_hides_are_not_blamed():
     assert "logits-dominate" not in found(text, "4GB")
 
 
-@pytest.mark.parametrize(("gpu", "severity"), [("h200", Severity.INFO), ("24GB", Severity.WARNING)])
+@pytest.mark.parametrize(("gpu", "severity"), [("h200", Severity.INFO), ("26GB", Severity.WARNING)])
 def test_widths_that_vary_warn_where_their_cost_is_missed(gpu, severity):
     finding = found(COSTLY, gpu, alloc_conf="")["unpadded-sequences"]
     assert finding.severity is severity
@@ -137,7 +137,7 @@ def test_a_project_may_be_pedantic(tmp_path):
     (tmp_path / "config.yml").write_text("base_model: meta-llama/Llama-3.2-1B\n" + QUIET)
     path = str(tmp_path / "config.yml")
     for pedantic, said in ((None, True), (False, False)):
-        [report] = check(path, Options(gpu="h100", pedantic=pedantic))
+        [report] = check(path, gpu="h100", pedantic=pedantic)
         assert ("number-as-string" in {finding.rule for finding in report.findings}) is said
 
 

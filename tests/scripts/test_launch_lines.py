@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from vramwise.errors import ConfigError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.options import Command, Options
 from vramwise.subject import open_subject
 from vramwise.trainers.launch import is_launch, read_launch, read_shell
@@ -141,3 +141,22 @@ def test_llamafactory_loads_into_host_memory_where_the_launcher_has_said_fsdp():
 def test_a_deepspeed_file_that_accelerates_own_file_names_is_read():
     options = Options(gpu="4xh100", trainer="trl:sft", settings=("accelerate_config=zero.yaml",))
     assert open_subject("trl.yaml", options).run.sharding.kind == "zero3"
+
+
+@pytest.mark.parametrize(("gpu", "cards", "name"), [("4xh100", 3, "H100 80GB"), ("3xh100", 3, "H100 80GB")])
+def test_a_launch_may_leave_cards_idle(tmp_path, gpu, cards, name):
+    (tmp_path / "t.py").write_text(
+        "from trl import SFTConfig, SFTTrainer\nSFTTrainer('Qwen/Qwen3-0.6B', args=SFTConfig())\n"
+    )
+    line = f"accelerate launch --num_processes 3 {tmp_path / 't.py'}"
+    target = open_subject(Command(line), Options(gpu=gpu)).run.target
+    assert (target.gpus, target.gpu.name) == (cards, name)
+
+
+def test_a_launch_does_not_start_more_processes_than_there_are_cards(tmp_path):
+    (tmp_path / "t.py").write_text(
+        "from trl import SFTConfig, SFTTrainer\nSFTTrainer('Qwen/Qwen3-0.6B', args=SFTConfig())\n"
+    )
+    line = f"accelerate launch --num_processes 3 {tmp_path / 't.py'}"
+    with pytest.raises(VramwiseError, match="use only one of them"):
+        open_subject(Command(line), Options(gpu="2xh100"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.api import Options, check, fix, predict
+from vramwise.api import check, fix, predict
 from vramwise.documents.python.notebook import cells_of
 from vramwise.files import config_files
 from vramwise.page.answers import Answers
@@ -25,24 +25,24 @@ def notebook(code):
 
 
 NOTEBOOK = notebook(SCRIPT)
-OPTIONS = Options(gpu="rtx-4090", text_alone=True)
+OPTIONS = {"gpu": "rtx-4090", "text_alone": True}
 
 
 @pytest.mark.parametrize("text", [SCRIPT, NOTEBOOK], ids=["script", "notebook"])
 def test_a_text_is_checked_and_predicted(text):
-    [report] = check(text, OPTIONS)
+    [report] = check(text, **OPTIONS)
     assert report.error is None
-    assert predict(text, OPTIONS).fits
+    assert predict(text, **OPTIONS).fits
 
 
 def test_script_and_notebook_get_the_same_figures():
-    found = [predict(text, OPTIONS).needs.highest_reserved_bytes for text in (SCRIPT, NOTEBOOK)]
+    found = [predict(text, **OPTIONS).needs.highest_reserved_bytes for text in (SCRIPT, NOTEBOOK)]
     assert found[0] == found[1]
 
 
 def test_a_fixed_notebook_keeps_all_but_one_source():
     text = notebook(SCRIPT.replace("packing=True,", "packing=True,\n        fp16=True,"))
-    [report] = fix(text, OPTIONS, unsafe=True)
+    [report] = fix(text, **OPTIONS, unsafe=True)
     assert report.changed
     after = report.after.file_text
     assert json.loads(after)["cells"][0] == json.loads(text)["cells"][0]

@@ -77,13 +77,13 @@ def test_checkpointing_that_is_turned_off_again_is_off():
     assert read(off + on + train).values["gradient_checkpointing"] is True
 
 
-def test_frozen_weights_are_mentioned_where_no_adapter_is():
+def test_frozen_weights_are_a_fact_where_no_adapter_is():
     freeze = "for one in m.parameters():\n    one.requires_grad = False\n"
     full, adapted = (
         read(f"{freeze}t = SFTTrainer(m, args=SFTConfig(){more})\n") for more in ("", ", peft_config=LoraConfig()")
     )
-    assert any(note.startswith("frozen weights: line 11") for note in full.script.assumed)
-    assert not any(note.startswith("frozen") for note in adapted.script.assumed)
+    assert full.script.facts["weights frozen"] == 11
+    assert "weights frozen" not in adapted.script.facts
 
 
 def test_a_name_for_one_of_several_trainers_is_followed():

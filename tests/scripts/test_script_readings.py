@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vramwise.api import Options, predict
+from vramwise.api import predict
 from vramwise.render.verdict_text import reasons
 from vramwise.trainers.scripts.reading import Reading, read_script
 
@@ -230,7 +230,7 @@ def test_a_loop_over_runs_gives_each_name_its_own_values():
 def test_the_verdict_names_what_is_open_as_a_whole():
     body = "from mine import make_adapter, make_arguments\nfrom trl import SFTTrainer\n"
     body += "SFTTrainer('Qwen/Qwen3-0.6B', args=make_arguments(), peft_config=make_adapter())\n"
-    shown = "\n".join(reasons(predict(body, Options(gpu="rtx-4090"))))
+    shown = "\n".join(reasons(predict(body, gpu="rtx-4090").prediction))
     start = "Unknown: training arguments (line 3: it comes from mine.make_arguments(), which is not run)"
     assert f"{start}; their defaults are assumed" in shown
     assert "Unknown: adapter (line 3: it comes from mine.make_adapter(), which is not run)" in shown

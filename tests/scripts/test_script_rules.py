@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from vramwise.api import Options, check, fix, predict
+from vramwise.api import check, fix, predict
 from vramwise.repository import asked_by_repository
 
-OPTIONS = Options(gpu="rtx-4090", text_alone=True)
+OPTIONS = {"gpu": "rtx-4090", "text_alone": True}
 OLD = """\
 !pip install {pin}
 from trl import SFTConfig, SFTTrainer
@@ -25,8 +25,8 @@ t = DPOTrainer(model, {reference}, args=DPOConfig())
 """
 
 
-def found(text, options=OPTIONS):
-    [report] = check(text, options)
+def found(text, **options):
+    [report] = check(text, **(options or OPTIONS))
     assert report.error is None
     return {one.rule: one for one in report.findings}
 
@@ -59,11 +59,11 @@ def test_a_release_that_the_repository_pins_counts(name, text, severity, tmp_pat
     script = tmp_path / "scripts" / "train.py"
     script.parent.mkdir()
     script.write_text(OLD.replace("!pip install {pin}\n", ""))
-    [report] = check(str(script), Options(gpu="rtx-4090"))
+    [report] = check(str(script), gpu="rtx-4090")
     rules = {one.rule: one for one in report.findings}
     for rule in ("moved-argument", "unknown-argument"):
         assert (rules[rule].severity.value if rule in rules else None) == severity
-    [fixed] = fix(str(script), Options(gpu="rtx-4090"), write=False)
+    [fixed] = fix(str(script), gpu="rtx-4090", write=False)
     assert "max_prompt_length=8" in fixed.after.text
     assert not any(one.fix.safe for name, one in rules.items() if name == "unknown-argument")
 
@@ -82,16 +82,25 @@ def test_a_pin_counts_before_the_repository(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(OLD.replace("!pip install {pin}\n", ""))
     for pin, gone in (("1.16.0", True), ("0.12.2", False)):
-        [report] = check(str(script), Options(gpu="rtx-4090", versions=(f"trl=={pin}",)))
+        [report] = check(str(script), gpu="rtx-4090", versions=(f"trl=={pin}",))
         assert ("unknown-argument" in {one.rule for one in report.findings}) == gone
 
 
+def test_liger_counts_under_its_old_name():
+    text = OLD.format(pin="trl==0.12.0").replace("max_prompt_length=8", "{}=True")
+    loss = {
+        name: predict(text.format(name), **OPTIONS).prediction.run.kernels.loss_kernel
+        for name in ("use_liger", "packing")
+    }
+    assert loss["use_liger"] == "liger_fused_linear" != loss["packing"]
+
+
 def test_what_only_models_with_experts_do_leaves_no_doubt_for_others():
-    assert predict(OLD.format(pin="trl==0.22.2"), OPTIONS).bounds is None
+    assert predict(OLD.format(pin="trl==0.22.2"), **OPTIONS).prediction.bounds is None
 
 
 def test_a_second_reference_takes_the_weights_again():
-    with_one, without = (predict(DPO.format(reference=one), OPTIONS).needs for one in ("reference", "None"))
+    with_one, without = (predict(DPO.format(reference=one), **OPTIONS).needs for one in ("reference", "None"))
     more = with_one.breakdown_bytes["weights"] - without.breakdown_bytes["weights"]
     assert 1.0e9 < more < 1.4e9  # 0.6 billion parameters of two bytes
     assert "reference-beside-adapter" in found(DPO.format(reference="reference"))
@@ -104,6 +113,6 @@ def test_an_argument_is_added_only_to_a_class_that_takes_it():
         "from transformers import TrainingArguments\nfrom trl import SFTTrainer\n"
         't = SFTTrainer("Qwen/Qwen3-0.6B", args=TrainingArguments("out", bf16=True))\n'
     )
-    [report] = fix(text, OPTIONS)
+    [report] = fix(text, **OPTIONS)
     after = report.after if report.after is not None else report.before
     assert "pad_to_multiple_of" not in after.text

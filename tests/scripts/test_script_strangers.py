@@ -342,12 +342,12 @@ def test_nothing_is_found_about_a_value_that_is_not_known(tmp_path):
 @pytest.mark.parametrize("kind", ["SFT", "DPO"])
 def test_a_head_with_a_bias_is_tiled_like_others(tmp_path, kind):
     """Phi-2 has one; TRL adds it tile by tile."""
-    from vramwise.api import Options, predict
+    from vramwise.api import predict
 
     path = tmp_path / "train.py"
     body = f"t = {kind}Trainer('microsoft/phi-2', args={kind}Config(max_length=512), peft_config=LoraConfig())\n"
     path.write_text(HEAD + body)
-    found = predict(path, Options(gpu="h100", versions=("trl==1.16.0",)))
+    found = predict(path, gpu="h100", versions=("trl==1.16.0",))
     assert found.needs.breakdown_bytes.get("logits", 0) < 4 * 512 * 51200 * 4
 
 
@@ -372,13 +372,13 @@ trainer = SFTTrainer(model, args=config, data_collator=DataCollatorForSeq2Seq(to
 
 def test_unsloths_compiled_layers_write_three_tensors_more(tmp_path):
     """Of a script with padded rows on an H200, torch 2.11: six tensors of the feed-forward layer's width at the peak."""
-    from vramwise.api import Options, predict
+    from vramwise.api import predict
 
     path = tmp_path / "train.py"
     path.write_text(COLLATED)
     shared = ("unsloth==2026.10.9", "trl==1.15.0", "transformers==5.17.0", "xformers==0")
     peaks = [
-        predict(path, Options(gpu="h200", torch=torch, versions=shared)).needs.highest_allocated_bytes
+        predict(path, gpu="h200", torch=torch, versions=shared).needs.highest_allocated_bytes
         for torch in ("2.10.0", "2.11.0")
     ]
     wide = 8 * 2048 * 14336 * 2

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from installed import needs
-from vramwise.api import Options, new
+from vramwise.api import new
 from vramwise.page.answers import Answers
 
 pytestmark = pytest.mark.usefixtures("brief_searches")
@@ -13,7 +13,7 @@ MODEL = "HuggingFaceTB/SmolLM2-135M"
 
 
 def by_hand(**asked):
-    return new(MODEL, Options(gpu="8GB", trainer="trl", text_alone=True), online=False, **asked)
+    return new(MODEL, gpu="8GB", trainer="trl", text_alone=True, online=False, **asked)
 
 
 @needs("pydantic")

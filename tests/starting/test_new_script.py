@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from vramwise.api import Options, new
+from vramwise.api import new
 
 pytestmark = pytest.mark.usefixtures("brief_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
@@ -23,7 +23,7 @@ def script(request, tmp_path, monkeypatch):
     """The script for a format."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[request.param])] * 60))
-    return new(MODEL, Options(gpu="8GB", trainer="trl"), data="data.jsonl", method="qlora", script=True)
+    return new(MODEL, gpu="8GB", trainer="trl", data="data.jsonl", method="qlora", script=True)
 
 
 def calls(text):
@@ -61,8 +61,8 @@ def test_script_and_config_are_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho " * 50}]
     (tmp_path / "data.jsonl").write_text("\n".join([json.dumps({"messages": turns})] * 60))
-    options = Options(gpu="8GB", trainer="trl")
-    script, config = (new(MODEL, options, data="data.jsonl", method="lora", script=form) for form in (True, False))
+    options = {"gpu": "8GB", "trainer": "trl"}
+    script, config = (new(MODEL, **options, data="data.jsonl", method="lora", script=form) for form in (True, False))
     assert script.prediction.needs.highest_reserved_bytes == config.prediction.needs.highest_reserved_bytes
     assert script.subject.run.batch == config.subject.run.batch
     assert script.subject.run.savings == config.subject.run.savings
@@ -72,7 +72,7 @@ def test_script_and_config_are_one_run(tmp_path, monkeypatch):
 def test_columns_are_mapped_to_those_that_trl_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS["alpaca"])] * 20))
-    text = new(MODEL, Options(gpu="8GB", trainer="trl"), data="data.jsonl", method="lora", script=True).text
+    text = new(MODEL, gpu="8GB", trainer="trl", data="data.jsonl", method="lora", script=True).text
     mapped = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda))
     row = eval(compile(ast.Expression(mapped), "script", "eval"))(ROWS["alpaca"])
     assert row == {"prompt": "Say\n\nit", "completion": "Yes " * 50}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from vramwise.api import Options, check, new
+from vramwise.api import check, new
 from vramwise.errors import VramwiseError
 
 pytestmark = pytest.mark.usefixtures("brief_searches")
@@ -40,7 +40,7 @@ class Tokenizer:
 def made(kind, tmp_path, monkeypatch, **asked):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(ROWS[kind])] * 60))
-    return new(MODEL, Options(gpu="8GB", trainer="unsloth"), data="data.jsonl", **asked)
+    return new(MODEL, gpu="8GB", trainer="unsloth", data="data.jsonl", **asked)
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -61,7 +61,7 @@ def test_rows_become_texts(kind, tmp_path, monkeypatch):
 def test_the_script_is_clean_and_read_as_what_was_chosen(method, tmp_path, monkeypatch):
     found = made("chat", tmp_path, monkeypatch, method=method)
     assert found.text.index("import FastLanguageModel") < found.text.index("from trl")
-    report = check(found.text, Options(gpu="8GB"))[0]
+    report = check(found.text, gpu="8GB")[0]
     assert (report.findings, report.run.trainer) == ([], "unsloth")
     assert report.prediction.verdict().kind == "fits"
     assert report.run.adapter.kind == (None if method == "full" else method)
@@ -73,7 +73,7 @@ def test_the_command_gets_a_file_with_its_reasons(tmp_path, monkeypatch):
     assert found.launch == "unsloth train --config config.yml"
     assert "  batch_size: " in found.text
     assert "to spare" in next(line for line in found.text.splitlines() if line.startswith("  batch_size: "))
-    assert [one.rule for one in check(found.text, Options(gpu="8GB"))[0].findings] == []
+    assert [one.rule for one in check(found.text, gpu="8GB")[0].findings] == []
 
 
 def test_preferences_are_refused_in_one_sentence(tmp_path, monkeypatch):
@@ -84,16 +84,16 @@ def test_preferences_are_refused_in_one_sentence(tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_unknown_size_is_not_loaded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = Options(gpu="8GB", trainer="unsloth")
-    found = new("Qwen/Qwen3-4B", options, method="qlora", data_format="chat", online=False)
+    options = {"gpu": "8GB", "trainer": "unsloth"}
+    found = new("Qwen/Qwen3-4B", **options, method="qlora", data_format="chat", online=False)
     assert "use_exact_model_name=True" in found.text
     assert found.prediction.verdict().memory == "fits"
     with pytest.raises(VramwiseError, match="--as script"):
-        new("Qwen/Qwen3-4B", options, method="qlora", data_format="chat", script=False, online=False)
+        new("Qwen/Qwen3-4B", **options, method="qlora", data_format="chat", script=False, online=False)
 
 
 def test_several_cards_are_started_with_torchrun(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = new(MODEL, Options(gpu="2x8GB", trainer="unsloth"), method="lora", data_format="chat", online=False)
+    found = new(MODEL, gpu="2x8GB", trainer="unsloth", method="lora", data_format="chat", online=False)
     assert "torchrun --nproc_per_node 2 train.py" in found.launch
     assert [one.rule for one in found.findings] == ["placeholder-left"]

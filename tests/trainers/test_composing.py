@@ -98,7 +98,7 @@ def test_the_run_is_the_one_that_was_wished(trainer, adapter):
 @pytest.mark.parametrize("trainer", KEYS)
 @pytest.mark.parametrize("wished", [{}, {"adapter": "qlora"}, {**FULL, "packing": False}])
 def test_its_own_rules_find_no_error_in_it(trainer, wished):
-    [report] = check(composed("Qwen/Qwen2.5-0.5B", wished, trainer)[1], Options(text_alone=True, trainer=trainer))
+    [report] = check(composed("Qwen/Qwen2.5-0.5B", wished, trainer)[1], text_alone=True, trainer=trainer)
     assert report.run.trainer == trainer
     assert [one.rule for one in report.findings if one.severity.value == "error"] == []
 

@@ -63,6 +63,20 @@ def test_a_length_that_the_script_names_stays(tmp_path, vramwise):
     assert (found["objective"], found["class_labels"], found["sequence_len"]) == ("token_classes", 9, 128)
 
 
+@pytest.mark.parametrize(("padding", "padded"), [('"max_length"', True), ("True", False)])
+def test_rows_that_the_tokenizer_fills_have_one_width(tmp_path, vramwise, padding, padded):
+    cut = CUT.format(name="Qwen/Qwen2.5-0.5B", width=512, labels="").replace(
+        "truncation=True", f"truncation=True, padding={padding}"
+    )
+    text = cut + HEAD.format(cls=CLASSES, name="Qwen/Qwen2.5-0.5B", more="", **PLAIN)
+    found = resolved(tmp_path, vramwise, text)
+    assert (found["constant_shapes"], found["pad_to_sequence_len"]) == (padded, padded)
+    said = vramwise("predict", tmp_path / "train.py", "--gpu", "rtx-4090").output
+    assert ("row lengths: simulated with full and mixed rows" in said) is not padded
+    beside = f"{cut}def other(row):\n    return tok(row, truncation=True, max_length=512)\n"
+    assert not resolved(tmp_path, vramwise, text.replace(cut, beside))["constant_shapes"]
+
+
 def test_the_shorter_length_is_what_the_decoder_writes(tmp_path, vramwise):
     labels = 'made["labels"] = tok(row["summary"], max_length=64, truncation=True)["input_ids"]'
     text = CUT.format(name="google/flan-t5-base", width=512, labels=labels)

@@ -38,7 +38,11 @@ def verdict(recorded, entry, gpus):
 
 
 def options(gpus):
-    return Options(gpu="h100", gpus=gpus, versions=("llamafactory==0.9.5",))
+    return Options(**machine(gpus))
+
+
+def machine(gpus):
+    return {"gpu": "h100", "gpus": gpus, "versions": ("llamafactory==0.9.5",)}
 
 
 @cache
@@ -157,7 +161,7 @@ def whose(name):
 
 @cache
 def reports(gpus):
-    return {Path(one.path).name: one for one in check([str(CORPUS)], options(gpus))}
+    return {Path(one.path).name: one for one in check([str(CORPUS)], **machine(gpus))}
 
 
 @needs_corpus
@@ -222,7 +226,7 @@ UNFOLLOWED = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", UNFOLLOWED)
 def test_what_no_prediction_follows_is_said_with_its_figures(name):
-    prediction = predict(RECORDED["cases"][name]["config"], options(1))
+    prediction = predict(RECORDED["cases"][name]["config"], **machine(1)).prediction
     bounds = prediction.bounds
     assert set(bounds.names if bounds else ()) == UNFOLLOWED[name]
 
@@ -248,7 +252,7 @@ def loss_peak(prediction):
 def test_a_head_that_casts_its_outputs_holds_no_logits_in_half_precision():
     """Logits in bf16 go as soon as those in fp32 are there, and the loss and the outputs share these."""
     config = RECORDED["cases"]["plain"]["config"]
-    plain, wide = (predict(config | more, options(1)) for more in ({}, {"upcast_lmhead_output": True}))
+    plain, wide = (predict(config | more, **machine(1)).prediction for more in ({}, {"upcast_lmhead_output": True}))
     assert wide.run.kernels.head_in_fp32
     assert not wide.run.unfollowed
     assert loss_peak(wide) < 0.9 * loss_peak(plain)
@@ -262,3 +266,13 @@ def test_oft_rotates_blocks_of_columns():
     assert wider.adapter.lora_r == 64
     by_rank = open_subject(config | {"oft_rank": 8}, options(1)).run
     assert [one.name for one in by_rank.unfollowed] == ["oft_rank"]
+
+
+@pytest.mark.parametrize(
+    ("release", "settings"), [("0.9.2", ""), ("0.9.3", "expandable_segments:True"), (None, "expandable_segments:True")]
+)
+def test_the_command_sets_the_allocator_since_0_9_3(release, settings):
+    config = {"model_name_or_path": "Qwen/Qwen3-4B", "stage": "sft", "finetuning_type": "lora", "dataset": "identity"}
+    versions = () if release is None else (f"llamafactory=={release}",)
+    run = open_subject(config, Options(gpu="h100", gpus=2, versions=versions, trainer="llamafactory")).run
+    assert run.allocator.settings == settings

@@ -1,11 +1,16 @@
 """Where a 4-bit base is while it is loaded for FSDP or ZeRO 3, by the release of transformers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from vramwise.options import Command, Options
+from vramwise.render.outward import unstyle
+from vramwise.render.prediction_text import render_prediction
 from vramwise.subject import open_subject
+from vramwise.units import gib
+from vramwise.variants.capacity import on_card
 from vramwise.variants.prediction import predict_run
 
 SCRIPT = """
@@ -53,6 +58,18 @@ def test_a_release_that_nobody_stated_leaves_it_open(tmp_path, monkeypatch):
     assert "transformers 4" in unsaid.bounds.why
     assert predicted(tmp_path, monkeypatch, FSDP, "transformers==5.14.0").verdict().kind == "does_not_fit"
     assert predicted(tmp_path, monkeypatch, FSDP, "transformers==4.46.3").verdict().kind in ("fits", "tight")
+
+
+def test_what_does_not_fit_either_way_is_judged_by_the_lower_end(tmp_path, monkeypatch):
+    unsaid = predicted(tmp_path, monkeypatch, FSDP)
+    room = unsaid.least_bytes - 3 * 2**30
+    card = replace(unsaid.gpu, memory_bytes=room + unsaid.needs.outside_bytes)
+    short = on_card(unsaid, card)
+    assert (short.verdict().kind, short.verdict().short_bytes) == ("does_not_fit", 3 * 2**30)
+    lines = [unstyle(line) for line in render_prediction(short)]
+    assert "3.0 GiB short" in lines[0]
+    assert f"needs at least {gib(unsaid.least_bytes)} reserved" in lines[0]
+    assert not any("while loading" in line for line in lines)
 
 
 def test_a_file_of_accelerate_without_the_key_loads_on_one_rank(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.trainers.unsloth.keys import dynamic_checkpoint
-from vramwise.training.embedded.owners import unsupported
 from vramwise.variants.changes import halve_micro_batch
 
 SCRIPT = """from unsloth import FastLanguageModel
@@ -304,6 +303,16 @@ def test_a_tied_pair_shares_its_copy_since_2026_10():
     assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
 
 
+@pytest.mark.parametrize(
+    ("version", "args", "on"),
+    [("2024.8", "", False), ("2024.8", "bf16 = True", True), ("2024.8", "fp16 = True", True), ("2025.3.19", "", True)],
+)
+def test_old_releases_do_not_turn_mixed_precision_on(version, args, on):
+    run = run_of(args=args, versions=(f"unsloth=={version}",))
+    assert run.precision.autocast == on
+    assert ("no autocast" in {one.name for one in run.unfollowed}) != on
+
+
 @pytest.mark.parametrize("model", ["gemma-3-270m-it", "gpt-oss-20b", "Qwen3.5-4B"])
 @pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
 def test_models_that_need_it_are_said_to_be_run_in_float32(model, gpu, found):
@@ -324,12 +333,6 @@ def test_a_model_that_is_no_name_is_no_traceback():
     assert dynamic_checkpoint(["unsloth/Llama-3.2-1B"]) is None
     subject = open_subject(Text("model_name_or_path: .inf\nmax_seq_length: 256\n"), Options(trainer="unsloth"))
     assert (subject.run.base_model, subject.model) == (None, None)
-
-
-def test_the_embedded_engine_says_that_it_cannot_train_a_file():
-    run = open_subject(Text(FILE), Options()).run
-    [refusal] = unsupported(run)
-    assert "written for unsloth" in refusal.message
 
 
 @pytest.mark.parametrize(("gpu", "kind"), [("t4", "may_fit"), ("rtx-3090", "fits"), ("8GB", "does_not_fit")])

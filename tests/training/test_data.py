@@ -4,9 +4,9 @@ import csv
 import json
 
 import pytest
-from tiny_runs import EXAMPLE, make_folder, prepared, write_config
 
 from installed import Later, need, needs
+from tiny_runs import EXAMPLE, make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.worker.prompts import IGNORED, PromptSettings, samples_of
 

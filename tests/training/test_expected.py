@@ -1,8 +1,8 @@
 """Predictions for an attempt: with the lengths of the real rows, and for a restart with other batches."""
 
 import pytest
-from tiny_runs import make_folder, prepared, write_config
 
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.training.parent import refusing
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.expected import first_and_widest, sentence, with_real_lengths

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from vramwise.trainers.rulebook import all_rules
-from vramwise.training.guard.growth import Growth
 from vramwise.training.guard.samples import Reading, Sample
-from vramwise.training.guard.watch import PATTERNS, Expected, judge
+from vramwise.training.guard.watch import PATTERNS, Expected, Growth, judge
 from vramwise.training.plan import GuardThresholds, PredictedMemory, PredictedPhase
 from vramwise.units import GIB, MIB
 

@@ -1,9 +1,9 @@
 """A run that does not fit at sequence_len is judged by how long its samples really are."""
 
 import pytest
-from tiny_runs import make_folder, write_config
 
 from installed import needs
+from tiny_runs import make_folder, write_config
 from vramwise.subject import Options
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.prepare import TrainOptions

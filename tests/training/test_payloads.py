@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 pytest.importorskip("transformers", reason="training needs transformers: pip install 'vramwise[train]'")
 
 from tiny_runs import make_folder, prepared, train_here, write_config  # noqa: E402
-
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.training.checkpoints import latest_whole  # noqa: E402
 from vramwise.training.marker import MARKER, read_marker, seal  # noqa: E402

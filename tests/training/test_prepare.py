@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_runs import make_folder, prepared, write_config
 
 from opened import make_target
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.decide import decide_allocator
 from vramwise.training.parent.engine_axolotl import write_config as write_axolotl_config

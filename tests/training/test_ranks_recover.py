@@ -4,9 +4,10 @@ import json
 import sys
 
 import pytest
-from test_supervise_training import TINY, WORKER, environment, losses
 
 from installed import needs
+from recovering_runs import CONFIG, STEPS
+from supervised_runs import WORKER, environment, losses
 from vramwise.options import Options
 from vramwise.training.parent.launch import torchrun
 from vramwise.training.parent.measured import read_report
@@ -14,21 +15,6 @@ from vramwise.training.parent.prepare import TrainOptions, prepare
 from vramwise.training.parent.supervise import supervise
 
 pytestmark = [needs("torch", "transformers", "accelerate"), pytest.mark.nightly]
-STEPS = 6
-CONFIG = f"""
-base_model: {TINY / "model"}
-datasets: [{{path: {TINY / "samples.jsonl"}, type: alpaca}}]
-sequence_len: 64
-pad_to_sequence_len: true
-micro_batch_size: 4
-gradient_accumulation_steps: 1
-max_steps: {STEPS}
-save_steps: 1
-save_total_limit: 3
-optimizer: adamw_torch
-learning_rate: 0.003
-logging_steps: 1
-"""
 
 
 def plan_in(folder, **options):

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tiny_runs import make_folder, prepared, write_config
 
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.training.parent import refusing
 from vramwise.training.plan import write_plan
 

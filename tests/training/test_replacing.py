@@ -1,6 +1,5 @@
 """No engine replaces files that its run did not write: refused before anything is loaded, and nothing changes."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -10,15 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import CONFIG, make_folder, prepared, train_here, write_config
 
 from installed import needs, needs_training
+from replaced_runs import AXOLOTL, refused, state
+from tiny_runs import CONFIG, make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.own_files import LIST, own_files, recorded
 from vramwise.training.parent.replacing import refuse_replacing, replaced_files
 from vramwise.training.parent.written_names import files_of, matches
 
-AXOLOTL = {**CONFIG, "adapter": "lora", "lora_r": 4, "lora_alpha": 8, "lora_target_linear": True, "save_strategy": "no"}
 SOURCE = str(Path(__file__).parent.parent.parent / "src")
 
 
@@ -28,23 +27,6 @@ def folder(tmp_path):
     for name in ("README.md", "model.safetensors", "generation_config.json"):
         (made / "model" / name).write_text(f"the user's {name}")
     return made
-
-
-def state(folder):
-    """Every file's content, time and kind."""
-    return {
-        path.relative_to(folder).as_posix(): (
-            path.lstat().st_mtime_ns,
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
-        )
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def refused(vramwise, *words):
-    done = vramwise("train", *words)
-    assert done.exit_code == 2, done.output
-    return str(done.exception)
 
 
 def spellings(folder):

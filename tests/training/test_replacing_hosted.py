@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import stand_ins
 import yaml
-from test_hosted import FILES
-from test_replacing import AXOLOTL, refused, state
-from tiny_runs import make_folder, prepared, write_config
 
+from hosted_files import FILES
 from installed import needs_training
+from replaced_runs import AXOLOTL, refused, state
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.training.parent.own_files import recorded
 from vramwise.training.parent.replacing import replaced_files
 

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
 from installed import needs
+from tiny_runs import losses, make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import checkpoints, latest_whole
 from vramwise.training.marker import MARKER, read_marker

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
 from installed import Later, needs
+from tiny_runs import losses, make_folder, prepared, train_here, write_config
 from vramwise.training.marker import faults
 
 pytestmark = needs("torch", "transformers")

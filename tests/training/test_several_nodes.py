@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_ranks_recover import CONFIG, STEPS
 
 from installed import needs
+from recovering_runs import CONFIG, STEPS
 
 pytestmark = [needs("torch", "transformers", "accelerate"), pytest.mark.nightly]
 

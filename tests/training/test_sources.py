@@ -6,9 +6,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tiny_runs import make_folder, prepared, write_config
 
 from installed import need
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.sources import refuse_sources, source_problems
 from vramwise.training.worker.rows import read_rows, refuse_reader

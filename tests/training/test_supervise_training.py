@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from installed import needs
+from supervised_runs import TINY, WORKER, environment, losses
 from vramwise.training.checkpoints import checkpoints, latest_whole, step_of
 from vramwise.training.parent.prepare import TrainOptions, prepare
 from vramwise.training.parent.supervise import supervise
@@ -21,9 +21,6 @@ from vramwise.training.plan import write_plan
 
 pytestmark = needs("torch", "transformers", "accelerate")
 
-ROOT = Path(__file__).parent.parent.parent
-TINY = ROOT / "examples" / "tiny"
-WORKER = str(Path(__file__).parent / "faulty_worker.py")
 STEPS = 12
 CONFIG = f"""
 base_model: {TINY / "model"}
@@ -43,24 +40,10 @@ logging_steps: 1
 """
 
 
-def environment(**faults):
-    return dict(os.environ) | {
-        "PYTHONPATH": str(ROOT / "src"),
-        "OMP_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "FAULTS": json.dumps(faults),
-    }
-
-
 def plan_in(folder, *, resume=False, save_steps=1):
     config = folder / "config.yml"
     config.write_text(CONFIG + f"output_dir: {folder / 'out'}\nsave_steps: {save_steps}\n")
     return prepare(str(config), TrainOptions(random_weights=True, resume=resume)).plan
-
-
-def losses(folder, name="loss"):
-    state = json.loads((folder / "out" / "trainer_state.json").read_text())
-    return {entry["step"]: entry[name] for entry in state["log_history"] if name in entry}
 
 
 class Server:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_runs import EXAMPLE, losses, make_folder, prepared, train_here, write_config
 
 from installed import Later, need, needs
+from tiny_runs import EXAMPLE, losses, make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import checkpoints, is_complete, latest_whole
 

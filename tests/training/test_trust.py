@@ -1,9 +1,9 @@
 """`trust_remote_code` in a config is a wish; the user's own word is an option."""
 
 import pytest
-from tiny_runs import make_folder, prepared, write_config
 
 from installed import need
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import ConfigError
 from vramwise.training.parent.trust import trusted
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tiny_runs import make_folder, prepared, train_here, write_config
 
 from installed import needs
+from tiny_runs import make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import latest_whole
 from vramwise.training.marker import read_marker, seal

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from tiny_runs import make_folder, prepared, write_config
 
 from installed import Later, needs
+from tiny_runs import make_folder, prepared, write_config
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.parent.recover import next_attempt
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY

@@ -7,7 +7,7 @@ import pytest
 import varied
 
 from vramwise.trainers.registry import trainer_named
-from vramwise.training.parent.supported import unsupported
+from vramwise.training.embedded import unsupported
 from vramwise.variants.axes import ALLOW, AXES
 
 KINDS = {kind.id: kind for axis in AXES for kind in axis.kinds}

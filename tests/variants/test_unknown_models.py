@@ -77,3 +77,13 @@ def test_check_says_that_the_type_is_unknown(tmp_path, vramwise, monkeypatch):
     summary = " ".join(found.stdout.split())
     assert "it may need up to 12 % more or 26 % less: model type qwen5 is unknown, treated as llama" in summary
     assert found.output.count("qwen5") == 1
+
+
+def test_the_verdict_names_the_condition_under_which_it_holds(tmp_path, vramwise, monkeypatch):
+    monkeypatch.setenv("VRAMWISE_TRACE", "0")
+    (tmp_path / "m").mkdir()
+    for model_type, said in (("qwen5", "✓ If model type qwen5 is like llama, it fits: "), ("qwen3", "✓ Fits: ")):
+        (tmp_path / "m" / "config.json").write_text(json.dumps(QWEN5 | {"model_type": model_type}))
+        (tmp_path / "c.yaml").write_text(CONFIG)
+        found = vramwise("predict", str(tmp_path / "c.yaml"), "--gpu", "rtx-4090")
+        assert found.stdout.startswith(said)

@@ -35,6 +35,7 @@ COMMANDS = {
     "schema": "Write a JSON schema of a trainer's config, for editors.",
     "serve": "Serve the web page on this machine.",
     "mcp": "Run the MCP server, for AI agents.",
+    "doctor": "Show versions, the card and what is installed, for a bug report.",
 }
 # Examples at the end of a command's --help.
 EXAMPLES = {
@@ -74,7 +75,7 @@ EXAMPLES = {
     "rules": ('vramwise rules --search "oom after eval"',),
     "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
     "serve": ("vramwise serve --port 9000",),
-    "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
+    "mcp": ("claude mcp add vramwise -- vramwise mcp", "codex mcp add vramwise -- vramwise mcp"),
 }
 # Exit codes that all commands share.
 BAD_USAGE = 2

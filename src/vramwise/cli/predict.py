@@ -31,9 +31,9 @@ from vramwise.sources import TEXT, Source
 from vramwise.subject import Subject
 from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.units import parse_size
-from vramwise.variants.prediction import Prediction, profile_of
+from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.predict import Answer, WhatIf, on_cards, opened, predict, scenarios
+from vramwise.verbs.predict import Answer, OnCard, WhatIf, on_cards, opened, predict, scenarios
 from vramwise.verbs.predict import what_if as what_changes
 
 
@@ -133,9 +133,7 @@ def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_l
     return command_again("predict", run, options, {**more, "memory_limit": memory_limit}, online=ask.online)
 
 
-def _write_text(
-    found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]], *, verbose: bool
-) -> None:
+def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: Sequence[OnCard], *, verbose: bool) -> None:
     say_prose(render_prediction(found.prediction, found, verbose=verbose))
     if len(changed) == 1:
         say_prose(["", *render_change(found, changed[0])])
@@ -145,15 +143,15 @@ def _write_text(
         say_prose(["", *render_cards(by_card)])
 
 
-def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
+def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: Sequence[OnCard]) -> None:
     document = prediction_json(found.prediction, found)
     if changed:
         document["what_if"] = what_if_json(changed[-1])
         document["what_ifs"] = [what_if_json(one) for one in changed]
     if by_card:
         document["cards"] = [
-            {"gpu": name, "fits": on.fits, "retries": on.report.retries, "kind": on.verdict().kind}
-            for name, on in by_card
+            {"gpu": name, "fits": on.fits, "retries": on.report.retries, "kind": verdict.kind}
+            for name, on, verdict in by_card
         ]
     say_all(json_text(document, indent=2).split("\n"))
 
@@ -170,7 +168,7 @@ def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: st
     if snapshot is not None:
         from vramwise.api import snapshot_bytes  # late: few ask for a snapshot
 
-        _write(snapshot, snapshot_bytes(prediction))
+        _write(snapshot, snapshot_bytes(found))
 
 
 def _write(name: str, data: bytes) -> None:

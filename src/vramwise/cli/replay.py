@@ -9,8 +9,13 @@ import click
 
 from vramwise.cli.writing import say_all
 from vramwise.facts.torch import parse_torch_version
+from vramwise.options import Options, PredictOptions
+from vramwise.recordings.compared import Comparison, compare
 from vramwise.recordings.reader import read_recording
+from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.recording import Recording
 from vramwise.recordings.replay import ReplayResult, replay
+from vramwise.render.compared import comparison_json, comparison_text
 from vramwise.render.json_text import json_text
 from vramwise.units import gib, mib, parse_size, readable
 
@@ -23,6 +28,16 @@ from vramwise.units import gib, mib, parse_size, readable
 )
 @click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Device in the recording.")
+@click.option("--config", metavar="CONFIG", help="Compare the recording with the predicted run of this config.")
+@click.option("--gpu", metavar="NAME", help="With --config: the card that the run was recorded on.")
+@click.option(
+    "--with",
+    "versions",
+    metavar="PACKAGE==VERSION",
+    multiple=True,
+    help="With --config: version of a package that the run used. Repeatable.",
+)
+@click.option("--lengths", metavar="FILE", help="With --config: sample lengths in training order, as for predict.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     path: str,
@@ -30,23 +45,50 @@ def command(
     torch: str | None,
     memory_limit: str | None,
     device: int | None,
+    config: str | None,
+    gpu: str | None,
+    versions: tuple[str, ...],
+    lengths: str | None,
     output_format: str,
 ) -> None:
     """Replay a recording of torch's CUDA allocator.
 
     FILE is a snapshot written by torch.cuda.memory._dump_snapshot() or a trace (JSON); either may be gzipped. With
-    --alloc-conf, it shows what the run would have reserved with other settings.
+    --alloc-conf, it shows what the run would have reserved with other settings. With --config, it shows where the
+    predicted run of a config first asks for other memory than the recorded one.
 
-    Exit code: 0 replayed, 1 mismatches or out of memory, 2 bad usage or unreadable input.
+    Exit code: 0 replayed, 1 mismatches, differences or out of memory, 2 bad usage or unreadable input.
     """
+    recording = read_recording(path, device)
+    compared = None
+    if config is not None:
+        options = Options(gpu=gpu, versions=versions, torch=torch)
+        compared = _compared(recording, config, options, PredictOptions(lengths=lengths))
+    elif gpu or versions or lengths:
+        raise click.UsageError("--gpu, --with and --lengths need --config")
     result = replay(
-        read_recording(path, device),
+        recording,
         settings=alloc_conf,
         torch=None if torch is None else parse_torch_version(torch),
         limit_bytes=None if memory_limit is None else parse_size(memory_limit),
     )
-    say_all(json_text(as_json(result), indent=2).split("\n") if output_format == "json" else as_text(result))
-    sys.exit(1 if result.failure or (result.checks and result.mismatches) else 0)
+    if output_format == "json":
+        document = as_json(result)
+        if compared is not None:
+            document["comparison"] = comparison_json(compared)
+        say_all(json_text(document, indent=2).split("\n"))
+    else:
+        say_all(as_text(result) if compared is None else [*comparison_text(compared), "", *as_text(result)])
+    differs = compared is not None and bool(compared.differences)
+    sys.exit(1 if result.failure or (result.checks and result.mismatches) or differs else 0)
+
+
+def _compared(recording: Recording, config: str, options: Options, ask: PredictOptions) -> Comparison:
+    from vramwise.verbs.predict import opened  # late: a replay needs neither a trainer nor the ghost run
+
+    prediction = opened(config, options, ask).prediction()
+    recorded = timeline_of(recording, recording.torch or prediction.run.target.torch)
+    return compare(prediction.timeline, recorded)
 
 
 def as_json(result: ReplayResult) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from vramwise.units import parse_size
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    help="Training engine (default: the config's trainer if installed, otherwise the embedded transformers).",
+    help="Training engine (default: the config's trainer if installed, otherwise the embedded transformers if it can).",
 )
 @click.option(
     "--force",

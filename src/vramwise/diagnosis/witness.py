@@ -18,6 +18,8 @@ from vramwise.timeline import Action
 from vramwise.types import Document, Edit, GpuSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import Verdict
+from vramwise.verbs.fitting.shorter_rows import judged
 
 # A run that held this many times the prediction is not the predicted run.
 _NOT_THIS_RUN = 1.25
@@ -42,6 +44,7 @@ class Ghost:
 
     subject: Subject
     prediction: Prediction | None = None
+    verdict: Verdict | None = None
     missing: str = ""
     broken: bool = False
 
@@ -97,7 +100,12 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
     if subject.run.base_model is None and subject.model is None:
         return Ghost(subject=subject, missing="the config names no base model")
     try:
-        return Ghost(subject=subject, prediction=_predict(subject, memory))
+        prediction = _predict(subject, memory)
+        return Ghost(
+            subject=subject,
+            prediction=prediction,
+            verdict=judged(subject, prediction, prediction.limit_bytes),
+        )
     except VramwiseError as error:
         return Ghost(subject=subject, missing=str(error))
     except Exception as error:

@@ -37,6 +37,19 @@ def local_gpu(*, environ: Mapping[str, str] | None = None, library: Any | None =
     return min(cards, key=lambda card: card.memory_bytes), len(cards)
 
 
+def driver_version(*, library: Any | None = None) -> str | None:
+    """Return the version of this machine's NVIDIA driver, or None."""
+    try:
+        library = library or _load()
+        _call(library.nvmlInit_v2)
+        try:
+            return _text(library.nvmlSystemGetDriverVersion)
+        finally:
+            library.nvmlShutdown()
+    except (_NvmlError, OSError, AttributeError):
+        return None
+
+
 def _load() -> Any:
     import ctypes
 
@@ -133,11 +146,11 @@ def _uuid(library: Any, handle: Any) -> str:
     return _text(library.nvmlDeviceGetUUID, handle)
 
 
-def _text(function: Any, handle: Any) -> str:
+def _text(function: Any, *of: Any) -> str:
     import ctypes
 
     buffer = ctypes.create_string_buffer(_NAME_BYTES)
-    _call(function, handle, buffer, ctypes.c_uint(_NAME_BYTES))
+    _call(function, *of, buffer, ctypes.c_uint(_NAME_BYTES))
     return buffer.value.decode("utf-8", "replace")
 
 

@@ -99,7 +99,6 @@ class Builder:
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
-            apart=self.layout.shared_layers,
             **self._before_blocks(),
             layer_inputs=self._layer_inputs(),
             streams=self._streams(),

@@ -51,7 +51,6 @@ class Stacks:
             attention="eager" if self.written_out else "sdpa",
             checkpoint=builder.checkpoint(),
             input_grads=builder.input_grads,
-            apart=True,
             encoder_layers=count,
             starts=(self._audio() if self.speech else self._tokens("encoder"), self._tokens("decoder")),
             ends=(self._end("encoder"), self._end("decoder")),

@@ -37,7 +37,7 @@ def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     backward(t, outputs.node, grad)
     t.nested -= 1
     t.graph_holds = holds
-    return tuple([leaf.grad for leaf in detached])
+    return tuple([leaf.taken_grad() for leaf in detached])
 
 
 def _leaf(x: Tensor, *, wanted: bool) -> Leaf:

@@ -6,8 +6,8 @@ node saved; only then are the results handed on (torch/csrc/autograd/engine.cpp,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
-from sys import getrefcount
 
 from vramwise.ghost.ops.reduce import bring_to_expected
 from vramwise.ghost.tape import LEAF, Node, Tape, Tensor
@@ -17,6 +17,7 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
     """Run the graph from `root`: of the nodes that are ready, the one made last goes first."""
     _count_uses(root)
     root.inputs = [grad]
+    grad.holders += 1
     del grad
     ready: list[tuple[int, int, Node]] = [(-root.order, 0, root)]
     arrivals = 0
@@ -35,15 +36,16 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
             frame = None
         if node.expected:
             bring_to_expected(t, node.expected, results)
+        _let_go(received)
         del received
         node.saved = ()
         node.extra = None
         node.frame = None
+        _hold(results, node.edges)
         for position, edge in enumerate(node.edges):
             if edge is None:
                 continue
             target = edge[0]
-            # the result must be held by nobody but its receiver: whether it may be added to in place depends on it
             _deliver(t, target, edge[1], results, position)
             target.waiting -= 1
             if target.waiting:
@@ -52,6 +54,7 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
                 # its place in the queue is always the first
                 gathered, target.inputs = target.inputs, None
                 target.backward(t, target, gathered[0] if gathered else None)
+                _let_go(gathered or ())
                 del gathered
             else:
                 arrivals += 1
@@ -68,27 +71,49 @@ def _release_unpacked(node: Node) -> None:
     node.saved = ()
 
 
+def _hold(results: Sequence[Tensor | None], edges: Sequence[tuple[Node, int] | None]) -> None:
+    """Count the receivers of each result, before the first of them gets it."""
+    for result, edge in zip(results, edges, strict=True):
+        if result is not None and edge is not None:
+            result.holders += 1
+
+
+def _let_go(received: Sequence[Tensor | None]) -> None:
+    """A node is done with its gradients."""
+    for grad in received:
+        if grad is not None:
+            grad.holders -= 1
+
+
 def _deliver(t: Tape, target: Node, slot: int, results: list[Tensor | None], position: int) -> None:
-    """Give a gradient to the node that waits for it; a second one for the same place is added to the first."""
+    """Give a gradient to the node that waits for it.
+
+    A second one for the same place is added to the first: in place if nobody else holds the first, else in a new tensor
+    (torch/csrc/autograd/input_buffer.cpp, accumulate).
+    """
     inputs = target.inputs
     if inputs is None:
         inputs = target.inputs = [None]
     while len(inputs) <= slot:
         inputs.append(None)
-    present = inputs[slot]
+    present, result = inputs[slot], results[position]
+    results[position] = None
     if present is None:
-        inputs[slot] = results[position]
-        results[position] = None
+        inputs[slot] = result
         return
-    # in place where nobody else holds the first (three: the list, `present`, the call's own argument)
-    if results[position] is not None and (present.view or getrefcount(present) > 3):
-        inputs[slot] = t.like(present)
+    if result is not None:
+        result.holders -= 1
+    if result is not None and (present.view or present.holders > 1):
+        present.holders -= 1
+        inputs[slot] = both = t.like(present)
+        both.holders = 1
         if t.work is not None:
-            t.work.reads(inputs[slot], present, present)
-        del present
+            t.work.reads(both, present, present)
     elif t.work is not None:
         t.work.over(present)
-    results[position] = None
+    # the sum is made: what was added goes after what it was added to
+    del present
+    del result
 
 
 def _count_uses(root: Node) -> None:

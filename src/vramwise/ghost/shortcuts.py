@@ -1,16 +1,14 @@
-"""What makes a ghost run fast: steps and micro-steps that repeat are counted, some layers run for all, and a pass of a
-shape that ran before is written again.
+"""What makes a ghost run fast: steps and micro-steps that repeat are counted.
 
 The loop hands its work to one of these two. `Plainly` does all of it; `Shortcuts` leaves out what would write the same
-events again, and says so to the tape. Tests hold one against the other.
+events again, and tells the tape. Tests compare the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vramwise.ghost.layers.sampling import Layers
 from vramwise.ghost.loops.state import LoopState
 from vramwise.ghost.loops.steps import MicroStep, Plan
 from vramwise.ghost.tape import Tensor
@@ -33,26 +31,14 @@ class Plainly:
         for _ in range(1 + micro.again):
             work()
 
-    def layers(self, work: Callable[[], Tensor], kind: Hashable) -> Tensor:
-        """Do this, which goes through the layers and leaves nothing but its result and gradients.
-
-        `kind`: what decides its requests, beside the run, whether it trains, and which gradients there are.
-        """
-        return work()
-
 
 class Shortcuts(Plainly):
-    """What repeats is counted; of layers that are alike some run."""
+    """What repeats is counted."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._t, self._engine = run, run.t, run.engine
         # an exchange of gradients goes by what was before: not all engines do the same in every micro-step
         self._counts_micro_steps = run.units is None or run.units.repeats
-        # not where weights are gathered ahead, or copies are under way
-        whole = run.units is not None or run.engine is not None or run.run.savings.activation_offloading != "off"
-        # not where all blocks are one, whose gradients add up, or blocks of two kinds exchange tensors
-        whole = whole or any(body.apart for body in run.bodies())
-        self._layers = None if whole else Layers(run.t, run.bodies(), run.trainable)
         self._last = Repeat(0, 0, 0, ())  # the micro-step that may happen once more
         self._grew = False  # it made something that is kept, which the next one finds
 
@@ -95,10 +81,6 @@ class Shortcuts(Plainly):
     def _kept(self) -> dict[str, int]:
         """What libraries keep, by its number."""
         return {name: storage.number for name, storage in self._t.once.items()}
-
-    def layers(self, work: Callable[[], Tensor], kind: Hashable) -> Tensor:
-        """Do this with a layer standing for others, or write what it did before."""
-        return work() if self._layers is None else self._layers.run(work, kind, self._run.step)
 
 
 def _number(tensor: Tensor | None) -> int:

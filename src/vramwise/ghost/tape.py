@@ -11,14 +11,12 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from vramwise.copied_events import Copies
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.tensors import (
     LEAF,
-    NOWHERE,
     Backward,
     Frame,
     Grads,
@@ -28,41 +26,26 @@ from vramwise.ghost.tensors import (
     Storage,
     Tensor,
 )
-from vramwise.timeline import Action, Event, Phase, Repeat, Tag
+from vramwise.timeline import Action, Event, Phase, Repeat, Tag, Timeline
 
 if TYPE_CHECKING:
     from vramwise.ghost.work import Work
 
 __all__ = [
     "LEAF",
-    "NOWHERE",
     "Backward",
     "Frame",
     "Grads",
     "Leaf",
     "Node",
     "Parameter",
-    "Saved",
     "Storage",
     "Tape",
     "Tensor",
 ]
 
 _make = tuple.__new__
-
-
-class Saved(NamedTuple):
-    """Where a tape stands: the lengths of its lists, the next tensor and node, its mark and part."""
-
-    events: int
-    tags: int
-    phases: int
-    cuts: int
-    begun: int
-    tensors: int
-    nodes: int
-    tag: int
-    part: str
+_FREE = int(Action.FREE)
 
 
 class Tape:
@@ -79,12 +62,6 @@ class Tape:
         self.repeats: list[Repeat] = []
         # positions where the events of another of the model's numbered parts begin
         self.cuts: list[int] = []
-        # where the numbered parts begin: position, number of the next tensor, part
-        self.parts_begun: list[tuple[int, int, str]] = []
-        # events that stand for a layer's
-        self.copies = Copies()
-        # of those cuts whose events were copied: where from
-        self.alike: dict[int, int] = {}
         self._part = ""
         self._parts: list[str] = []  # by tag
         self._tag_numbers: dict[tuple[str, str], int] = {}
@@ -139,7 +116,6 @@ class Tape:
         """What follows belongs to another part of the model."""
         self._part = self._parts[tag]
         self.cuts.append(len(self.events))
-        self.parts_begun.append((len(self.events), self.count, self._part))
 
     def mark_backward(self, tag: int) -> None:
         """The following allocations belong to the backward step of an op with that mark; logits' gradients are logits.
@@ -159,7 +135,6 @@ class Tape:
     def retag(self, storage: Storage, category: str, label: str) -> None:
         """Change what an existing block is for (a result that turned out to be a gradient)."""
         before = self.mark(category, label)
-        assert storage.event != NOWHERE
         event = self.events[storage.event]
         self.events[storage.event] = _make(Event, (event[0], event[1], event[2], event[3], self.tag))
         self.tag = before
@@ -169,49 +144,6 @@ class Tape:
         assert tensor.storage is not None
         event = self.events[tensor.storage.event]
         self.events[tensor.storage.event] = _make(Event, (event[0], event[1], event[2], stream, event[4]))
-
-    def tag_number(self, category: str, label: str) -> int:
-        """The number of a mark, which is made if there is none; what is marked stays as it is."""
-        known = self._tag_numbers.get((category, label))
-        if known is not None:
-            return known
-        before, part, cuts, begun = self.tag, self._part, len(self.cuts), len(self.parts_begun)
-        self.mark(category, label)
-        number, self.tag, self._part = self.tag, before, part
-        del self.cuts[cuts:], self.parts_begun[begun:]
-        return number
-
-    def save(self) -> Saved:
-        """Where it stands."""
-        return Saved(
-            events=len(self.events),
-            tags=len(self.tags),
-            phases=len(self.phases),
-            cuts=len(self.cuts),
-            begun=len(self.parts_begun),
-            tensors=self.count,
-            nodes=self.sequence,
-            tag=self.tag,
-            part=self._part,
-        )
-
-    def restore(self, saved: Saved) -> None:
-        """As it was when it was saved. What was made since is gone by now, and what ops look at as it was."""
-        del self.events[saved.events :], self.tags[saved.tags :], self._parts[saved.tags :]
-        del self.phases[saved.phases :], self.cuts[saved.cuts :], self.parts_begun[saved.begun :]
-        self._tag_numbers = {(tag.category, tag.label): number for number, tag in enumerate(self.tags)}
-        known = [(tag, number) for tag, number in self._backward_tags.items() if max(tag, number) < saved.tags]
-        self._backward_tags = dict(known)
-        self.count, self.sequence, self.tag, self._part = saved.tensors, saved.nodes, saved.tag, saved.part
-
-    @property
-    def part(self) -> str:
-        """The numbered part of the model that wrote last."""
-        return self._part
-
-    def stand(self, saved: Saved) -> None:
-        """Take the mark and the part of another moment: what it ended with was written again."""
-        self.tag, self._part = saved.tag, saved.part
 
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""
@@ -226,6 +158,28 @@ class Tape:
     def reset_peaks(self) -> None:
         """The trainer resets torch's peak figures."""
         self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
+
+    def timeline(self) -> Timeline:
+        """Return what was written so far.
+
+        Storages that go without anything in between, such as a function's locals at its end, go in the order of their
+        requests: interpreters differ in theirs, and an allocator is left the same.
+        """
+        events = self.events[:]
+        bounds = {*self.cuts, len(events)}
+        for repeat in self.repeats:
+            bounds |= _bounds(repeat)
+        first = -1  # of the frees under way
+        for place, (action, *_) in enumerate(self.events):
+            if first >= 0 and (action != _FREE or place in bounds):
+                if place - first > 1:
+                    events[first:place] = sorted(events[first:place])
+                first = -1
+            if action == _FREE and first < 0:
+                first = place
+        if first >= 0:
+            events[first:] = sorted(events[first:])
+        return Timeline(events=events, tags=self.tags, phases=self.phases, repeats=self.repeats, cuts=self.cuts)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor on the device."""
@@ -280,3 +234,8 @@ class Tape:
         else:
             node.saved = saved[::-1]
         return node
+
+
+def _bounds(repeat: Repeat) -> set[int]:
+    """Return where a repeat and those within it begin and end."""
+    return {repeat.start, repeat.end}.union(*map(_bounds, repeat.inner))

@@ -23,10 +23,6 @@ _FREE = int(Action.FREE)
 # AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
 LEAF = 1 << 60
 
-# In place of its event's position, for a storage whose request is part of a copy.
-NOWHERE = -1
-
-
 # Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
 MOST_ALLOCATIONS = 1_500_000
 _TOO_MANY = (
@@ -51,13 +47,6 @@ class Storage:
         tape.count = number + 1
         events.append(_make(Event, (_ALLOC, number, nbytes, 0, tape.tag)))
 
-    @classmethod
-    def already_written(cls, tape: Tape, number: int, nbytes: int, event: int = NOWHERE) -> Storage:
-        """A storage whose allocation is among the events, or part of a copy."""
-        storage = cls.__new__(cls)
-        storage.events, storage.number, storage.nbytes, storage.event = tape.events, number, nbytes, event
-        return storage
-
     def __del__(self) -> None:
         self.events.append(_make(Event, (_FREE, self.number, self.nbytes, 0, 0)))
 
@@ -67,9 +56,10 @@ class Tensor:
 
     `view`: made by a view op; autograd does not accumulate into such a gradient in place.
     `heads_first`: memory runs over heads before tokens (batch, head, token, dim): flattening it to tokens needs a copy.
+    `holders`: of a gradient, how many nodes and leaves hold it or are about to get it.
     """
 
-    __slots__ = ("dtype", "heads_first", "node", "numel", "shape", "slot", "storage", "view")
+    __slots__ = ("dtype", "heads_first", "holders", "node", "numel", "shape", "slot", "storage", "view")
 
     def __init__(self, storage: Storage | None, shape: tuple[int, ...], numel: int, dtype: DType) -> None:
         self.storage = storage
@@ -80,6 +70,7 @@ class Tensor:
         self.slot = 0
         self.view = False
         self.heads_first = False
+        self.holders = 0
 
 
 Grads = tuple["Tensor | None", ...]
@@ -139,6 +130,13 @@ class Leaf(Tensor):
         node.extra = ref(self)
         self.node = node
 
+    def taken_grad(self) -> Tensor | None:
+        """Return its gradient, which it holds no longer."""
+        grad, self.grad = self.grad, None
+        if grad is not None:
+            grad.holders -= 1
+        return grad
+
 
 class Parameter(Leaf):
     """A weight: a leaf with a name, made once and kept.
@@ -186,6 +184,7 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
         if grad.storage is not None:
             tape.retag(grad.storage, "gradients", leaf.name)
     leaf.grad = grad
+    grad.holders += 1
     if tape.work is not None:
         tape.work.gradient(grad)
     return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -13,10 +14,10 @@ from mcp_types import ToolAnnotations
 from vramwise import __version__
 from vramwise.api import explain, rules
 from vramwise.errors import VramwiseError
-from vramwise.mcp.log import log_visibly
 from vramwise.mcp.tools import titled_tools
 from vramwise.mcp.worker_process import Worker
 from vramwise.practice.entries import pages
+from vramwise.render.outward import outward
 from vramwise.render.rule_text import rule_page
 
 INSTRUCTIONS = (
@@ -28,7 +29,7 @@ INSTRUCTIONS = (
 _MARKDOWN = "text/markdown"
 
 
-def make_server(*, online: bool = False, worker: Worker | None = None) -> MCPServer[Any]:
+def make_server(*, online: bool = False, worker: Worker) -> MCPServer[Any]:
     """Return the server with all tools, which `worker` runs.
 
     `online`: predict_memory may fetch a config.json from the hub.
@@ -36,7 +37,6 @@ def make_server(*, online: bool = False, worker: Worker | None = None) -> MCPSer
     server: MCPServer[Any] = MCPServer(
         "vramwise", title="vramwise", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-    worker = worker or Worker()
     for tool, title in titled_tools(online=online).items():
         asks_hub = online and tool.__name__ == "predict_memory"
         annotations = _harmless(title, open_world=asks_hub)
@@ -88,12 +88,31 @@ def _rules_resource() -> str:
     return "# Rules\n\n" + "\n".join(lines) + "\n"
 
 
+class VisibleFormatter(logging.Formatter):
+    """Formats a record with every control character escaped: the message on one line, tracebacks line by line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the message on one line."""
+        return outward(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Return the traceback with its line breaks."""
+        return "\n".join(map(outward, super().formatException(ei).split("\n")))
+
+
+def _log_visibly() -> None:
+    """Send the log of every library to standard error; content of requests cannot control the terminal."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
 def serve_stdio(*, online: bool = False, seconds: int) -> None:
     """Serve standard input and output until closed. `seconds`: the time limit of a call.
 
     Raises VramwiseError if standard input cannot be read.
     """
-    log_visibly()
+    _log_visibly()
     try:
         make_server(online=online, worker=Worker(seconds)).run("stdio")
     except BaseExceptionGroup as group:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import anyio
 from mcp.server.mcpserver.exceptions import ToolError
 
-from vramwise.mcp.defaults import TIME_LIMIT
 from vramwise.mcp.worker import MEMORY_BYTES, OUT_OF_MEMORY, READY, Answer, Call
 from vramwise.units import readable
 
@@ -32,7 +31,7 @@ class Worker:
     Calls wait for their turn: a prediction takes a core and some hundred megabytes, and agents make many calls at once.
     """
 
-    def __init__(self, seconds: int = TIME_LIMIT) -> None:
+    def __init__(self, seconds: int) -> None:
         self._seconds = seconds
         self._turn = anyio.Lock()
         self._process: subprocess.Popen[bytes] | None = None

@@ -33,7 +33,7 @@ from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import FileReport
-from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.shorter_rows import judged
 from vramwise.verbs.new import starting_trainers
 from vramwise.verbs.predict import on_cards
 
@@ -55,7 +55,7 @@ def catalogue(version: str) -> dict[str, Any]:
 
 def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
     """Return the verdict in one line, the reasons, and the card as a bar."""
-    return _verdict_view(subject, prediction, prediction.verdict(rows_that_fit(subject, prediction)))
+    return _verdict_view(subject, prediction, judged(subject, prediction))
 
 
 def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
@@ -131,8 +131,7 @@ def chart_view(prediction: Prediction) -> dict[str, Any]:
 def cards_view(subject: Subject, prediction: Prediction) -> list[dict[str, Any]]:
     """Return the verdict for each card."""
     shown = []
-    for name, on in on_cards(subject, prediction):
-        verdict = on.verdict()
+    for name, on, verdict in on_cards(subject, prediction):
         shown.append({"name": name, "kind": verdict.kind, "words": sentence(on, verdict)})
     return shown
 

@@ -79,7 +79,7 @@ def _table(fit: Fit) -> Markup:
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
     said = one.attempt.words
     name = element("b", said) if one is fit.best else said
-    return (name, *figure_cells(fit, one), price(one).strip(" ()"))
+    return (name, *figure_cells(fit, one), price(fit, one).strip(" ()"))
 
 
 def _opened(fit: Fit) -> Markup | None:

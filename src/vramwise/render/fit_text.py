@@ -80,7 +80,7 @@ def _table(fit: Fit, width: int | None) -> list[str]:
     for row, one in zip(cells, rows, strict=True):
         line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         room = None if width is None else max(_NARROWEST, width - len(line) - 4)
-        first, *more = fold(f"{one.attempt.words}{price(one)}", room, deeper="")
+        first, *more = fold(f"{one.attempt.words}{price(fit, one)}", room, deeper="")
         lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
         lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
     return lines
@@ -142,10 +142,10 @@ def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
     )
 
 
-def price(one: Candidate) -> str:
+def price(fit: Fit, one: Candidate) -> str:
     """Return the drawbacks of a variant: it does not fit, is tight, or changes the training."""
     said = []
-    if why := words.against(one):
+    if why := words.against(fit, one):
         said.append(why)
     elif one.tight:
         said.append("tight")

@@ -66,8 +66,8 @@ def _against(fit: Fit) -> str:
     faster = None if fit.best is None else ratio(fit.original, fit.best)
     if fit.repairs:
         return f"; your file {STOPPED[fit.repairs[0].still_runs].lower()}"
-    if not fit.original.fits:
-        return "; your file does not fit"
+    if why := against(fit, fit.original):
+        return f"; your file {why}"
     if faster is None:
         return ""
     if abs(faster - 1) < _SAME_SPEED:
@@ -114,9 +114,10 @@ def reasons(report: FitReport) -> Iterator[str]:
     if fit.best is not None:
         yield figures(fit.best, error=True)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
-        said, why = figures(fit.original), against(fit.original)
+        said, why = figures(fit.original), against(fit, fit.original)
         as_it_is = "Your file with its errors fixed" if fit.repairs else "Your original file"
-        yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
+        rows = f"; it fits if no row exceeds about {fit.rows_up_to} tokens" if fit.rows_up_to is not None else ""
+        yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}{rows}"
     if shown.prediction is not None and shown.prediction.bounds is not None:
         yield f"Not modelled: {shown.prediction.bounds.why}"
     if report.no_speed:
@@ -173,7 +174,7 @@ def _why_margin(one: Candidate) -> str:
     return "" if prediction is None or not prediction.margin.more else ", for what is not known of the run"
 
 
-def against(one: Candidate) -> str:
+def against(fit: Fit, one: Candidate) -> str:
     """Return why a variant is rejected, in a few words; "" if it fits."""
     prediction = one.prediction
     if not one.fell or prediction is None:
@@ -181,7 +182,7 @@ def against(one: Candidate) -> str:
     if prediction.fits is None and prediction.bounds is not None:
         return "cannot be fully predicted"
     if prediction.fits is False:
-        return "does not fit"
+        return NAMES["may_fit" if one is fit.original and fit.rows_up_to is not None else "does_not_fit"].lower()
     if prediction.report.retries or prediction.fits_by_emptying:
         return "fits only by releasing cached memory"
     return "fits, but without the margin" if (one.spare_bytes or 0) + one.margin_bytes >= 0 else "may not fit"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from vramwise.render.prediction_text import breakdown_rows
@@ -11,19 +11,21 @@ from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, fit_command, reasons, sentence
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict
+from vramwise.variants.verdict import Verdict, without_rows
 from vramwise.verbs.predict import Answer, WhatIf
 
 VERSION = 1
 
 
-def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dict[str, Any]:
+def prediction_json(
+    prediction: Prediction, answer: Answer | None = None, verdict: Verdict | None = None
+) -> dict[str, Any]:
     """Return one prediction as plain values.
 
     Peaks are those with unlimited memory; `out_of_memory` and `retries` are those on the card.
     """
     report, needs = prediction.report, prediction.needs
-    verdict = answer.verdict if answer else prediction.verdict()
+    verdict = verdict or (answer.verdict if answer else prediction.verdict())
     failure = report.out_of_memory
     return {
         "version": VERSION,
@@ -46,7 +48,8 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         },
         "retries": report.retries,
         "phases": _phases(needs),
-        "breakdown": {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(needs)},
+        "breakdown": _breakdown(needs),
+        "mixed_rows": _mixed_rows(prediction),
         "allocator": needs.settings,
         "stack": stack_json(prediction.run.target.stack),
         "assumptions": list(prediction.assumptions),
@@ -61,13 +64,37 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
     }
 
 
-def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
-    """Return the range of a run with features that are not followed, or of an open verdict; otherwise None."""
-    if prediction.bounds is not None:
-        return asdict(prediction.bounds)
-    if verdict.memory != "may_fit":
+def _breakdown(report: MemoryReport) -> dict[str, int]:
+    return {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(report)}
+
+
+def _mixed_rows(prediction: Prediction) -> dict[str, Any] | None:
+    """Return the run over mixed rows, if these need more than full ones; otherwise None."""
+    report = prediction.decisive
+    if report is prediction.needs:
         return None
-    doubts = prediction.doubts
+    return {
+        "peak_reserved_bytes": report.highest_reserved_bytes,
+        "peak_at": {"step": report.peak_step, "phase": report.peak_phase},
+        "breakdown": _breakdown(report),
+    }
+
+
+def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
+    """Return the range of a run with features that are not followed, or of an open verdict; otherwise None.
+
+    Rows that may be shorter than simulated need as little as weights, gradients and optimizer states alone.
+    """
+    found = prediction.bounds
+    if found is None and verdict.memory != "may_fit":
+        return None
+    if found is not None:
+        lower = found.lower_bytes
+        if verdict.memory == "may_fit" and (verdict.rows_up_to is not None or prediction.rows_unlimited):
+            lower = min(lower, without_rows(prediction))
+        upper = None if prediction.rows_unlimited else found.upper_bytes
+        return asdict(replace(found, lower_bytes=lower, upper_bytes=upper))
+    doubts = [one for one in prediction.doubts if one.text]
     return {
         "lower_bytes": verdict.least_bytes,
         "upper_bytes": verdict.most_bytes,
@@ -97,7 +124,7 @@ def _remedies(answer: Answer) -> list[dict[str, Any]]:
 def what_if_json(changed: WhatIf) -> dict[str, Any]:
     """Return a prediction with changes, and the findings that appear and disappear with them."""
     return {
-        **prediction_json(changed.prediction),
+        **prediction_json(changed.prediction, verdict=changed.verdict),
         "speed": speed_json(changed.speed),
         "changes": list(changed.changes),
         "new_findings": [finding_json(found) for found in changed.new],

@@ -12,7 +12,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.assumptions import Assumption
 from vramwise.variants.prediction import Prediction
-from vramwise.verbs.predict import Answer
+from vramwise.verbs.predict import Answer, OnCard
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
@@ -59,7 +59,7 @@ def _in_doubt(prediction: Prediction, assumption: Assumption) -> bool:
 
 def _detail(prediction: Prediction, answer: Answer | None) -> list[str]:
     return [
-        *_phases(prediction.needs),
+        *_phases(prediction.decisive),
         "",
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
@@ -99,7 +99,7 @@ def describe(prediction: Prediction) -> str:
 
 
 def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
-    report = prediction.needs  # the same moment in text, JSON and HTML, unless loading decides
+    report = prediction.decisive  # the moment that the verdict names, unless loading decides
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
     rows = list(breakdown_rows(report))
     if (loading := loading_peak(prediction)) is not None:
@@ -167,10 +167,10 @@ def _folded(report: MemoryReport) -> Iterator[tuple[int, int, _Rows]]:
             yield first, groups[-2][1], [("… none higher", "", "")]
 
 
-def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
+def render_cards(rows: Sequence[OnCard]) -> list[str]:
     """Return which cards the run fits, one line each."""
-    width = max(len(name) for name, _ in rows)
+    width = max(len(row.card) for row in rows)
     lines = [style("Cards", bold=True)]
-    for name, prediction in rows:
-        lines.append(f"  {name.ljust(width)}  {judgement(prediction)}")
+    for name, prediction, verdict in rows:
+        lines.append(f"  {name.ljust(width)}  {judgement(prediction, verdict)}")
     return lines

@@ -19,8 +19,12 @@ VERSION = 1
 
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
     """Return all reports as one JSON document. `indent` is for people: it uses Python's slow encoder."""
-    document = {"version": VERSION, "files": [file_json(report) for report in reports]}
-    return json_text(document, indent=indent)
+    return json_text(reports_json(reports), indent=indent)
+
+
+def reports_json(reports: Iterable[FileReport]) -> dict[str, Any]:
+    """Return all reports as plain values."""
+    return {"version": VERSION, "files": [file_json(report) for report in reports]}
 
 
 def file_json(report: FileReport) -> dict[str, Any]:

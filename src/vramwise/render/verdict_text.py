@@ -84,7 +84,7 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
-    name, on, room = NAMES[verdict.kind], where(prediction), _room(prediction)
+    name, on, room = _name(prediction, verdict), where(prediction), _room(prediction)
     short = shortage(prediction, verdict.short_bytes)
     if short.startswith("many"):
         room = f"{room.removesuffix(')')}{on})"
@@ -109,11 +109,25 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     return name, f"{on}: {_range(prediction, verdict)}"
 
 
+def _name(prediction: Prediction, verdict: Verdict) -> str:
+    """Return the name of the verdict, or a sentence that begins with the condition under which it holds."""
+    name = NAMES[verdict.kind]
+    if not prediction.model.family_assumed:
+        return name
+    outcome = f"is {name.lower()}" if verdict.kind == "tight" else name.lower()
+    return f"If model type {prediction.model.model_type} is like llama, it {outcome}"
+
+
 def stops_loading(prediction: Prediction) -> bool:
     """Return whether loading is what does not fit: it fails there and needs more than training."""
     failure, needs = prediction.report.out_of_memory, prediction.needs
-    higher = needs.highest_allocated_bytes > needs.peak_allocated_bytes
+    higher = needs.highest_allocated_bytes > needs.peak_allocated_bytes and not _is_upper_end(prediction)
     return failure is not None and failure.phase == "load" and higher
+
+
+def _is_upper_end(prediction: Prediction) -> bool:
+    """Return whether what was simulated is the upper end of a range whose lower end does not fit either."""
+    return prediction.memory_fits is False and prediction.least_bytes < prediction.needs.highest_reserved_bytes
 
 
 def stopped(stops: Sequence[Finding]) -> str:
@@ -130,12 +144,15 @@ def would_need(prediction: Prediction, verdict: Verdict) -> str:
     """Return the memory needs of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
         return f"it {_range(prediction, verdict)}".replace("it needs", "it would need", 1)
-    needed = gib(prediction.needs.highest_reserved_bytes)
     if verdict.memory == "no_card":
-        return f"it would need {needed}"
-    usable = f"{needed}, {_bare(prediction.capacity_bytes or 0)} usable{where(prediction)}"
-    if verdict.memory in ("fits", "tight"):
+        return f"it would need {gib(prediction.needs.highest_reserved_bytes)}"
+    usable = (
+        f"{needed(prediction)}{_rows(prediction)}, {_bare(prediction.capacity_bytes or 0)} usable{where(prediction)}"
+    )
+    if prediction.memory_fits:
         return f"it would need {usable}"
+    if prediction.rows_unlimited and verdict.memory == "may_fit":
+        return f"nothing limits the rows: it would need {usable}"
     either = "might not fit" if verdict.memory == "may_fit" else "would not fit"
     return f"and it {either}: it would need {usable}"
 
@@ -158,8 +175,11 @@ def needed(prediction: Prediction) -> str:
 
 
 def _room(prediction: Prediction) -> str:
-    rows = f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
-    return f"(needs {needed(prediction)} reserved{rows}, {_bare(prediction.capacity_bytes or 0)} usable)"
+    return f"(needs {needed(prediction)} reserved{_rows(prediction)}, {_bare(prediction.capacity_bytes or 0)} usable)"
+
+
+def _rows(prediction: Prediction) -> str:
+    return f" with rows of {prediction.run.shapes.sequence_len} tokens" if prediction.rows_unlimited else ""
 
 
 def _range(prediction: Prediction, verdict: Verdict) -> str:
@@ -200,7 +220,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
         yield f"It fits if {longest}: {action('read the lengths')}"
     yield f"Peak {_moment(prediction)}"
     failure = prediction.report.out_of_memory
-    if failure is not None and prediction.memory_fits is False and not prediction.stops:
+    if failure is not None and prediction.memory_fits is False and not (prediction.stops or _is_upper_end(prediction)):
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It runs out of memory in {at}, requesting {readable(failure.requested_bytes)} more{what}"
@@ -214,14 +234,16 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
 
 def loading_peak(prediction: Prediction) -> PhasePeak | None:
     """Return the peak of loading if it decides: the run stops there, or it reserves more than training does."""
-    needs = prediction.needs
+    needs = prediction.decisive
+    if _is_upper_end(prediction):
+        return None
     if not stops_loading(prediction) and needs.highest_reserved_bytes <= needs.peak_reserved_bytes:
         return None
     return next((peak for peak in needs.phases if peak.phase == "load"), None)
 
 
 def _moment(prediction: Prediction) -> str:
-    needs = prediction.needs
+    needs = prediction.decisive
     at = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
     loading = loading_peak(prediction)
     if loading is None:

@@ -27,7 +27,7 @@ def render_change(before: Answer, changed: WhatIf) -> list[str]:
         faster = soon.tokens_per_second / then.tokens_per_second
         times_ = f"{times(faster)} the tokens per second"
         lines.append(f"  {'a step':<10}{seconds(then.step_seconds):>10} → {seconds(soon.step_seconds):>10}  ({times_})")
-    lines.append(f"  {headline(after)}")
+    lines.append(f"  {headline(after, changed.verdict)}")
     lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
     lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]
     return lines
@@ -37,16 +37,17 @@ def render_scenarios(before: Answer, scenarios: Sequence[WhatIf]) -> list[str]:
     """Return several what-ifs side by side, one line each, the original first."""
     shared = set.intersection(*(set(one.changes) for one in scenarios))
     own = [", ".join(words for words in one.changes if words not in shared) for one in scenarios]
-    rows = [("as it is", before.prediction, before.speed)]
-    rows += [(name, one.prediction, one.speed) for name, one in zip(own, scenarios, strict=True)]
-    width = max(len(name) for name, _, _ in rows)
+    rows: list[tuple[str, Answer | WhatIf]] = [("as it is", before), *zip(own, scenarios, strict=True)]
+    width = max(len(name) for name, _ in rows)
     together = f" (each with {', '.join(sorted(shared))})" if shared else ""
-    timed = any(speed is not None for _, _, speed in rows)
+    timed = any(one.speed is not None for _, one in rows)
     head = f"  {'':<{width}}  {'reserved':>9}  {'allocated':>9}" + f"  {'speed':>6}" * timed
     lines = [f"{style('What if', bold=True)}{together}", head]
-    for name, one, speed in rows:
-        figures = f"{gib(one.needs.highest_reserved_bytes):>9}  {gib(one.needs.peak_allocated_bytes):>9}"
-        lines.append(f"  {name:<{width}}  {figures}{_pace(before.speed, speed) if timed else ''}  {judgement(one)}")
+    for name, one in rows:
+        needs = one.prediction.needs
+        figures = f"{gib(needs.highest_reserved_bytes):>9}  {gib(needs.peak_allocated_bytes):>9}"
+        pace = _pace(before.speed, one.speed) if timed else ""
+        lines.append(f"  {name:<{width}}  {figures}{pace}  {judgement(one.prediction, one.verdict)}")
     for changed in scenarios:
         words = ", ".join(changed.changes)
         lines += [f"  {words}: new {found.severity.value} {found.rule}" for found in changed.new]

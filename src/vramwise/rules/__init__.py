@@ -1,4 +1,4 @@
-"""The rules for every trainer, one file per rule and one folder per topic: a new rule is one file.
+"""The rules for every trainer, one module a topic: a new rule is one function or one row.
 
 They read only RunSpec and MemoryReport; a trainer's own rules are in its folder. `vramwise.rules` is this package and,
 called, the verb: `vramwise.rules()` returns all rules, including the trainers' own.

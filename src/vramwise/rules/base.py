@@ -1,14 +1,14 @@
 """What a rule is: a check with its severity, its examples and its documentation in one place.
 
-A rule module holds one function named `check`, decorated with `@rule(...)`; its docstring is the documentation page and
-the output of `vramwise explain`. `bad` and `good` are both tests and the page's examples. Rules with one condition and
-one sentence can share a module: see `rows.py`.
+A rule is a function decorated with `@rule(...)` in the module of its topic, named after its id. Its docstring is the
+documentation page and the output of `vramwise explain`. `bad` and `good` are both tests and the page's examples. A rule
+with one condition and one sentence is a row: see `rows.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from inspect import cleandoc
 from typing import Any, Literal
 
@@ -16,9 +16,11 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import Change, Edit, Fix, Place, RunSpec, Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Hit:
     """What a check yields: the fact with its numbers, then the consequence. `judge` adds rule, severity and place.
+
+    A trainer's list of what it refuses (`refusals`) yields the same: `Hit(sentence, key, fix)`.
 
     A rule for every trainer names the `field` of RunSpec that it is about and the `change` that fixes it: the field's
     origin knows the key and its place, and the trainer spells the change. A trainer's own rule names the dotted `key`
@@ -30,11 +32,12 @@ class Hit:
     """
 
     message: str
-    field: str | None = None
     key: str | None = None
+    fix: Fix | None = None
+    _: KW_ONLY
+    field: str | None = None
     place: Place | None = None  # if neither field nor key determines it
     change: Change | None = None
-    fix: Fix | None = None
     severity: Severity | None = None
     by_request: bool = False
     pedantic: bool = False
@@ -135,8 +138,8 @@ NEEDS = frozenset({"gpu", "model", "memory"})
 def rule(
     *,
     id: str,  # noqa: A002 - the word rule authors expect
-    severity: Severity,
-    topic: str,
+    severity: Severity = Severity.ERROR,
+    topic: str = "",
     bad: str,
     good: str,
     needs: frozenset[str] | set[str] = frozenset(),
@@ -149,9 +152,10 @@ def rule(
 ) -> Callable[[Check], Rule]:
     """Turn a check function into a Rule; its docstring is the documentation.
 
-    `more`: attributes of Rule that most rules leave at their defaults.
+    `topic`: not given in a module that is named after it. `more`: attributes of Rule that most rules leave at their
+    defaults.
     """
-    if topic not in TOPICS or not needs <= NEEDS:
+    if (topic and topic not in TOPICS) or not needs <= NEEDS:
         raise ValueError(f"rule {id}: unknown topic or need")
 
     def wrap(check: Check) -> Rule:

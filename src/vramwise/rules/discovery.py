@@ -1,44 +1,55 @@
 """Which rules exist, and which run.
 
-Rules are discovered: every rule in every module below a package, one folder per topic. `--select`, `--ignore` and the
-project's lists choose among them by id; an unknown id is an error with a suggestion.
+Rules are discovered: every rule in a module of `rules/` that is named after a topic, or after a topic and a subject
+(`config_keys`). A trainer with few rules has them in one module, `rules.py`. `--select`, `--ignore` and the project's
+lists choose among them by id; an unknown id is an error with a suggestion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from vramwise.errors import VramwiseError
-from vramwise.rules.base import TOPICS, Rule
+from vramwise.rules.base import TOPICS, Rule, by_topic
 
 # The rules that apply to every trainer.
 COMMON = "vramwise.rules"
 
 
 @cache
-def rules_below(package: str) -> tuple[Rule, ...]:
-    """Return the rules of a package such as `vramwise.rules`, topic by topic, within each by id.
+def rules_below(name: str) -> tuple[Rule, ...]:
+    """Return the rules of a package such as `vramwise.rules`, or of a module, topic by topic, within each by id.
 
     Those of a trainer are marked: they say what its releases do.
     """
-    found = [rule for topic in _topics(package) for rule in _rules(f"{package}.{topic}")]
-    return tuple(found) if package == COMMON else tuple(replace(rule, of_release=True) for rule in found)
+    listed = by_topic(sorted((rule for module in _modules(name) for rule in _rules(module)), key=lambda rule: rule.id))
+    return tuple(listed) if name == COMMON else tuple(replace(rule, of_release=True) for rule in listed)
 
 
-def _topics(package: str) -> list[str]:
-    present = {found.name for found in iter_modules(import_module(package).__path__)}
-    return [topic for topic in TOPICS if topic in present]
+def _rules(module: ModuleType) -> Iterator[Rule]:
+    """Yield the rules of a module. Those that name no topic have the module's."""
+    topic = _topic(module.__name__.rpartition(".")[2])
+    for value in vars(module).values():
+        if isinstance(value, Rule):
+            yield value if value.topic else replace(value, topic=topic)
 
 
-def _rules(folder: str) -> list[Rule]:
-    """Return the rules of a folder. A module holds one rule, several as rows, or none if it has only helpers."""
-    modules = [import_module(f"{folder}.{found.name}") for found in iter_modules(import_module(folder).__path__)]
-    rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
-    return sorted(rules, key=lambda rule: rule.id)
+def _modules(name: str) -> list[ModuleType]:
+    """Return the modules of a package that are named after a topic; a module itself."""
+    found = import_module(name)
+    if not hasattr(found, "__path__"):
+        return [found]
+    names = [inside.name for inside in iter_modules(found.__path__) if _topic(inside.name) in TOPICS]
+    return [import_module(f"{name}.{inside}") for inside in names]
+
+
+def _topic(name: str) -> str:
+    return name.partition("_")[0]
 
 
 def common_rules() -> tuple[Rule, ...]:

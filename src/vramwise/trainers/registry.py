@@ -23,6 +23,8 @@ TRAINER_NAMES = tuple(_CLASSES)
 # The trainer that is assumed if nothing decides, and the engine that runs other trainers' files.
 DEFAULT = TRAINER_NAMES[0]
 EMBEDDED = "transformers"
+# The trainers whose files that engine trains.
+EMBEDDED_TRAINS = (DEFAULT, EMBEDDED, "hf-trainer")
 
 
 def all_trainers() -> Iterator[Trainer]:
@@ -57,10 +59,15 @@ def trainer_named(name: str) -> Trainer:
 
 
 def running(owner: Trainer, engine: str) -> Trainer:
-    """Return a trainer that runs another one's files; the embedded engine reads them by their own keys."""
+    """Return a trainer that runs another one's files; the embedded engine reads them by their own keys.
+
+    Raises VramwiseError if the embedded engine does not train such files.
+    """
     found = trainer_named(engine)
     if found.name != EMBEDDED or owner.name in (DEFAULT, EMBEDDED):
         return found
+    if owner.name not in EMBEDDED_TRAINS:
+        raise VramwiseError(f"the embedded engine does not train {owner.title}'s files: leave out --engine")
     from vramwise.trainers.transformers.embedded import embedded_on  # only `train` and --engine need it
 
     return embedded_on(owner)

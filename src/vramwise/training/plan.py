@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
-from vramwise.training.plan_types import typed
 from vramwise.types import GpuSpec, Target
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"
 # For names that are not UTF-8: Python's escape of a lone surrogate is also valid JSON, so it can be read back.
 ESCAPED = "backslashreplace"
+
+# Beginning of an annotation → allowed JSON types. Nested dataclasses are checked separately.
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "Literal": str,
+    "None": type(None),
+    "Mapping": dict,
+    "tuple": list,
+}
 
 # Exit codes of the worker, for whoever started it.
 EXIT_OUT_OF_MEMORY = 75
@@ -235,3 +246,25 @@ def write_plan(plan: TrainPlan, path: str | Path | None = None) -> Path:
     target = Path(path) if path else Path(plan.output_dir) / PLAN_FILE
     write_new(target, plan.to_json().encode("utf-8", ESCAPED), make_folder=True)
     return target
+
+
+def typed(cls: type[Any], values: Any) -> dict[str, Any]:
+    """Return the values whose names `cls` has; raises TypeError if one does not match its field's type."""
+    if not isinstance(values, dict):
+        raise TypeError(f"{cls.__name__} is no mapping")
+    known = {one.name: str(one.type) for one in fields(cls) if one.name in values}
+    for name, annotation in known.items():
+        if not any(_is_of(values[name], part) for part in annotation.split(" | ")):
+            raise TypeError(f"'{name}' should be {annotation}")
+    return {name: values[name] for name in known}
+
+
+def _is_of(value: Any, annotation: str) -> bool:
+    head, _, inner = annotation.partition("[")
+    if head not in _KINDS:
+        return isinstance(value, dict)
+    if isinstance(value, bool) and head != "bool":
+        return False
+    if isinstance(value, dict) and inner == "str, str]":
+        return head == "Mapping" and all(isinstance(item, str) for item in value.values())
+    return isinstance(value, _KINDS[head])

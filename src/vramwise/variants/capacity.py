@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramwise.allocator.settings import AllocatorSettings, parse_settings
 from vramwise.timeline import MemoryReport
 from vramwise.types import GpuSpec
-from vramwise.variants.mixed_rows import follows_data, mixed_bytes, rows_doubt
+from vramwise.variants.mixed_rows import follows_data, mixed_runs, rows_doubt
 from vramwise.variants.simulate import report_of
 from vramwise.variants.simulations import Simulations
 
@@ -61,9 +61,10 @@ def with_mixed_rows(prediction: Prediction, simulations: Simulations) -> Predict
     if not near or prediction.report.out_of_memory is not None:
         return prediction
     simulations.effort.predicted()  # further predictions, by which efforts are judged, make no draws
-    mixed = mixed_bytes(prediction.run, prediction.model, simulations, capacity)
-    doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *mixed))
-    return replace(prediction, mixed_bytes=mixed, known_doubts=(doubt, *prediction.known_doubts))
+    mixed = mixed_runs(prediction.run, prediction.model, simulations, capacity)
+    prediction = replace(prediction, mixed=mixed)
+    doubt = rows_doubt(prediction.run, (prediction.needs.highest_reserved_bytes, *prediction.mixed_bytes))
+    return replace(prediction, known_doubts=(doubt, *prediction.known_doubts))
 
 
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
@@ -79,8 +80,6 @@ def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """Return the prediction for another card: the same requests (except workspaces), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     known = tuple([doubt for doubt in prediction.known_doubts if doubt.kind != "rows" or not doubt.more])
-    moved = replace(
-        prediction, run=run, report=prediction.needs, with_less_need=None, mixed_bytes=(), known_doubts=known
-    )
+    moved = replace(prediction, run=run, report=prediction.needs, with_less_need=None, mixed=(), known_doubts=known)
     simulations = Simulations()
     return with_mixed_rows(within_capacity(moved, simulations), simulations)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vramwise.timeline import Timeline
 
 # The cost of each kind of work in units, measured with `fit`, `check` and `fix` of the three trainers' example configs.
-GHOST_EVENT = 2  # an event that a ghost run writes; a copy of a layer counts as one
+GHOST_EVENT = 1  # an event that a ghost run writes
 EVENTS_READ = 2  # this many events read again or expanded cost one unit; the allocator counts their simulation
 KERNEL = 9  # a kernel that is listed and whose time is predicted
 SAMPLE = 1  # a sample that is batched
@@ -22,13 +22,13 @@ JUDGED = 1_500  # a variant that the rules check
 
 # What may be spent beyond the run itself: by `predict` on rows that would fit and on remedies, and by a diagnosis on
 # its remedy.
-REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
+REMEDY, DIAGNOSIS = 1_300_000, 6_500_000
 # What `check` may spend in addition on the figures of findings.
-FIGURES = 700_000
+FIGURES = 900_000
 # The limits of `fit`: for the answer, then for alternatives, then for what each word of --allow would give.
-ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
+ANSWER, BESIDE, OPENED = 14_300_000, 15_600_000, 16_900_000
 # What may be spent in addition on finding the smallest card for the run.
-CARDS = 2_000_000
+CARDS = 2_600_000
 NO_LIMIT = 2**62
 # If the run has more events than this, each further prediction takes half a second, so none is made for findings or
 # remedies.
@@ -38,9 +38,8 @@ MOST_SIMULATIONS, SIMULATIONS_A_WORD, SIMULATIONS_OF_A_REMEDY = 64, 12, 12
 
 
 def ghost_units(timeline: Timeline) -> int:
-    """Return the effort of a ghost run, from the events that it wrote and those that they represent."""
-    events = timeline.events
-    return GHOST_EVENT * int(getattr(events, "written", len(events))) + events_in(timeline) // EVENTS_READ
+    """Return the effort of a ghost run, from the events that it wrote and those that repeats represent."""
+    return GHOST_EVENT * len(timeline.events) + events_in(timeline) // EVENTS_READ
 
 
 def events_in(timeline: Timeline) -> int:

@@ -7,11 +7,13 @@ again over fixed, drawn sequences of rows, the longest of them after shorter one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import rows_a_sample
+from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.batches import eval_shapes, train_shapes
@@ -51,10 +53,17 @@ def follows_data(run: RunSpec) -> bool:
     return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
-def mixed_bytes(
+class Drawn(NamedTuple):
+    """The run over one drawn sequence of rows."""
+
+    report: MemoryReport
+    timeline: Timeline
+
+
+def mixed_runs(
     run: RunSpec, model: ModelSpec, simulations: Simulations, capacity_bytes: int, more: float = 0.0
-) -> tuple[int, ...]:
-    """Return the reserved memory of the run over each drawn sequence of rows, up to the first that decides.
+) -> tuple[Drawn, ...]:
+    """Return the run over each drawn sequence of rows, up to the first that decides.
 
     `more`: the share by which a sequence must stay below the capacity for the next one to matter.
     """
@@ -68,8 +77,9 @@ def mixed_bytes(
         shapes = train_shapes(run, drawn(run, spread))
         timeline, _ = ghost_of(simulations, run, model, shapes, eval_shapes(run, None), steps, capacity_bytes)
         report = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside)
-        found.append(report.highest_reserved_bytes)
-        if found[-1] * (1 + more) > capacity_bytes or found[-1] * _CLEAR < capacity_bytes:
+        found.append(Drawn(report, timeline))
+        reserved = report.highest_reserved_bytes
+        if reserved * (1 + more) > capacity_bytes or reserved * _CLEAR < capacity_bytes:
             break
     return tuple(found)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
-from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
@@ -26,6 +25,7 @@ from vramwise.variants.capacity import with_mixed_rows, within_capacity
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
+from vramwise.variants.mixed_rows import Drawn
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
@@ -43,7 +43,7 @@ _COUNTED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction(Displayed):
+class Prediction:
     """The predicted memory of a run.
 
     `report`: the run on the card, or under the limit. `needs`: the run with unlimited memory.
@@ -60,8 +60,8 @@ class Prediction(Displayed):
     full_rows: bool = False
     # No row lengths are known, whether widths follow them or not.
     lengths_unknown: bool = False
-    # What the run reserves over drawn sequences of mixed rows, if that might not fit.
-    mixed_bytes: tuple[int, ...] = ()
+    # The run over drawn sequences of mixed rows, if these might not fit.
+    mixed: tuple[Drawn, ...] = ()
     # The run with as much more memory as its margin allows for, if it runs out of memory without.
     with_less_need: MemoryReport | None = None
     # What is not known and whose margin follows from the figure; see `doubts`.
@@ -85,13 +85,27 @@ class Prediction(Displayed):
 
     def lean(self) -> Prediction:
         """Return the prediction without the run's events, which take megabytes, for lists of many."""
-        return replace(self, short_timeline=Timeline(events=[], tags=(), phases=(), repeats=()))
+        nothing = Timeline(events=[], tags=(), phases=(), repeats=())
+        return replace(self, short_timeline=nothing, mixed=tuple([Drawn(one.report, nothing) for one in self.mixed]))
+
+    @property
+    def mixed_bytes(self) -> tuple[int, ...]:
+        """What the run reserves over each drawn sequence of mixed rows."""
+        return tuple([one.report.highest_reserved_bytes for one in self.mixed])
+
+    @property
+    def decisive(self) -> MemoryReport:
+        """The run with unlimited memory that the verdict is about: mixed rows where these need most, or full ones."""
+        reports = (self.needs, *(one.report for one in self.mixed))
+        return max(reports, key=lambda report: report.highest_reserved_bytes)
 
     @property
     def shown(self) -> MemoryReport:
         """The report that all interfaces show: the peak with unlimited memory, and the outcome on the card."""
         return replace(
-            self.needs,
+            self.decisive,
+            experts_bytes=self.needs.experts_bytes,
+            engine_weights_bytes=self.needs.engine_weights_bytes,
             out_of_memory=self.report.out_of_memory,
             retries=self.report.retries,
             capacity_bytes=self.capacity_bytes,
@@ -101,12 +115,12 @@ class Prediction(Displayed):
     @property
     def expected_error(self) -> ExpectedError:
         """The error that similar measured runs showed."""
-        return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run)])
+        return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run, self.model)])
 
     @property
     def bounds(self) -> Bounds | None:
         """The range of the run, if it has features that the prediction does not include."""
-        return bounds(self.run, self.needs)
+        return bounds(self.run, self.model, self.needs)
 
     def verdict(self, rows_up_to: int | None = None) -> Verdict:
         """Return whether it fits, as a kind and figures."""
@@ -170,8 +184,8 @@ class Prediction(Displayed):
 
     @property
     def judged_bytes(self) -> int:
-        """The memory compared with the card: the upper bound, or the prediction if even that is too much."""
-        return self.needs.highest_reserved_bytes if self.memory_fits is False else self.most_bytes
+        """The memory compared with the card: the upper bound, or the lower one if even that is too much."""
+        return self.least_bytes if self.memory_fits is False else self.most_bytes
 
 
 def _capacity(run: RunSpec, outside: int, limit_bytes: int | None) -> int | None:
@@ -286,8 +300,11 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
 
 
 def profile_of(prediction: Prediction) -> Profile:
-    """Return the profile of the run with unlimited memory, for charts."""
+    """Return the profile of the run that the verdict is about, with unlimited memory, for charts."""
     run = prediction.run
     settings = parse_settings(run.allocator.settings, run.target.torch)
     outside = prediction.needs.outside_bytes
-    return profile_timeline(prediction.timeline, settings, torch=run.target.torch, outside_bytes=outside)
+    decisive = prediction.decisive
+    timeline = next((one.timeline for one in prediction.mixed if one.report is decisive), prediction.short_timeline)
+    events = unroll(timeline, MOST_EVENTS)
+    return profile_timeline(events, settings, torch=run.target.torch, outside_bytes=outside)

@@ -21,6 +21,11 @@ NAMES: dict[Kind, str] = {
 # A smaller free share of the card can be used up by drivers, other processes and the prediction's error.
 TIGHT = 0.05
 
+# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
+# labels, positions, for each completion).
+_WITHOUT_ROWS = ("load", "optimizer")
+_BYTES_A_TOKEN = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -28,7 +33,8 @@ class Verdict:
 
     `short_bytes`: by how much it does not fit. `spare_bytes`: what stays free. One of them is 0. `rows_up_to`: it does
     not fit with the widest possible rows, but with rows of at most this many tokens. `least_bytes`, `most_bytes`: what
-    the run may reserve, with the margin of what is not known. `within_error`: that margin leaves the verdict open.
+    the run may reserve, with the margin of what is not known and, if rows may be shorter than simulated, with rows of
+    any length; the latter is None if nothing limits it. `within_error`: that margin leaves the verdict open.
     """
 
     kind: Kind
@@ -49,6 +55,10 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     if capacity is None:
         return Verdict(kind=kind, memory=memory)
     needed, margin = prediction.judged_bytes, prediction.margin
+    endless = _has_no_end(prediction) or prediction.rows_unlimited
+    least = prediction.least_bytes
+    if rows_up_to is not None or (prediction.rows_unlimited and memory == "may_fit"):
+        least = min(least, without_rows(prediction))
     return Verdict(
         kind=kind,
         memory=memory,
@@ -56,8 +66,8 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
         spare_bytes=max(0, capacity - needed),
         rows_up_to=rows_up_to,
         within_error=memory == "may_fit" and rows_up_to is None,
-        least_bytes=int(prediction.least_bytes * (1 - margin.less)),
-        most_bytes=None if _has_no_end(prediction) else int(prediction.most_bytes * (1 + margin.more)),
+        least_bytes=int(least * (1 - margin.less)),
+        most_bytes=None if endless else int(prediction.most_bytes * (1 + margin.more)),
     )
 
 
@@ -96,6 +106,14 @@ def _cannot_run(prediction: Prediction, capacity: int, share: float) -> bool:
     if prediction.needs.highest_allocated_bytes * share > capacity:  # memory for all live tensors is needed
         return True
     return (prediction.with_less_need or prediction.report).out_of_memory is not None
+
+
+def without_rows(prediction: Prediction) -> int:
+    """Return what weights, gradients and optimizer states need alone."""
+    run = prediction.run
+    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
+    held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
+    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)
 
 
 def _has_no_end(prediction: Prediction) -> bool:

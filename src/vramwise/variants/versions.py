@@ -11,11 +11,16 @@ if TYPE_CHECKING:
     from vramwise.timeline import MemoryReport
     from vramwise.variants.doubts import Doubt
 
-# Losses whose logits never exist as a whole because the file asks for it; other kernels are defaults of new releases.
-_WITHOUT_LOGITS = frozenset({"liger_fused_linear", "cut", "tiled"})
-# Bytes of logits per token and word of the vocabulary with the plain loss of older releases: in 16 bit, in fp32,
-# shifted by one token and copied, as log-probabilities, and the gradients of these three, the last in 16 bit again.
-_PLAIN_LOSS = 2 + 4 + 4 + 4 + 4 + 4 + 2
+# Losses that other releases compute alike: without whole logits because the file asks for it, or in place (Unsloth,
+# since its first release). Other kernels are defaults of new releases.
+_ALIKE = frozenset({"liger_fused_linear", "cut", "tiled", "in_place"})
+# Facts about a script that imports what its trainer's package has removed: this, the package and the name.
+GONE = "removed from "
+# Bytes of logits per token and word of the vocabulary at the peak of the plain loss of older releases: in fp32 and as
+# log-probabilities, and the gradients of both. Measured with torch on a CPU: 16.1, or 12.1 if nobody holds the logits
+# in backward. Losses on pairs also hold the reference's logits.
+_PLAIN_LOSS = {"tokens": 16}
+_PLAIN_LOSS_OF_PAIRS = 24
 # Another release may make one copy of the logits in fp32 more or less.
 _ONE_COPY = 4
 
@@ -26,7 +31,7 @@ def unknown_versions(stack: Stack) -> str:
 
 
 def _said(name: str, release: Release) -> str:
-    taken = f" (treated as {release.version})" if release.said else ""
+    taken = f" (treated as {release.version})" if release.said else f" ({release.age} than all known ones)"
     return f"{name} {release.meant} is unknown{taken}"
 
 
@@ -35,18 +40,50 @@ def version_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: 
 
     Releases differ most in how often logits are copied. An older one may compute the loss on all of them, in fp32.
     """
+    yield from _of_older_code(run, model, needs, tokens)
     unknown = run.target.stack.unknown
     if not unknown:
         return
     from vramwise.variants.doubts import Doubt  # late: rules read versions too, and need no margins
 
     text, figure = unknown_versions(run.target.stack), max(1, needs.highest_reserved_bytes)
-    if run.kernels.loss_kernel in _WITHOUT_LOGITS or unknown.keys() == {"torch"}:
+    if run.kernels.loss_kernel in _ALIKE or unknown.keys() == {"torch"}:
         yield Doubt(kind="version", text=text)
         return
     words = tokens * model.vocab_size
     counted = needs.breakdown_bytes.get("logits", 0)
-    more = less = _ONE_COPY * words
-    if any(release.age == "older" for name, release in unknown.items() if name != "torch"):
-        more = max(more, _PLAIN_LOSS * words - counted)
-    yield Doubt(kind="version", text=text, more=more / figure, less=min(less, counted) / figure)
+    older = any(release.age == "older" for name, release in unknown.items() if name != "torch")
+    each = _PLAIN_LOSS.get(run.objective.kind, _PLAIN_LOSS_OF_PAIRS) if older else _ONE_COPY
+    more = max(_ONE_COPY * words, each * words - counted)
+    trains_head = run.adapter.kind is None or run.adapter.lora_modules_to_save  # whose gradient comes with the logits'
+    if counted < _ONE_COPY * words and not trains_head:  # the highest peak is elsewhere, or no logits are whole
+        more -= _below_peak(needs)
+    less = min(_ONE_COPY * words, counted)
+    yield Doubt(kind="version", text=text, more=max(0, more) / figure, less=less / figure)
+
+
+def _below_peak(needs: MemoryReport) -> int:
+    """Return how far the loss, where more logits would be, stays below the highest peak."""
+    at_loss = [peak.peak_allocated_bytes for peak in needs.phases if peak.step and peak.phase == "loss"]
+    return max(0, needs.highest_allocated_bytes - max(at_loss, default=needs.highest_allocated_bytes))
+
+
+def _of_older_code(run: RunSpec, model: ModelSpec, needs: MemoryReport, tokens: int) -> Iterator[Doubt]:
+    """Yield the doubt about a script that imports what the assumed release has removed: it runs with an older one."""
+    script, release = run.config.document.script, run.target.stack.releases.get(run.trainer)
+    start = f"{GONE}{run.trainer}: "
+    gone = next((fact for fact in (script.facts if script else ()) if fact.startswith(start)), None)
+    if gone is None or release is None or release.origin.kind != "assumed":
+        return
+    if run.kernels.liger or run.kernels.loss_kernel in ("cut", "stock"):
+        return
+    from vramwise.variants.doubts import Doubt  # late, as above
+
+    text = f"the script imports {gone.removeprefix(start)}, which {run.trainer} {release.version} no longer has"
+    held = needs.breakdown_bytes.get("logits", 0)
+    more = max(0, _PLAIN_LOSS.get(run.objective.kind, _PLAIN_LOSS_OF_PAIRS) * tokens * model.vocab_size - held)
+    yield Doubt(
+        kind="version",
+        text=f"{text}: an older one may hold all logits",
+        more=more / max(1, needs.highest_reserved_bytes),
+    )

@@ -84,7 +84,8 @@ def _left_open(finding: Finding, subject: Subject, rows: int | None) -> Finding:
         full = f"with full rows of {subject.run.shapes.sequence_len} tokens " if prediction.memory_fits is False else ""
         message = f"{full}{message}; it fits if no row exceeds about {rows}: {action('read how long')}"
     elif prediction.memory_fits is None:
-        why = [prediction.bounds.why] if prediction.bounds is not None else [one.text for one in prediction.doubts]
+        named = [one.text for one in prediction.doubts if one.text]
+        why = named if prediction.bounds is None else [prediction.bounds.why]
         message += f"; it may still fit: {'; '.join(why[:3])}"
     else:
         return finding

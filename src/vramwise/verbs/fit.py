@@ -11,6 +11,7 @@ from vramwise.verbs.fitting.fastest import fit_subject
 from vramwise.verbs.fitting.over_cards import strategies
 from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 from vramwise.verbs.predict import opened
 
 
@@ -32,8 +33,10 @@ def fit_source(
         maximise=ask.maximise,
         progress=progress,
     )
+    prediction = found.original.prediction
+    rows = None if prediction is None else rows_that_fit(start, prediction, ask.limit_bytes)
     return FitReport(
-        fit=replace(found, repairs=repairs, stops=start.stops),
+        fit=replace(found, repairs=repairs, stops=start.stops, rows_up_to=rows),
         file=subject.document,
         asked=ask.maximise,
         strategies=() if ask.maximise else strategies(start, ask.limit_bytes),

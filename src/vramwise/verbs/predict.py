@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.budget import limits, read_file
+from vramwise.displayed import Displayed
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
@@ -17,6 +18,7 @@ from vramwise.sources import Source
 from vramwise.stacks import said_release
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.targets import target_for
+from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, split_key
 from vramwise.variants.capacity import on_card
 from vramwise.variants.duration import Duration
@@ -25,14 +27,14 @@ from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.shorter_rows import judged
 
 if TYPE_CHECKING:
     from vramwise.verbs.fitting.ways_out import WayOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Displayed):
     """A prediction, its verdict, and what would make the run fit if it does not."""
 
     prediction: Prediction
@@ -46,6 +48,24 @@ class Answer:
     duration: Duration | None = None
     no_speed: str = ""  # why there is no speed, as a sentence
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether the run fits and starts; None if no card is named or the answer is open."""
+        return self.prediction.fits
+
+    @property
+    def needs(self) -> MemoryReport:
+        """What the run needs, whatever the card has."""
+        return self.prediction.needs
+
+
+class OnCard(NamedTuple):
+    """A run on a card: its prediction, and its verdict there."""
+
+    card: str
+    prediction: Prediction
+    verdict: Verdict
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
@@ -53,6 +73,7 @@ class WhatIf:
 
     changes: tuple[str, ...]
     prediction: Prediction
+    verdict: Verdict
     speed: Speed | None = None
     new: tuple[Finding, ...] = ()
     gone: tuple[Finding, ...] = ()
@@ -122,11 +143,11 @@ def _with_versions(options: Options, versions: Sequence[str]) -> Options:
 def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     """Return the requested prediction and its consequences."""
     prediction = subject.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes)
-    rows = rows_that_fit(subject, prediction, ask.limit_bytes)
+    verdict = judged(subject, prediction, ask.limit_bytes)
     speed = subject.speed()
     return Answer(
         prediction=prediction,
-        verdict=prediction.verdict(rows),
+        verdict=verdict,
         way_out=_way_out(subject, ask.limit_bytes),
         command=command,
         speed=speed,
@@ -164,9 +185,11 @@ def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Seq
     after = changed(before, options, ask, changes)
     now, then = [check_subject(subject, Policy(predicts=True)).findings for subject in (before, after)]
     known, still = [{(found.rule, found.key) for found in findings} for findings in (now, then)]
+    prediction = after.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes)
     return WhatIf(
         changes=tuple(changes),
-        prediction=after.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes),
+        prediction=prediction,
+        verdict=judged(after, prediction, ask.limit_bytes),
         speed=after.speed(),
         new=tuple(found for found in then if (found.rule, found.key) not in known),
         gone=tuple(found for found in now if (found.rule, found.key) not in still),
@@ -180,10 +203,14 @@ CARDS = (
 )
 
 
-def on_cards(subject: Subject, prediction: Prediction, names: Sequence[str] = CARDS) -> list[tuple[str, Prediction]]:
-    """Return the prediction of the same run on other cards, some of which it may not start on."""
-    cards = map(find_gpu, names)
-    return [(card.name, replace(on_card(prediction, card), stops=subject.on_card(card).stops)) for card in cards]
+def on_cards(subject: Subject, prediction: Prediction, names: Sequence[str] = CARDS) -> list[OnCard]:
+    """Return the same run on other cards, some of which it may not start on."""
+    found = []
+    for card in map(find_gpu, names):
+        moved = subject.on_card(card)
+        there = replace(on_card(prediction, card), stops=moved.stops)
+        found.append(OnCard(card.name, there, judged(moved, there, prediction.limit_bytes)))
+    return found
 
 
 def _refuse_wrong_types(subject: Subject, start: str) -> None:

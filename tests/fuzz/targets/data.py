@@ -167,21 +167,6 @@ def _info(rng):
     return bytes_changed(rng, data) if rng.random() < 0.3 else data
 
 
-def _dataset_info(bench, data):
-    """What `train` says of the datasets that a file of LLaMA-Factory names, before anything is loaded."""
-    from vramwise.options import Options
-    from vramwise.subject import open_subject
-    from vramwise.training.embedded.owners import translated, unsupported
-
-    write_model(bench)
-    bench.write("tables/dataset_info.json", data)
-    config = bench.write("config.yml", _LLAMAFACTORY)
-    with bench.watched("unsupported"):
-        run = open_subject(config, Options(gpu="24GB")).run
-        if not unsupported(run):
-            translated(run)
-
-
 def _predict_with_info(bench, data):
     write_model(bench)
     bench.write("tables/dataset_info.json", data)
@@ -218,8 +203,8 @@ add(
 )
 add(
     name="dataset-info",
-    about="LLaMA-Factory's dataset_info.json → what `train` refuses, `predict`",
+    about="LLaMA-Factory's dataset_info.json → `predict`",
     extension="json",
     make=_info,
-    checks={"train": _dataset_info, "predict": _predict_with_info},
+    checks={"predict": _predict_with_info},
 )

@@ -19,10 +19,10 @@ def fixed(*, unsafe, gpu=None):
         options = api_options(data, gpu=gpu)
         reports = []
         with bench.watched("fix"):
-            reports = api.fix(name, options, unsafe=unsafe)
-            reports += api.fix(name, options, unsafe=unsafe)
+            reports = api.fix(name, **options, unsafe=unsafe)
+            reports += api.fix(name, **options, unsafe=unsafe)
         written = (bench.folder / name).read_bytes()
-        if options.trainer is None:  # else it was said whose file it is
+        if options["trainer"] is None:  # else it was said whose file it is
             leave_foreign_alone(written, data)
         if len(reports) == 2:
             _laws(reports, written, data)

@@ -187,10 +187,8 @@ def options_of(data):
 
 def api_options(data, **more):
     """The same for the Python interface."""
-    from vramwise.api import Options
-
     said = options_of(data)
-    return Options(versions=(said["--with"],) if "--with" in said else (), trainer=said.get("--trainer"), **more)
+    return {"versions": (said["--with"],) if "--with" in said else (), "trainer": said.get("--trainer"), **more}
 
 
 def odd_setting(rng, key):

@@ -95,7 +95,7 @@ def check(source, gpu="rtx-4090"):
     """What a program asks first."""
     from vramwise import api
 
-    api.check(source, api.Options(gpu=gpu))
+    api.check(source, gpu=gpu)
 
 
 def check_alone(source):
@@ -107,7 +107,7 @@ def predict(source):
     """What it asks next."""
     from vramwise import api
 
-    api.predict(source, api.Options(gpu="24GB"))
+    api.predict(source, gpu="24GB")
 
 
 add(

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
 from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
-from vramwise.copied_events import tensors_of
 from vramwise.timeline import Action, Event, Timeline
 from vramwise.units import MIB
 
@@ -211,7 +210,6 @@ class Stretches:
 
     def __init__(self, timeline: Timeline) -> None:
         self._events = timeline.events
-        self._alike = timeline.alike
         self._numbers: dict[_Key | None, int] = {None: _NOT_WHOLE}
         self._kinds: dict[int, Stretch | None] = {}
         self._kind_at: dict[tuple[int, int], int] = {}
@@ -228,7 +226,8 @@ class Stretches:
             return placed
         kind = self._kind_at.get((start, stop))
         if kind is None:
-            kind = self._kind_at[start, stop] = self._find_kind(start, stop, elsewhere)
+            key = _key(self._events[start:stop], elsewhere)
+            kind = self._kind_at[start, stop] = self._numbers.setdefault(key, len(self._numbers))
             if kind not in self._kinds:
                 self._kinds[kind] = None
                 return None
@@ -237,18 +236,9 @@ class Stretches:
         stretch = self._kinds[kind]
         if stretch is None:
             stretch = self._kinds[kind] = Stretch(self._events[start:stop], elsewhere)
-        number, *freed = tensors_of(self._events, start, (stretch.requests[0], *stretch.freed))
+        number, *freed = [self._events[start + position][1] for position in (stretch.requests[0], *stretch.freed)]
         placed = self._placed[start, stop] = Placed(stretch, number, freed)
         return placed
-
-    def _find_kind(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> int:
-        """Return the kind of a stretch: that of the stretch it was copied from, otherwise by its events."""
-        source = self._alike.get(start)
-        if source is not None:
-            kind = self._kind_at.get((source, source + stop - start))
-            if kind is not None:
-                return kind
-        return self._numbers.setdefault(_key(self._events[start:stop], elsewhere), len(self._numbers))
 
 
 def _key(events: Sequence[Event], elsewhere: Mapping[int, int]) -> _Key | None:

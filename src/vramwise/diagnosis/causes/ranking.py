@@ -161,11 +161,11 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     ghost = case.ghost
     if ghost is None:
         return ()
-    if ghost.prediction is None:
+    if ghost.prediction is None or ghost.verdict is None:
         return (f"not simulated: {ghost.missing}",)
     needs = ghost.prediction.needs
     capacity = ghost.prediction.capacity_bytes
-    fits = NAMES[ghost.prediction.verdict().memory].lower()
+    fits = NAMES[ghost.verdict.memory].lower()
     lines = [
         f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(capacity)}: {fits}"
         if capacity

@@ -156,13 +156,30 @@ class CommandLine:
             one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
             for one, held in class_fields(evaluator, inner).items()
         }
-        fields |= {key: value for key, value in given.items() if key in fields}
+        fields |= _abbreviated(given, fields) | {key: value for key, value in given.items() if key in fields}
         _, base = lineage(inner)
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
         name = evaluator.called(call, site)
         return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
+
+
+def _abbreviated(given: Mapping[str, Result], fields: Mapping[str, Result]) -> dict[str, Result]:
+    """Return the fields whose last word a given name shortens: `max_seq_len` for `max_seq_length`."""
+    work(len(given) + len(fields))
+    by_start: dict[str, list[str]] = {}
+    for name in fields:
+        by_start.setdefault(name.rpartition("_")[0], []).append(name)
+    found: dict[str, Result] = {}
+    for key in given.keys() - fields.keys():
+        start = key.rpartition("_")[0]
+        meant = [name for name in by_start.get(start, []) if start and name.startswith(key)]
+        if len(meant) == 1 and meant[0] not in given:
+            found[meant[0]] = noted(
+                given[key], note=f"{key} is no field and may be ignored: it is taken for {meant[0]}"
+            )
+    return found
 
 
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:

@@ -42,6 +42,10 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "math.floor": lambda value: int(value // 1),
 }
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
+# Questions about devices that are neither NVIDIA's nor AMD's.
+_OF_OTHER_DEVICES = re.compile(
+    r"torch\.(?:backends\.)?(?:xpu|mps|npu|hpu|mlu|musa)\.is_available|(?:.*\.)?is_(?:torch_)?(?:xpu|mps|npu|hpu|mlu|musa)_available"
+)
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
 _LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
@@ -90,6 +94,8 @@ class Functions(CommandLine):
             return Items(items=(self._of_card(major), self._of_card(minor)))
         if called.name == "torch.cuda.is_available":
             return Value(value=True)
+        if _OF_OTHER_DEVICES.fullmatch(called.name):
+            return Value(value=False)
         if last == "device_count" and "cuda" in called.name:
             return Value(value=self.gpus)
         if last in _PARSES and self.flags:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vramwise.budget.meter import work
+from vramwise.documents.python.modules import Module, full_name
 
 # The return value of a function is bound to this name.
 RETURNED = "return"
@@ -107,6 +108,8 @@ class Index:
 
     module: Scope
     calls: list[tuple[ast.Call, Site]] = field(default_factory=list)
+    # Modules beside the script by full name; None while one is read, and for libraries.
+    modules: dict[str, Scope | None] = field(default_factory=dict)
     _order: int = 0
     _named: dict[str, list[tuple[ast.Call, Site]]] = field(default_factory=dict)
 
@@ -127,18 +130,20 @@ class Index:
         return self._order
 
 
-def index(tree: ast.Module) -> Index:
-    """Return the scopes and calls of a module."""
+def index(tree: ast.Module, beside: Callable[[str, int], Module | None] = lambda _name, _line: None) -> Index:
+    """Return the scopes and calls of a module, with those of the modules that `beside` returns for its imports."""
     found = Index(module=Scope(tree))
-    _Walk(found, found.module).body(tree.body, None)
+    _Walk(found, found.module, beside).body(tree.body, None)
     return found
 
 
 class _Walk:
     """Walks through statements in order."""
 
-    def __init__(self, found: Index, scope: Scope) -> None:
-        self.found, self.scope = found, scope
+    def __init__(
+        self, found: Index, scope: Scope, beside: Callable[[str, int], Module | None], package: str = ""
+    ) -> None:
+        self.found, self.scope, self.beside, self.package = found, scope, beside, package
         self.loops = 0
         # Names that an `except` also binds, with the assumption for those of its `try`.
         self.hoped: dict[str, str] = {}
@@ -159,11 +164,11 @@ class _Walk:
             self.scope.functions[node.name] = inner
             for decorator in node.decorator_list:
                 self._calls(decorator, under)
-            _Walk(self.found, inner).body(node.body, None)
+            self._inside(inner)
         elif isinstance(node, ast.ClassDef):
             inner = Scope(node, self.scope)
             self.scope.classes[node.name] = inner
-            _Walk(self.found, inner).body(node.body, None)
+            self._inside(inner)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             self._import(node)
         elif isinstance(node, ast.If):
@@ -174,6 +179,9 @@ class _Walk:
             self.body(node.orelse, under if _stops(node.body) else self._branch(node.test, False, order, under))
         else:
             self._plain(node, under)
+
+    def _inside(self, inner: Scope) -> None:
+        _Walk(self.found, inner, self.beside, self.package).body(inner.node.body, None)
 
     def _plain(self, node: ast.stmt, under: Branch | None) -> None:
         for expression in _expressions(node):
@@ -267,6 +275,33 @@ class _Walk:
         for alias in node.names:
             name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
             self.scope.imports[name] = f"{module}{alias.name}" if alias.asname or module else name
+        if isinstance(node, ast.ImportFrom):
+            held = self._module(full_name(node, self.package), node.lineno)
+            if held is not None:
+                for alias in node.names:
+                    self._take(held, alias.name, alias.asname or alias.name)
+
+    def _module(self, name: str, line: int) -> Scope | None:
+        """Return the scope of a module beside the script, read once; None for a library."""
+        if name and name not in self.found.modules:
+            self.found.modules[name] = None
+            read = self.beside(name, line)
+            if read is not None:
+                scope = Scope(read.tree)
+                _Walk(self.found, scope, self.beside, read.package).body(read.tree.body, None)
+                self.found.modules[name] = scope
+        return self.found.modules.get(name)
+
+    def _take(self, module: Scope, name: str, own: str) -> None:
+        """Make a function, class, constant or import of another module known under its own name."""
+        if name in module.functions:
+            self.scope.functions[own] = module.functions[name]
+        elif name in module.classes:
+            self.scope.classes[own] = module.classes[name]
+        elif name in module.imports:
+            self.scope.imports[own] = module.imports[name]
+        elif name in module.bindings and isinstance(value := module.bindings[name][-1].value, ast.Constant):
+            self.scope.bind(Binding(target=own, value=value, order=self.found.next()))
 
     def _calls(self, expression: ast.expr, under: Branch | None) -> None:
         order = self.found.next()

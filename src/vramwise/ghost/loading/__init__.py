@@ -28,6 +28,7 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
     """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    run = _as_partitioned(run, sharding)
     if run.loading.multiplies_first:
         t.workspace()
     if run.savings.layer_offloading and run.loading.loads_through == "device":
@@ -48,6 +49,16 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
         _load_onto_card(t, weights)
     t.empty_cache()
     return weights
+
+
+def _as_partitioned(run: RunSpec, sharding: Sharding) -> RunSpec:
+    """The run with its weights in the type that ZeRO 3 cuts them in: the engine's, whatever type they are loaded in."""
+    zero = sharding.zero
+    if zero is None or zero.stage < 3 or run.precision.compute not in ("bf16", "fp16"):
+        return run
+    if run.precision.weights_dtype != "fp32" or run.loading.quantization is not None:
+        return run
+    return run.changed(weights_dtype=run.precision.compute, fp32_embeddings=False)
 
 
 def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:

@@ -12,7 +12,6 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
-from vramwise.timeline import Timeline
 
 # The warm-up leaves this much of the card's free memory alone.
 _LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
@@ -52,6 +51,5 @@ def _request(total: int, idle: int) -> int:
 def _idle_bytes(t: Tape, settings: str) -> int:
     """Reserved and not allocated, after all that was asked for so far."""
     allocator = CachingAllocator(parse_settings(settings, NEWEST))
-    so_far = Timeline(events=t.events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
-    play_timeline(so_far, allocator)
+    play_timeline(t.timeline(), allocator)
     return allocator.reserved_bytes - allocator.allocated_bytes

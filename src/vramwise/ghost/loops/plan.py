@@ -106,10 +106,6 @@ def assumptions(
             f"{model.model_type}: traced from {model.trace.source}, not measured; for models that vramwise also "
             "describes by hand, traces of 62 measured runs were all within 2% (reserved memory)"
         )
-        if run.kernels.liger or run.adapter.fused_lora or run.savings.tiled_mlp:
-            found.append(
-                "kernels and tiling inside of blocks (Liger, LoRA kernels, tiled_mlp) are not applied to traces"
-            )
     family = family_of(model)
     if not family.measured and model.trace is None:
         found.append(f"the prediction for {model.model_type} models has not been compared with a measured run")

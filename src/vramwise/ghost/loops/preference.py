@@ -22,7 +22,6 @@ from vramwise.ghost.loops.reference import (
 from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.losses import labelled, stock_loss
-from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.model.liger import head_weight
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
@@ -79,10 +78,6 @@ class PreferenceRun(Run):
             self.reference_weights = without_adapter(self.weights)
         del spare
         t.empty_cache()  # the training loop begins by handing back what is idle
-
-    def bodies(self) -> list[Body]:
-        """The policy, and the reference where that is another."""
-        return [self.body] if self.reference is self.policy else [self.body, self.reference.body]
 
     def batch(self, shape: BatchShape) -> Batch:
         """Rows as the collator makes them: no labels."""

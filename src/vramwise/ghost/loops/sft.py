@@ -3,7 +3,7 @@
 Written after transformers' `Trainer` (5.17) and accelerate (1.15): what is a local variable there is one here, because
 that decides when the last batch, the last loss and the last gradient norm go.
 
-Nothing here knows what makes it fast: `shortcuts` wraps the steps, the micro-steps and the passes through the layers.
+Nothing here knows what makes it fast: `shortcuts` wraps the steps and the micro-steps.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from vramwise.ghost.loops.plan import assumptions, make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.state import Batch, LoopState
 from vramwise.ghost.loops.steps import MicroStep, Plan, Step
-from vramwise.ghost.loops.written_out import timeline_of
 from vramwise.ghost.losses import Loss, make_loss
-from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
@@ -67,7 +65,7 @@ def ghost_run(
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
     without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
     `capacity_bytes`: what the allocator may reserve, which some trainers go by.
-    `plainly`: every step, micro-step and layer by itself; for tests, slow.
+    `plainly`: every step and micro-step by itself; for tests, slow.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
     with uncollected():
@@ -78,7 +76,7 @@ def ghost_run(
         under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
-        timeline = timeline_of(t)
+        timeline = t.timeline()
     return timeline, (*assumptions(run, model, widths, eval_widths), *under_way.weights.said, *plan.said)
 
 
@@ -138,10 +136,6 @@ class Run:
             adapters_in_bf16(self.t, self.weights)
             self.t.empty_cache()  # the training loop begins by handing back what is idle
 
-    def bodies(self) -> list[Body]:
-        """The models that run: other kinds of training have more than one."""
-        return [self.body]
-
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""
         return self.weights.trainable()
@@ -187,8 +181,7 @@ class Run:
         """One micro-batch: its loss replaces the last one's, and is looked at."""
         assert state.inputs is not None
         self.note(micro.shape)
-        work = partial(self.micro_step, state.inputs, micro.shape.padded, self.step, empties)
-        state.loss = self.shortcuts.layers(work, (micro.shape, empties))
+        state.loss = self.micro_step(state.inputs, micro.shape.padded, self.step, empties)
         self._filter(state.loss)
 
     def update(self, step: int) -> None:
@@ -275,6 +268,7 @@ class Run:
         t.mark("temporary", "backward")
         scaled = scale(t, loss)
         root = t.new((), FP32)
+        root.holders = 1  # this function
         t.in_backward = True
         t.grad_enabled = False
         if scaled.node is None:
@@ -318,7 +312,7 @@ class Run:
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
             self.note(shape)
-            mean = self.shortcuts.layers(partial(self.predict, inputs, shape), shape)
+            mean = self.predict(inputs, shape)
             found = self._repeated(mean, shape.rows)
             del mean
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)

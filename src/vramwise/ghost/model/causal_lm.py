@@ -71,7 +71,6 @@ class Body:
     wider: Callable[[Tape, Tensor], Tensor] | None = None
     distances: Parameter | None = None
     distances_norm: Norm | None = None
-    apart: bool = False  # blocks that share weights or tensors: none stands for another
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then

@@ -92,7 +92,6 @@ class Recorded:
     """A program as recorded. There is one object for each kind of layer; blocks that share it do the same."""
 
     __slots__ = ("_rows", "half")
-    one_form = True  # for `layers.forms`
 
     def __init__(self, rows: Mapping[str, Any], half: DType) -> None:
         self._rows = rows

@@ -154,12 +154,15 @@ def _shapes(args: Arguments) -> None:
         args.fields.assume("sequence_len", _LENGTH, f"no key sets the row length: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
-    args.fields.neutral("samples_apart", "long_rows", "pad_multiple", "pad_to_sequence_len")
+    args.fields.neutral("samples_apart", "long_rows", "pad_multiple")
     args.fields.neutral("sample_packing", "packing_rows")
     args.derive("can_pad", False, "the script decides how rows are padded")
+    script = config.document.script
+    padded = script is not None and "padded rows" in script.facts
+    args.derive("pad_to_sequence_len", padded, "the tokenizer pads every row" if padded else "no row is padded to it")
     blocks = key == "block_size"
     why = "texts are joined and cut into blocks" if blocks else "widths follow the data"
-    args.derive("constant_shapes", blocks, why, key=key)
+    args.derive("constant_shapes", blocks or padded, "rows are padded to max_length" if padded else why, key=key)
 
 
 def _loss(args: Arguments) -> None:

@@ -111,8 +111,18 @@ OLD_TRAINER_ARGUMENTS: Mapping[str, str] = {
     "loss_type": "loss_type",
     "precompute_ref_log_probs": "precompute_ref_log_probs",
 }
+# Package → what it exported while its loss still held all logits by default (TRL before 1.9), and no longer exports.
+REMOVED: Mapping[str, frozenset[str]] = {
+    "trl": frozenset(
+        {"setup_chat_format", "get_kbit_device_map", "DataCollatorForCompletionOnlyLM", "ConstantLengthDataset"}
+    )
+}
 # Renamed arguments of a config, and their keys today.
-RENAMED_ARGUMENTS: Mapping[str, str] = {"max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+RENAMED_ARGUMENTS: Mapping[str, str] = {
+    "max_seq_length": "max_length",
+    "evaluation_strategy": "eval_strategy",
+    "use_liger": "use_liger_kernel",
+}
 
 _LORA: Mapping[str, str] = {
     "r": "lora_r",

@@ -107,7 +107,7 @@ class Collected:
     def home(self, role: str, called: Called) -> None:
         """Record the first call of each role: edits of its arguments go there."""
         node = called.node
-        if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
+        if role in self.homes or node.end_lineno is None or getattr(node.func, "end_lineno", None) is None:
             return
         text = self.source.text
         _, end = self.source.span(node)

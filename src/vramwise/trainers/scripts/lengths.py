@@ -25,7 +25,8 @@ def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
     """
     found: dict[object, Value] = {}
     missing: list[Missing] = []
-    told = [(*one, 2) for one in _truncated(evaluator)] + list(_cut(evaluator.found.module))
+    told = [(_named(call)["max_length"], site, 2) for call, site in _truncated(evaluator)]
+    told += _cut(evaluator.found.module)
     for expression, site, least in told:
         held = plain(evaluator.evaluate(expression, site))
         if isinstance(held, Missing):
@@ -35,18 +36,32 @@ def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
     return [*found.values()] if found else [*missing[:1]]
 
 
-def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site]]:
+def pads_rows(evaluator: Evaluator) -> bool:
+    """Return whether every tokenizer call that limits rows also fills them up to that limit."""
+    filled = [_is_filled(_named(call)) for call, _ in _truncated(evaluator)]
+    return all(filled) and bool(filled)
+
+
+def _named(call: ast.Call) -> dict[str | None, ast.expr]:
+    return {one.arg: one.value for one in call.keywords}
+
+
+def _is_filled(named: dict[str | None, ast.expr]) -> bool:
+    padding = named.get("padding")
+    return isinstance(padding, ast.Constant) and padding.value == "max_length"
+
+
+def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.Call, Site]]:
+    """Yield the tokenizer calls that limit the rows that are trained on."""
     generating = {id(site.scope) for call, site in evaluator.found.calls if _method(call) == "generate"}
     for call, site in evaluator.found.calls:
-        named = {one.arg: one.value for one in call.keywords}
-        padding = named.get("padding")
-        filled = isinstance(padding, ast.Constant) and padding.value == "max_length"
-        if "max_length" not in named or not ("truncation" in named or filled):
+        named = _named(call)
+        if "max_length" not in named or not ("truncation" in named or _is_filled(named)):
             continue
         # Text that is tokenized for generation is not trained on.
         if id(site.scope) in generating and (site.scope.parent is not None or "return_tensors" in named):
             continue
-        yield named["max_length"], site
+        yield call, site
 
 
 def _method(call: ast.Call) -> str:

@@ -14,6 +14,7 @@ from vramwise.documents.python.commands import functions_of_subcommands, options
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.modules import Modules
 from vramwise.documents.python.notebook import whole
 from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
@@ -42,8 +43,8 @@ _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unslo
 class Reading:
     """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `asked_versions`
-    what its repository asks for.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `load_module`
+    the source of a module beside it and whether that is a package's own, `asked_versions` what its repository asks for.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Reading:
     capability: tuple[int, int] | None = None
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
     asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
     # What a notebook has around the sources of its cells, if the data is only these.
     around: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
-    found = index(source.tree)
+    found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
     given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
     functions = Functions(

@@ -12,8 +12,9 @@ from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
-from vramwise.trainers.scripts.lengths import row_lengths
+from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
 from vramwise.trainers.scripts.methods import Methods
+from vramwise.variants.versions import GONE
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -52,7 +53,8 @@ def _class_name(name: str, scope: Scope | None) -> str:
             holder = holder.parent
         if holder is None:
             return name
-        node = holder.classes[name].node
+        inner = holder.classes[name]
+        node, scope = inner.node, inner.parent
         assert isinstance(node, ast.ClassDef)
         if not node.bases:
             return ""
@@ -75,6 +77,7 @@ class Training(Methods):
         if args is None and len(positional) > 1:
             place = 2 if self.found.name in calls.REFERENCE_SECOND and len(positional) > 2 else 1
             args = positional[place]
+        self._removed()
         self._reference(named, positional)
         self._collator(named)
         self._arguments(args)
@@ -115,6 +118,16 @@ class Training(Methods):
         """Return the model that `model_init=function` creates, or None."""
         maker = next((one.value for one in called.node.keywords if one.arg == "model_init"), None)
         return self.evaluator.returned(maker.id, called.site) if isinstance(maker, ast.Name) else None
+
+    def _removed(self) -> None:
+        """Record what the script imports, or a module beside it, that its package has removed."""
+        scopes = [self.evaluator.found.module, *filter(None, self.evaluator.found.modules.values())]
+        for scope in scopes:
+            work(len(scope.imports))
+            for full in scope.imports.values():
+                package, name = full.partition(".")[0], full.rpartition(".")[2]
+                if name in calls.REMOVED.get(package, ()):
+                    self.facts.setdefault(f"{GONE}{package}: {name}", self.found.call.lineno)
 
     def _reference(self, named: Mapping[str, Result], positional: list[Result]) -> None:
         """Record a second model that the trainer gets as the reference."""
@@ -195,6 +208,8 @@ class Training(Methods):
             found = [
                 Missing(name="max_length", line=self.found.call.lineno, why="rows have several lengths", either=either)
             ]
+        if lengths and len(found) == 1 and pads_rows(self.evaluator):
+            self.facts["padded rows"] = self.found.call.lineno
         if found:
             one = found[0]
             self.add("max_length", one if isinstance(one, Missing) else replace(one, node=None))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from vramwise.allocator.variables import settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.base import SideFiles, Spelling, Trainer
 from vramwise.trainers.transformers.trainer import as_plain_trainer, lacks
@@ -24,8 +23,7 @@ class EmbeddedOn:
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Return the run as the embedded engine does it."""
-        run = self._owner.resolve(document, target, side_files)
-        return as_embedded(run, run.added_variables if getattr(self._owner, "variables_in_file", False) else {})
+        return as_embedded(self._owner.resolve(document, target, side_files))
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """Return the change in the file's own keys, or None if the engine does not support it."""
@@ -41,11 +39,10 @@ def embedded_on(owner: Trainer) -> Trainer:
     return cast(Trainer, EmbeddedOn(owner))
 
 
-def as_embedded(run: RunSpec, in_file: Mapping[str, str]) -> RunSpec:
+def as_embedded(run: RunSpec) -> RunSpec:
     """Return the same settings under transformers' plain Trainer, where it differs from the file's trainer.
 
-    Trained weights keep the dtype that the trainer gives them, and evaluations their schedule. `in_file`: variables
-    that the file itself sets, which override everything.
+    Trained weights keep the dtype that the trainer gives them, and evaluations their schedule.
     """
     plain = as_plain_trainer(run)
     kept = ("quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len", "eval_scheduled")
@@ -55,7 +52,4 @@ def as_embedded(run: RunSpec, in_file: Mapping[str, str]) -> RunSpec:
     if not run.kernels.loss_kernel.startswith("liger"):
         plain = plain.changed(loss_kernel="stock")
         origins["loss_kernel"] = Origin(kind="derived", why="transformers' own loss: full logits in fp32")
-    if in_file:
-        settings, origins["allocator"] = settings_in_force(run.target, in_file, "the file's env")
-        plain = plain.changed(added_variables=in_file, allocator=settings)
     return replace(plain, origins=origins)

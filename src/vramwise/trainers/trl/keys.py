@@ -45,6 +45,7 @@ GONE: Mapping[str, Gone] = {
     "chars_per_token": Gone(now="", since="TRL 0.16"),
     "vllm_device": Gone(now="", since="TRL 0.17"),
     "vllm_max_model_len": Gone(now="vllm_max_model_length", since="TRL 1.0"),
+    "use_liger": Gone(now="use_liger_kernel", since="TRL 0.18"),
     "use_liger_loss": Gone(now="", since="TRL 1.0"),
     "generate_during_eval": Gone(now="", since="TRL 1.0"),
     "rpo_alpha": Gone(now="", since="TRL 1.0"),
@@ -104,11 +105,18 @@ def kinds(stack: Stack) -> tuple[str, ...]:
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
     words = _vocabulary(kind, release_of(stack), training_arguments(stack))
-    return words | _UNCHECKPOINTED if before(stack, 0, 22) else words
+    for version, defaults in _OLD_DEFAULTS.items():
+        if before(stack, *version):
+            words |= defaults
+    return words
 
 
-# Before TRL 0.22, gradient checkpointing had the default of transformers.
-_UNCHECKPOINTED = Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}})
+# Defaults of releases before these: gradient checkpointing had that of transformers, and packing cut a stream of tokens
+# into rows of max_length (ConstantLengthDataset, then pack_dataset; sft_trainer.py of 0.4.7, 0.17.0 and 0.18.0).
+_OLD_DEFAULTS = {
+    (0, 22): Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}}),
+    (0, 19): Vocabulary({"keys": {"packing_strategy": ["one_of(bfd,bfd_split,wrapped)", "wrapped"]}}),
+}
 
 
 def before(stack: Stack, *version: int) -> bool:

@@ -41,7 +41,6 @@ class Trl(ArgumentsTrainer):
     package = "trl"
     title = "TRL"
     held_out_key = "test_split_size"
-    variables_in_file = True  # under `env:`
     script_first = False
 
     def __init__(self, kind: str | None = None) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from vramwise.facts.dynamic_checkpoints import is_wide
 from vramwise.trainers.arguments import Vocabulary, versioned_facts
 from vramwise.trainers.arguments.vocabulary import known_versions
 from vramwise.trainers.trl.keys import vocabulary as trl_vocabulary
@@ -57,9 +58,6 @@ CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("lora", "use_dora"): "use_dora",
 }
 SECTIONS = ("data", "training", "lora", "logging")
-# Checkpoints whose 16-bit layers take much more memory, as measured: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against
-# 15.6 for Gemma 3 27B. Llama 3.3 70B took 4 % more.
-_WIDE = ("qwen3", "gemma-3")
 # Keys that follow from a script's calls or data.
 _DERIVED = {"use_peft": ["bool", False], "use_dora": ["bool", False], "fast_model": ["bool", False]}
 # Arguments that Unsloth adds to TRL's configs.
@@ -126,7 +124,7 @@ def dynamic_checkpoint(name: object) -> str | None:
 def wide_checkpoint(name: str | None) -> str | None:
     """Return the checkpoint that is loaded instead of a model if its 16-bit layers take much more memory, or None."""
     found = dynamic_checkpoint(name)
-    return found if found is not None and any(word in found.lower() for word in _WIDE) else None
+    return found if is_wide(found) else None
 
 
 def releases() -> dict[str, dict[str, str]]:

@@ -6,11 +6,11 @@ Pure: no files, no clock, no torch. A warning says what was seen and what follow
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vramwise.growth import Trend
-from vramwise.training.guard.growth import Growth
+from vramwise.growth import QUARTERS, Trend, steady_climb
 from vramwise.training.guard.samples import PREDICTED_PHASES, Reading, Sample
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 from vramwise.units import MIB, a_step, gib, mib
@@ -30,6 +30,22 @@ _MATTERS_SHARE = 0.01
 _MATTERS_BYTES = 256 * MIB
 # Optimizer state appears in the first step (after a resume too), so growth counts from the third.
 _SETTLING_STEPS = 2
+
+
+class Growth:
+    """The last `window` values of one figure, one per step; `vramwise.growth` judges them."""
+
+    def __init__(self, window: int) -> None:
+        self._values: deque[tuple[int, int]] = deque(maxlen=max(window, 2 * QUARTERS))
+
+    def see(self, step: int, value_bytes: int) -> Trend | None:
+        """Add a value; return the trend if the full window climbs steadily, else None."""
+        if self._values and step <= self._values[-1][0]:
+            self._values.clear()  # the run went back to a checkpoint
+        self._values.append((step, value_bytes))
+        if len(self._values) < (self._values.maxlen or 0):
+            return None
+        return steady_climb(tuple(self._values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,16 @@ from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.sources import read_document, trainer_of
 from vramwise.subject import Subject, open_subject
-from vramwise.trainers.trl.kind import kind_name
+from vramwise.trainers.registry import EMBEDDED
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment
 from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
 from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
-from vramwise.training.parent.engines import EMBEDDED, choose_engine
+from vramwise.training.parent.engines import choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
 from vramwise.training.parent.extras import find_command, site_of
 from vramwise.training.parent.refusing import refuse_what_the_engine_cannot
-from vramwise.training.parent.remembered import Found, with_found_batches
+from vramwise.training.parent.remembered import Found, refuse_earlier_engine, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
@@ -97,8 +97,6 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     refuse_what_the_engine_cannot(path, subject, options, engine, lambda one: predict_subject(one, options))
     own = in_env(run)  # allocator variables in the file's `env:`
     environment, settings, allocator = decide.decide_allocator(run.target, own)
-    if options.engine == EMBEDDED:  # TRL sets it itself
-        environment = {**own, **environment}
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
     remembers = options.engine == EMBEDDED and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
@@ -119,7 +117,10 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
 
 def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decision]:
     """Return the options with the engine, and why it was chosen."""
-    owner = trainer_of(read_document(path, options.target), options.target.trainer)
+    document = read_document(path, options.target)
+    owner = trainer_of(document, options.target.trainer)
+    if options.resume or document.values.get("resume_from_checkpoint") is True:
+        refuse_earlier_engine(_absolute(document.values.get("output_dir", _DEFAULT_OUTPUT)), owner)
     engine = choose_engine(path, owner, options.engine, random_weights=options.random_weights)
     command = None if engine.value == EMBEDDED else find_command(engine.value)
     site = () if command is None else site_of(command)  # its versions decide, not those installed with us
@@ -169,7 +170,7 @@ def plan_of(
         config_text=document.text,
         output_dir=output,
         engine=options.engine,  # type: ignore[arg-type]  # one of ENGINES
-        trainer=_owner(run) if options.engine == EMBEDDED else "",
+        trainer=run.trainer if options.engine == EMBEDDED else "",
         kind=kind_with_a_command(run) if options.engine == "trl" else "",
         recover=options.recover,
         resumable=options.engine != "llamafactory" or resumable(run),
@@ -199,11 +200,6 @@ def plan_of(
         guard=GuardThresholds(),
         decisions=tuple(decisions),
     )
-
-
-def _owner(run: RunSpec) -> str:
-    """Return the file's trainer, with the kind of training if the file alone may not say it."""
-    return f"trl:{kind_name(run)}" if run.trainer == "trl" else run.trainer
 
 
 def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
@@ -239,4 +235,8 @@ def _seed(run: RunSpec) -> int:
 
 
 def _output_dir(run: RunSpec) -> str:
-    return str(Path(run.config.get("output_dir", _DEFAULT_OUTPUT)).absolute())
+    return _absolute(run.config.get("output_dir", _DEFAULT_OUTPUT))
+
+
+def _absolute(folder: object) -> str:
+    return str(Path(str(folder)).absolute())

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
-from vramwise.training.embedded.owners import unsupported
+from vramwise.trainers.registry import DEFAULT, EMBEDDED
+from vramwise.training.embedded import unsupported
+from vramwise.training.embedded.axolotl import needed_modules
 from vramwise.training.parent.engine_trl import kind_with_a_command
-from vramwise.training.parent.engines import ASKED, EMBEDDED
+from vramwise.training.parent.engines import ASKED
 from vramwise.training.parent.expected import predicted_decision
-from vramwise.training.parent.extras import COMMANDS, TRAIN, find_command, install_lines, missing, trainer_command
-from vramwise.training.parent.supported import needed_modules
+from vramwise.training.parent.extras import TRAIN, find_command, install_lines, missing, trainer_command
 from vramwise.training.plan import Decision
 from vramwise.training.sources import refuse_sources
 from vramwise.variants.prediction import Prediction
@@ -50,11 +51,10 @@ def refuse_what_the_engine_cannot(
 
 def _instead(owner: Trainer) -> str:
     """Return how to use the file's own trainer instead; "" if it has no command."""
-    name = owner.name if owner.name in COMMANDS else "axolotl" if owner.name == EMBEDDED else None
-    if name is None:
+    if owner.name not in (DEFAULT, EMBEDDED):
         return ""
-    how = f"--engine {name}"
-    return f": {how}" if find_command(name) else f": {install_lines([name])}, then {how}"
+    how = f"--engine {DEFAULT}"
+    return f": {how}" if find_command(DEFAULT) else f": {install_lines([DEFAULT])}, then {how}"
 
 
 def _refuse_hosted(subject: Subject, options: TrainOptions, engine: str) -> None:

@@ -13,11 +13,15 @@ from pathlib import Path
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.registry import EMBEDDED_TRAINS
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
 from vramwise.types import SETTINGS, RunSpec
 
 # The place of a value and the machine do not affect what a run needs; the card is compared separately.
 _NOT_COMPARED = frozenset({"allocator"})
+# The last release whose embedded engine trained files of trainers with a command of their own.
+_LAST_RELEASE = "0.5.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,17 @@ def with_found_batches(subject: Subject, output_dir: str, now: Found) -> tuple[R
         written += f", eval batch {run.evaluation.eval_batch_size}"
     value = f"micro {found.batch.micro_batch_size} × accumulation {found.batch.gradient_accumulation_steps}"
     return found, Decision(name="resumed", value=value, why=f"found before; {written} had run out of memory")
+
+
+def refuse_earlier_engine(output_dir: str, owner: Trainer) -> None:
+    """Raise VramwiseError if the run to resume is the embedded engine's, which no longer trains the owner's files."""
+    earlier = _earlier(output_dir)
+    if earlier is None or owner.name in EMBEDDED_TRAINS or earlier.trainer.partition(":")[0] != owner.name:
+        return
+    raise VramwiseError(
+        f"the run in {output_dir} was begun by the embedded engine, which no longer trains {owner.title}'s files: "
+        f"resume it with vramwise {_LAST_RELEASE} (pip install vramwise=={_LAST_RELEASE}), or start again with --fresh"
+    )
 
 
 def _earlier(output_dir: str) -> TrainPlan | None:

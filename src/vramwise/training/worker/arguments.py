@@ -12,7 +12,7 @@ import torch
 from transformers import TrainingArguments
 
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.supported import wants_wandb
+from vramwise.training.embedded.axolotl import wants_wandb
 from vramwise.training.plan import TrainPlan
 from vramwise.types import Config, RunSpec
 

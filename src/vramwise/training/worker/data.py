@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 import random
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.training.worker.prompts import PromptSettings, Sample, samples_of
-from vramwise.training.worker.row_data import load_row_data
-from vramwise.training.worker.rows import read_rows
+from vramwise.training.worker.prompts import PromptSettings, Sample, make_sample, samples_of
+from vramwise.training.worker.rows import Row, read_rows
 from vramwise.types import RunSpec
 
+# This many texts are joined at a time, and incomplete blocks are dropped: `datasets.map` in batches of 1,000.
+_JOINED = 1000
 _SHORTEST = 2  # one token to predict, one to predict it from
 
 
@@ -34,8 +35,8 @@ class Data:
 def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     """Return all samples of the run; raises VramwiseError if none is left."""
     config = run.config
-    if config.get("rows_apart"):
-        return _checked(run, *load_row_data(run, tokenizer, seed=seed))
+    if config.get("arguments"):
+        return _checked(run, *_in_blocks(run, tokenizer), [])
     base = Path(config.document.path).parent
     settings = PromptSettings(
         train_on_inputs=bool(config.get("train_on_inputs", False)),
@@ -132,3 +133,31 @@ def _split(samples: list[Sample], size: float, seed: int) -> tuple[list[Sample],
         [sample for index, sample in enumerate(samples) if index not in chosen],
         [samples[index] for index in sorted(chosen)],
     )
+
+
+def _in_blocks(run: RunSpec, tokenizer: Any) -> tuple[list[Sample], list[Sample]]:
+    """Return samples to train on, and samples held out: those of their own file, else of the first rows."""
+    config = run.config
+    base = Path(config.document.path).parent
+    (data,), tests = config.get("datasets"), config.get("test_datasets", ())
+    rows = read_rows(data, base)
+    if tests:
+        held = read_rows(tests[0], base)
+    else:
+        count = round(len(rows) * (config.get("val_set_size") or 0))
+        rows, held = rows[count:], rows[:count]
+    train = list(_blocks(rows, data, tokenizer))
+    return train, list(_blocks(held, data, tokenizer)) if run.evaluation.evaluates else []
+
+
+def _blocks(rows: Sequence[Row], data: Mapping[str, Any], tokenizer: Any) -> Iterator[Sample]:
+    size = int(data["size"])
+    for start in range(0, len(rows), _JOINED):
+        texts = [_text(row) for row in rows[start : start + _JOINED]]
+        ids = [token for text in texts for token in tokenizer(text, verbose=False)["input_ids"]]
+        for at in range(0, len(ids) - size + 1, size):
+            yield make_sample([(ids[at : at + size], True)])
+
+
+def _text(row: Row) -> str:
+    return str(row["text"] if "text" in row else next(iter(row.values())))

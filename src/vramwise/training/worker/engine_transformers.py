@@ -133,7 +133,7 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
 def _in_order(run: RunSpec) -> bool:
     """Return whether rows come in the order of the file."""
     get = run.config.get
-    return bool(get("sample_packing_sequentially") or get("curriculum_sampling") or get("order") == "file")
+    return bool(get("sample_packing_sequentially") or get("curriculum_sampling"))
 
 
 def _keep(run: RunSpec) -> int | None:

@@ -19,7 +19,7 @@ from vramwise.subject import on_target
 from vramwise.targets import make_target
 from vramwise.trainers.registry import running, trainer_named
 from vramwise.training.disk import saving
-from vramwise.training.embedded.owners import translated
+from vramwise.training.embedded import translated
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now
 from vramwise.types import RunSpec
@@ -62,7 +62,7 @@ def run_of(plan: TrainPlan) -> RunSpec:
 def train_by(plan: TrainPlan) -> int:
     """Train and return the exit code; torch is imported from here on."""
     from vramwise.training.guard import oom
-    from vramwise.training.guard.limit import keep_limit
+    from vramwise.training.guard.process import keep_limit
     from vramwise.training.parent.child import announce
 
     Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _quiet() -> None:
 def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
     if not plan.guard.enabled:
         return []
-    from vramwise.integrations.transformers import MemoryGuard  # late: it imports transformers
+    from vramwise.training.guard.callback import MemoryGuard
 
     plan = replace(plan, predicted=_expected(plan, run, trainer))
 

@@ -13,10 +13,8 @@ from typing import Any
 import torch
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.lora_targets import BY_MODEL
 from vramwise.facts.models import local_config
 from vramwise.training.plan import TrainPlan
-from vramwise.training.worker.prompts import require_token
 from vramwise.types import RunSpec
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -53,11 +51,6 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
         tokenizer.add_special_tokens({key: value for key, value in special.items() if value is not None})
     if config.get("tokens"):
         tokenizer.add_tokens(list(config.get("tokens")))
-    for word in config.get("stop_words", ()):
-        require_token(tokenizer, word)
-    if config.get("end_token"):
-        require_token(tokenizer, config.get("end_token"))
-        tokenizer.eos_token = config.get("end_token")
     return tokenizer
 
 
@@ -77,21 +70,11 @@ def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.use_cache = False
     if run.adapter.kind is None:
-        return _cast_trained(model, run)
+        return model
     if run.savings.recompute and run.savings.checkpointing_reentrant:
         # Reentrant checkpointing passes no gradient on if no input of a block requires one.
         model.enable_input_require_grads()
-    return _cast_trained(_with_adapter(model, run), run)
-
-
-def _cast_trained(model: Any, run: RunSpec) -> Any:
-    """Cast the trained weights to the dtype that the file's trainer uses."""
-    wanted = torch.float32 if run.loading.trains_in_fp32 else torch.bfloat16 if run.adapter.half_adapters else None
-    for name, parameter in model.named_parameters():
-        magnitude = run.adapter.half_adapters and "lora_magnitude_vector" in name  # too fine for bf16
-        if wanted is not None and parameter.requires_grad and not magnitude:
-            parameter.data = parameter.data.to(wanted)
-    return model
+    return _with_adapter(model, run)
 
 
 def _load_options(run: RunSpec, plan: TrainPlan) -> dict[str, Any]:
@@ -170,10 +153,8 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
     targets: Any = list(run.adapter.lora_target_modules) or None
     if isinstance(config.get("lora_target_modules"), str):  # a single text is PEFT's regular expression over full names
         targets = config.get("lora_target_modules")
-    if run.adapter.lora_target_linear or targets == ["all-linear"]:
+    if run.adapter.lora_target_linear:
         targets = "all-linear"
-    if targets == [BY_MODEL]:
-        targets = None
     optional = {
         "layers_to_transform": config.get("peft_layers_to_transform"),
         "rank_pattern": config.get("lora_rank_pattern"),

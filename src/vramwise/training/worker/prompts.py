@@ -64,20 +64,6 @@ def make_sample(pieces: Sequence[tuple[Sequence[int], bool]]) -> Sample:
     return Sample(ids, labels)
 
 
-def require_token(tokenizer: Any, word: str) -> None:
-    """Raise VramwiseError if the tokenizer lacks a token that a template needs."""
-    if tokenizer.convert_tokens_to_ids(word) in (None, tokenizer.unk_token_id):
-        raise VramwiseError(f"the template's token {word} is none of the tokenizer's: take the template of this model")
-
-
-def sample_of(ids: Sequence[int], labels: Sequence[int]) -> Sample:
-    """Return a sample of tokens and labels."""
-    made = Sample(array("i", ids), array("i", labels))
-    if made.labels:
-        made.labels[0] = IGNORED
-    return made
-
-
 def samples_of(row: Row, block: Mapping[str, Any], tokenizer: Any, settings: PromptSettings) -> Iterator[Sample]:
     """Yield the samples of one row (completion may give several); raises VramwiseError for a missing column."""
     try:

@@ -29,8 +29,7 @@ def read_rows(block: Mapping[str, Any], base_dir: Path) -> list[Row]:
         raise VramwiseError(message)
     name = str(block.get("path") or "")
     local = local_path(name, base_dir)
-    whole = local is not None and local.is_dir() and not block.get("data_files") and block.get("by_split")
-    files = [] if whole else _data_files(block, local, base_dir)  # by_split: the file name says which split it is
+    files = _data_files(block, local, base_dir)
     if files:
         return [row for file in files for row in _read_file(file, block)]
     if local is not None and local.is_dir():

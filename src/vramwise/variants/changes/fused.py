@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.facts.liger import has_fused_loss, liger_kernels
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 
@@ -29,8 +30,6 @@ def losses(run: RunSpec) -> Iterator[Change]:
     """Yield other kernels for the same cross entropy; special losses, and those that conflict with Liger, stay."""
     if run.objective.kind != "tokens" or run.objective.rl or run.kernels.loss_kernel not in (*_LOSSES, "liger"):
         return
-    from vramwise.facts.liger import has_fused_loss  # late: only a search asks
-
     for value, loss in _LOSSES.items():
         made = value != "liger_fused_linear" or (
             has_fused_loss(run.model_type) and run.sharding.tensor_parallel_size == 1
@@ -41,8 +40,6 @@ def losses(run: RunSpec) -> Iterator[Change]:
 
 def liger_parts(run: RunSpec) -> Iterator[Change]:
     """Yield all Liger kernels that the model supports, or none of them."""
-    from vramwise.facts.liger import liger_kernels  # late: only a search asks
-
     kernels = liger_kernels(run.model_type)
     if run.sharding.tensor_parallel_size > 1 or run.savings.tiled_mlp or not kernels:
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vramwise.displayed import Displayed
 from vramwise.types import Finding, GpuSpec, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
@@ -64,7 +63,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit(Displayed):
+class Fit:
     """The fastest variant of a config that fits its card.
 
     `best`: None if nothing fits; the original if nothing is faster. `alternatives`: others that fit on the frontier
@@ -74,6 +73,7 @@ class Fit(Displayed):
     certain. `repairs`: errors that were fixed before the search, so that `original` is the file with those fixes.
     `stops`: errors that remain and keep every variant from starting. `weights_bytes`: what the weights alone need, if
     that is more than the card has: the proof that nothing permitted fits. 0: there is none.
+    `rows_up_to`: see Verdict; of the original.
     """
 
     original: Candidate
@@ -89,6 +89,7 @@ class Fit(Displayed):
     repairs: tuple[Finding, ...] = ()
     stops: tuple[Finding, ...] = ()
     weights_bytes: int = 0
+    rows_up_to: int | None = None
 
     @property
     def tries(self) -> int:

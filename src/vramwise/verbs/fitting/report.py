@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramwise.displayed import Displayed
 from vramwise.documents.edit import diff
 from vramwise.types import Document
 from vramwise.variants.search.result import Candidate, Fit
@@ -12,7 +13,7 @@ from vramwise.verbs.fitting.over_cards import Strategy, fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitReport:
+class FitReport(Displayed):
     """A fit for display. `command`: the command that was given. `asked`: the key whose largest value is wanted."""
 
     fit: Fit
@@ -21,6 +22,11 @@ class FitReport:
     written: str = ""  # the file that was written
     strategies: tuple[Strategy, ...] = ()  # ways to use several GPUs, all else as the file has it
     file: Document | None = None  # the document as read, before errors in it were fixed
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest variant that fits; None if none was found."""
+        return self.fit.best
 
     @property
     def fastest_strategy(self) -> Strategy | None:

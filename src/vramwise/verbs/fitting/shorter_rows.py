@@ -10,18 +10,20 @@ from vramwise.subject import Subject
 from vramwise.types import Origin
 from vramwise.variants.doubts import Margin, doubts_of, margin_of
 from vramwise.variants.effort import REMEDY, is_large
-from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_bytes, rows_doubt
+from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_runs, rows_doubt
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import Verdict, without_rows
 
 # Without a limit, rows of these lengths are tried, up to what the model takes.
 _LENGTHS = tuple(128 * quarters * 2**power // 4 for power in range(12) for quarters in (4, 5, 6, 7))
 _TRIES = 3
 # The share of the room for rows that full ones should take, as mixed ones take more.
 _AIMED = 0.8
-# Phases whose tensors do not depend on the rows, except for the batches: at most so many bytes per token (ids, mask,
-# labels, positions, for each completion).
-_WITHOUT_ROWS = ("load", "optimizer")
-_BYTES_A_TOKEN = 128
+
+
+def judged(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> Verdict:
+    """Return the verdict of every interface: a run that fits with shorter rows than assumed may not fit."""
+    return prediction.verdict(rows_that_fit(subject, prediction, limit_bytes))
 
 
 def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> int | None:
@@ -35,7 +37,7 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     if not prediction.full_rows or (prediction.memory_fits is True and not prediction.rows_unlimited):
         return None
     capacity, assumed, lengths = prediction.capacity_bytes, subject.run.shapes.sequence_len, _lengths(prediction)
-    held = _without_rows(prediction)
+    held = without_rows(prediction)
     if capacity is None or not lengths or held > capacity:
         return None
     since = subject.effort.spent
@@ -76,14 +78,6 @@ def _lengths(prediction: Prediction) -> Sequence[int]:
     return [length for length in tried if length > max(1, least)]
 
 
-def _without_rows(prediction: Prediction) -> int:
-    """Return what weights, gradients and optimizer states need alone."""
-    run = prediction.run
-    tokens = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps * run.shapes.sequence_len
-    held = [peak.peak_allocated_bytes for peak in prediction.needs.phases if peak.phase in _WITHOUT_ROWS]
-    return max(0, max(held, default=0) - tokens * _BYTES_A_TOKEN)
-
-
 def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int | None) -> int | None:
     """Return what the run needs with rows up to a length, with its margin; mixed ones that end with full ones."""
     run, evaluated = subject.run, subject.run.evaluation.eval_sequence_len
@@ -100,7 +94,8 @@ def _needed(subject: Subject, length: int, capacity_bytes: int, limit_bytes: int
             return None if found.memory_fits is False else _with_margin(found.most_bytes, found.margin)
         known = tuple(doubts_of(shorter, subject.model))
         least = margin_of((rows_doubt(shorter, (1,)), *known))
-        mixed = mixed_bytes(shorter, subject.model, subject.simulations, capacity_bytes, least.more)
+        drawn = mixed_runs(shorter, subject.model, subject.simulations, capacity_bytes, least.more)
+        mixed = [one.report.highest_reserved_bytes for one in drawn]
         if not mixed:
             return None
         return _with_margin(max(mixed), margin_of((rows_doubt(shorter, mixed), *known)))

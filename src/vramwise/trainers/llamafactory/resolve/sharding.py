@@ -9,8 +9,11 @@ from typing import Any
 from vramwise.allocator.settings import CUDA_VARIABLE
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.trainers.base import SideFiles
+from vramwise.trainers.llamafactory.keys import PACKAGE
 from vramwise.types import Target
 
+# The release since which the command sets the allocator's variable (`cli.py` of the wheels).
+_SETS_ALLOCATOR = "0.9.3"
 _SHIPPED = re.compile(r"(?:^|/)ds_z([023])(_offload|_fp8)?_config\.json$")
 _ON_HOST = {"device": "cpu"}
 _COMMON = {"overlap_comm": False, "contiguous_gradients": True}
@@ -74,4 +77,6 @@ def under_torchrun(target: Target, values: Mapping[str, Any]) -> bool:
 
 def added_variables(target: Target, values: Mapping[str, Any]) -> dict[str, str]:
     """Return what the command sets: only before torchrun, under the older name, overriding the user's value."""
-    return {CUDA_VARIABLE: EXPANDABLE} if under_torchrun(target, values) else {}
+    if not under_torchrun(target, values) or target.stack.older_than(PACKAGE, _SETS_ALLOCATOR):
+        return {}
+    return {CUDA_VARIABLE: EXPANDABLE}

@@ -10,6 +10,7 @@ from vramwise.types import Target
 # residual stream and attention run in fp32 instead.
 _FORCED = ("gemma-3", "functiongemma", "medgemma", "embeddinggemma", "gpt-oss")
 _FORCED_SINCE_2026_10 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
+_MIXES_SINCE = (2025, 2, 15)
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -48,7 +49,14 @@ def _compute(args: Arguments, target: Target, dtype: str) -> None:
     by_card = not args.value("bf16") and not args.value("fp16")
     args.derive("precision_by_card", by_card, "unset: as the weights" if by_card else "the config says", key=key)
     args.derive("precision", compute, f"mixed precision in the weights' type, {compute}", key=key)
-    args.derive("autocast", True, "mixed precision: autocast around the model", key=key)
+    on = not without_autocast(args, target)
+    why = "mixed precision: autocast around the model" if on else "neither bf16 nor fp16, and Unsloth adds none"
+    args.derive("autocast", on, why, key=key)
+
+
+def without_autocast(args: Arguments, target: Target) -> bool:
+    """Return whether nobody turns mixed precision on: Unsloth's trainers do so by themselves since 2025.2 (rl.py)."""
+    return not (args.value("bf16") or args.value("fp16") or since(target.stack, *_MIXES_SINCE))
 
 
 def forced_to_fp32(args: Arguments, target: Target) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.facts.dynamic_checkpoints import MORE_WEIGHTS
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.trainers.unsloth.resolve.loading import follows_embedding
-from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32
+from vramwise.trainers.unsloth.resolve.precision import forced_to_fp32, without_autocast
 from vramwise.types import Target, Unfollowed
 
-# Measured excess over the prediction: a fifth of the weights in two notebooks
-_WIDE_CHECKPOINT = 0.25
 _TRACED = (2, 11)  # the torch version since which Unsloth's own layers are compiled too, except for flattened rows
 
 
@@ -28,10 +27,13 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
     checkpoint = None if args.value("use_exact_model_name") else wide_checkpoint(args.values["base_model"])
     if args.values["quantization"] == "4bit" and checkpoint and since(target.stack, 2024, 12):
         why = f"{checkpoint} is loaded instead, which leaves some layers in 16 bits (a fifth more was seen)"
-        yield Unfollowed(name="dynamic 4-bit checkpoint", less=False, why=why, more_weights=_WIDE_CHECKPOINT)
+        yield Unfollowed(name="dynamic 4-bit checkpoint", less=False, why=why, more_weights=MORE_WEIGHTS)
     if forced_to_fp32(args, target):
         why = "Unsloth runs parts of this model in float32 where the card has no bfloat16; they are counted in 16 bits"
         yield Unfollowed(name="float32 instead of float16", less=False, why=why, more_rest=1.0)
+    if without_autocast(args, target):
+        why = "without mixed precision, what adapters touch may be in float32; it is counted in 16 bits"
+        yield Unfollowed(name="no autocast", less=False, why=why, more_rest=1.0)
     script = args.fields.config.document.script
     if args.value("fast_inference"):
         share = args.value("gpu_memory_utilization")

@@ -1,1 +1,0 @@
-"""Rules about batches and sizes."""

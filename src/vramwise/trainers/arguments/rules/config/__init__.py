@@ -1,1 +1,0 @@
-"""Rules about keys and their values."""

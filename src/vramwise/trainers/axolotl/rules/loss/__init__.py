@@ -1,1 +1,0 @@
-"""Axolotl's own rules: loss."""

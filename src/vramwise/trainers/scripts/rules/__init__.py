@@ -1,1 +1,0 @@
-"""Rules about what only scripts get wrong, a folder a topic."""

@@ -1,1 +1,0 @@
-"""Rules of scripts about precision."""

@@ -1,1 +1,0 @@
-"""Rules about TRL's own keys, a folder a topic."""

@@ -1,1 +1,0 @@
-"""Rules about what Unsloth ignores, changes or refuses."""

@@ -1,1 +1,0 @@
-"""Rules of the topic sharding."""

@@ -1,0 +1,112 @@
+"""The tree does not grow: the lines of each room of `src/vramwise`, and of all of it, stay below a number.
+
+Whoever needs more removes something. An issue that builds in a room may raise that room's number, in the same commit and
+with the reason. The number of the whole tree is not raised. Only Python counts; lines are never joined, and code never
+moves into data, for its sake. `python scripts/room_sizes.py` prints what there is.
+"""
+
+import shutil
+
+import pytest
+
+import room_sizes
+
+MOST_LINES = 92_000
+# False until the tree is below that number for the first time.
+IS_BELOW = False
+# `python scripts/room_sizes.py --write` sets these: the lines of a room when its numbers were set, and 2 % more.
+ROOMS = {
+    "__init__": 82,
+    "__main__": 6,
+    "actions": 60,
+    "allocator": 3_371,
+    "api": 298,
+    "base_models": 142,
+    "budget": 625,
+    "bundled": 39,
+    "cli": 2_249,
+    "collecting": 26,
+    "copied_events": 177,
+    "dataset": 927,
+    "diagnosis": 4_227,
+    "displayed": 29,
+    "documents": 5_266,
+    "errors": 69,
+    "facts": 3_241,
+    "families": 2_941,
+    "files": 343,
+    "ghost": 19_540,
+    "growth": 87,
+    "integrations": 115,
+    "keys": 345,
+    "mcp": 1_646,
+    "notebook": 57,
+    "options": 112,
+    "page": 1_038,
+    "practice": 253,
+    "project": 121,
+    "recordings": 1_971,
+    "render": 4_357,
+    "repository": 73,
+    "rules": 2_346,
+    "scripts": 130,
+    "sidecar": 78,
+    "sources": 134,
+    "stacks": 221,
+    "stops": 38,
+    "subject": 315,
+    "targets": 134,
+    "timeline": 157,
+    "tracing": 1_969,
+    "trainers": 21_045,
+    "training": 8_997,
+    "types": 1_464,
+    "units": 86,
+    "variants": 5_566,
+    "verbs": 3_405,
+}
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    return room_sizes.rooms()
+
+
+def test_no_room_grows_above_its_number(sizes):
+    print(room_sizes.table(sizes))
+    assert {name: size.lines for name, size in sizes.items() if size.lines > ROOMS.get(name, 0)} == {}
+
+
+def test_no_number_is_left_of_a_room_that_is_gone(sizes):
+    assert ROOMS.keys() - sizes.keys() == set()
+
+
+@pytest.mark.xfail(not IS_BELOW, reason="the tree is above its number still: set IS_BELOW when it is not", strict=True)
+def test_the_tree_does_not_grow(sizes):
+    print(room_sizes.table(sizes))
+    assert sum(size.lines for size in sizes.values()) <= MOST_LINES
+
+
+def test_lines_are_counted_by_kind():
+    text = '"""A module.\n\nWith two paragraphs.\n"""\n\n# a comment\nx = "# none"  # nor this\n\n\ndef f():\n    """One."""\n    return """\n# text\n"""\n'
+    size = room_sizes.size_of(text)
+    assert (size.files, size.code, size.docstrings, size.comments, size.blank) == (1, 5, 5, 1, 3)
+    assert size.lines == len(text.splitlines())
+
+
+def test_rooms_are_folders_and_modules(tmp_path):
+    (tmp_path / "room" / "inner").mkdir(parents=True)
+    for name in ("room/a.py", "room/inner/b.py", "alone.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    (tmp_path / "room" / "data.json").write_text("{}\n")
+    assert {name: (size.files, size.lines) for name, size in room_sizes.rooms(tmp_path).items()} == {
+        "room": (2, 2),
+        "alone": (1, 1),
+    }
+
+
+def test_the_numbers_are_written_into_this_file(tmp_path):
+    copy = tmp_path / "test_size.py"
+    shutil.copy(__file__, copy)
+    room_sizes.write({"one": room_sizes.Size(files=1, code=1000)}, copy)
+    assert 'ROOMS = {\n    "one": 1_020,\n}\n' in copy.read_text(encoding="utf-8")

@@ -195,6 +195,13 @@ READERS: dict[str, Make] = {
             + f"a=HfArgumentParser(({listed('C', 900)})).parse_args_into_dataclasses()\nx=a[3].f1"
         )
     ),
+    "HfArgumentParser: 900 short names for 30,000 fields": source(
+        lambda: script(
+            "class C:\n"
+            + lines(" a_#:int=1", 30_000)
+            + f"x=HfArgumentParser(C).parse_dict({{{listed(repr('a_x#') + ':1', 900)}}})[0].a_1"
+        )
+    ),
     "argparse: 20,000 flags, 900 uses": source(
         lambda: script(_FLAGS + lines("p.add_argument('--a#',default=1)", 20_000), listed("k#=p.parse_args().a1", 900))
     ),
@@ -311,6 +318,25 @@ READERS: dict[str, Make] = {
         "predict",
         "train.sh",
         *CARD,
+    ),
+    "20 modules of 1 MB beside a script": files(
+        lambda: {
+            "train.py": script(lines("from m# import f", 20) + "x=f()"),
+            **{f"m{one}.py": "def f():\n return 1\n" + "a=1\n" * 120_000 for one in range(20)},
+        }
+    ),
+    "20 modules that import all of one another": files(
+        lambda: {
+            "train.py": script(lines("from m# import f", 20) + "x=f()"),
+            **{
+                f"m{one}.py": lines("from m# import f", 20) * 400
+                + "def f():\n return f()\n"
+                + "f()\n" * 9_000
+                + "def f():\n return f()\n"
+                + lines("def g#():f()", 9_000)
+                for one in range(20)
+            },
+        }
     ),
     # shell
     "shell: ${A//x/y} in forty steps": shell(

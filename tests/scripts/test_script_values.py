@@ -22,6 +22,7 @@ def read(body, **reading):
     [
         ("args = SFTConfig(per_device_train_batch_size=4)\n", 4),
         ("B = 8\nargs = SFTConfig(per_device_train_batch_size=B)\n", 8),
+        ("B = '4 8'.split()\nargs = SFTConfig(per_device_train_batch_size=int(B[1]))\n", 8),
         ("B, M = 32, 4\nargs = SFTConfig(per_device_train_batch_size=B // M)\n", 8),
         ("kw = dict(per_device_train_batch_size=2)\nargs = SFTConfig(**kw)\n", 2),
         ("kw = {'per_device_train_batch_size': 2}\nkw['per_device_train_batch_size'] = 6\nargs = SFTConfig(**kw)\n", 6),

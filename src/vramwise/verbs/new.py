@@ -242,7 +242,7 @@ def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
     """
     if not plan.fragments or plan.lengths is None:
         return ()
-    return of_rounding(check_subject(replace(fitted, data=NO_DATA, _memo={}), Policy(predicts=True)).findings)
+    return of_rounding(check_subject(fitted.changed(data=NO_DATA), Policy(predicts=True)).findings)
 
 
 def _head(

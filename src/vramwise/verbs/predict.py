@@ -97,7 +97,7 @@ def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Su
         if evaluation is None:
             return subject
         train = subject.data.train
-    return replace(subject, data=replace(subject.data, train=train, evaluation=evaluation), _memo={})
+    return subject.changed(data=replace(subject.data, train=train, evaluation=evaluation))
 
 
 def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> Subject:

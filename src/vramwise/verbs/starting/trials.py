@@ -73,7 +73,7 @@ class Trial:
     @property
     def fitted(self) -> Subject:
         """The resulting config, with all data."""
-        return replace(self.searched, data=self.data, _memo={})
+        return self.searched.changed(data=self.data)
 
     @property
     def duration(self) -> Duration | None:
@@ -95,10 +95,10 @@ def trials(plan: Plan, options: Options, method: str, few: bool, progress: Progr
         if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
         packed = bool(start.wishes.packing)
-        subject = replace(subject, data=plan.data, _memo={})
+        subject = subject.changed(data=plan.data)
         if few:
             data = sampled(subject.divided, plan.ask.batch, packed=packed)
-            subject = replace(subject, data=data, _memo={})
+            subject = subject.changed(data=data)
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
         if best is None:
             found[:1] = [replace(first, unbeaten=True) for first in found[:1]]
@@ -175,13 +175,13 @@ def _fitted(
     may leave the experts out, which can then be quantised with the rest. Scripts are launched without a file
     for sharding.
     """
-    full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
+    full_rows = subject.changed(data=NO_DATA).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may divide the weights
     if alone and proof_bytes(subject, (), full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
-    slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
+    slowest = None if first is None else _slowest(subject.changed(data=plan.data), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
     more = _EIGHT_BIT if method == "full" else _NARROWER
     if more == _NARROWER and not has_experts(subject.run):

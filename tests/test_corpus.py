@@ -104,7 +104,7 @@ def test_resolved_values_agree_with_axolotl(version, card):
             "optimizer": run.optimizer.name,
             "attn_implementation": run.kernels.attn_implementation,
         }
-        if run.sharding.kind.startswith("fsdp"):  # the schema's default is there without FSDP too
+        if run.sharding.is_fsdp:  # the schema's default is there without FSDP too
             ours["fsdp_version"] = run.sharding.kind.removeprefix("fsdp")
         if run.adapter.kind and not any(
             key.startswith("lora_") and key.endswith("_kernel") for key in run.config.values

@@ -9,10 +9,10 @@ import unsloth as bench
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.ops.room_loss import chunks_for, free_budget, nearest_chunks_for
-from vramwise.ghost.ops.rows_loss import rows_at_once, rows_loss, tile
-from vramwise.ghost.staging import staging_of
+from vramwise.ghost.ops.unsloth_fused_loss import chunks_for, free_budget, nearest_chunks_for
+from vramwise.ghost.ops.unsloth_row_loss import rows_at_once, tile, unsloth_row_loss
 from vramwise.ghost.tape import Leaf, Parameter, Tape
+from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 
 RUNS = {row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-dev.jsonl"])}
 DRAWN = {
@@ -120,7 +120,7 @@ def test_a_frozen_head_s_loss_keeps_one_gradient():
     hidden = Leaf(None, (1000, 64), 64_000, BF16)
     hidden.require_grad()
     head = Parameter(t, "lm_head", (40_000, 64), BF16, trainable=False)
-    loss = rows_loss(t, hidden, head, 999)
+    loss = unsloth_row_loss(t, hidden, head, 999)
     made = [event[2] for event in t.events if event[0] == 0]
     assert 1000 * 64 * 2 in made  # the gradient of the hidden states
     assert rows_at_once(999, 64, 40_000, FP32.size) * 40_000 * 4 in made
@@ -131,13 +131,13 @@ def test_inputs_come_back_into_kept_buffers():
     run = bench.run_of(RUNS["us_qlora_llama1b_default"])
     t = Tape(Hardware())
     x = t.new((1, 2048, 2048), BF16)  # 8 MiB
-    first = staging_of(t, run, first=True)
+    first = unsloth_input_offload_of(t, run, first=True)
     (away,) = first.pack((x,), None)
     assert {name: storage.nbytes for name, storage in t.once.items()} == {
         "staging buffer": 8 * MIB,
         "second staging buffer": 2 * MIB,
     }
-    second = staging_of(t, run, first=False)
+    second = unsloth_input_offload_of(t, run, first=False)
     second.pack((x,), None)
     assert t.once["second staging buffer"].nbytes == 8 * MIB
     assert t.last_block_keeps

@@ -72,7 +72,7 @@ def _in_own_words(case: Case, name: str, remedies: tuple[Remedy, ...]) -> tuple[
 def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
     """Return a remedy that offloads the optimizer state, if DeepSpeed shards it and does not offload it yet."""
     run = case.run
-    sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.kind.startswith("zero"))
+    sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.is_zero)
     if cause.id != "optimizer-state" or not sharded or (run is not None and run.sharding.offload_optimizer):
         return None
     return replace(_ZERO_OFFLOAD, fields={"offload_optimizer": True}) if run is not None else _ZERO_OFFLOAD

@@ -15,7 +15,7 @@ Checkpoint = Callable[..., Tensor]  # of the tape, a block and its inputs
 
 
 def _rerun(t: Tape, block: Block, inputs: Sequence[Tensor], amp: DType | None) -> Tensor:
-    """The block again, under an autocast context of its own."""
+    """Return the result of running a block again, under an autocast context of its own."""
     if t.work is not None:
         t.work.checkpoint()
     outer, outer_casts = t.autocast, t.casts
@@ -48,7 +48,7 @@ def _leaf(x: Tensor, *, wanted: bool) -> Leaf:
 
 
 def reentrant(t: Tape, block: Block, *inputs: Tensor) -> Tensor:
-    """`checkpoint(block, x, use_reentrant=True)`: keeps the inputs alone."""
+    """Return the result of `checkpoint(block, *inputs, use_reentrant=True)`, which keeps the inputs alone."""
     if not t.grad_enabled or not t.training:
         return block(t, *inputs)
     if t.work is not None:
@@ -64,7 +64,7 @@ def reentrant(t: Tape, block: Block, *inputs: Tensor) -> Tensor:
 
 
 def _saving_input(t: Tape, edges: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> Node:
-    """The node that keeps a block's inputs, where those go elsewhere by a frame of their own."""
+    """Return the node that saves a block's inputs, through the frame for such inputs if there is one."""
     outer, t.frame = t.frame, t.checkpoint_frame or t.frame
     node = t.node(_recompute, edges, inputs)
     t.frame = outer
@@ -72,12 +72,12 @@ def _saving_input(t: Tape, edges: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
 
 
 def reruns(backward: Backward) -> bool:
-    """Whether this is the backward step of a whole block, which runs it again."""
+    """Return whether this is the backward step of a checkpointed block."""
     return backward is _recompute
 
 
 class _Enough(Exception):  # noqa: N818 - not an error: recomputation has everything it needs
-    """Everything that the first run saved has been made again."""
+    """Raised in the second run when everything that the first run saved has been made again."""
 
 
 class _Frame:
@@ -96,7 +96,7 @@ class _Frame:
         self.kept: dict[int, Tensor | None] = {}
 
     def pack(self, saved: tuple[Tensor | None, ...], _backward: Backward) -> tuple[Any, ...]:
-        """In the first run keep a number for each; in the second the tensors, until the last one is there."""
+        """Return numbers for the tensors in the first run; in the second keep them, until the last one is made."""
         if not self.rerunning:
             numbers = tuple(range(self.total, self.total + len(saved)))
             self.total += len(saved)
@@ -109,7 +109,7 @@ class _Frame:
         return ()
 
     def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
-        """Run the block again if it has not been, and hand out what this node saved."""
+        """Return what the node saved, after running the block again if that has not been done."""
         if not self.rerunning:
             self.rerunning = True
             self._rerun(t)
@@ -143,15 +143,15 @@ class _Frame:
         return _leaf(found, wanted=True)
 
     def finished(self) -> None:
-        """What the input's own frame has to do."""
+        """Tell the input's own frame that the step is done."""
         if self.brought and self.inputs.frame is not None:
             self.brought = False
             self.inputs.frame.finished()
 
     def _unmade(self, t: Tape) -> int:
-        """The number of the last op's result: an op saves its inputs before it makes its result, so it was never made.
+        """Return the number of the last op's result, which the real run never makes; -1 if it was saved itself.
 
-        Unless the result, or something made with it, is itself what was saved.
+        The second run ends when an op has saved its inputs, which is before it makes its result.
         """
         last = t.count - 1
         kept = {tensor.storage.number for tensor in self.kept.values() if tensor is not None and tensor.storage}
@@ -159,7 +159,7 @@ class _Frame:
 
 
 def non_reentrant(t: Tape, block: Block, x: Tensor, *more: Tensor) -> Tensor:
-    """`checkpoint(block, x, use_reentrant=False)`: the graph is built, what it saves is not kept."""
+    """Return the result of `checkpoint(block, x, use_reentrant=False)`: the graph keeps nothing that it saves."""
     if more:
         block = _with(block, more)
         del more
@@ -176,7 +176,7 @@ def non_reentrant(t: Tape, block: Block, x: Tensor, *more: Tensor) -> Tensor:
 
 
 def _with(block: Block, more: tuple[Tensor, ...]) -> Block:
-    """The block of its first input, which holds the others."""
+    """Return the block as a function of its first input; it holds the others."""
 
     def run(t: Tape, x: Tensor) -> Tensor:
         return block(t, x, *more)

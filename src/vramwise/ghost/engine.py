@@ -63,7 +63,7 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
 
 
 def _release_unpacked(node: Node) -> None:
-    """What was unpacked for this step goes with it, the last unpacked first; the block's own hold on it goes too."""
+    """Drop the tensors that were unpacked for a step, and the node's own hold on them."""
     held = node.saved
     assert isinstance(held, list)
     for position in range(len(held)):
@@ -79,7 +79,7 @@ def _hold(results: Sequence[Tensor | None], edges: Sequence[tuple[Node, int] | N
 
 
 def _let_go(received: Sequence[Tensor | None]) -> None:
-    """A node is done with its gradients."""
+    """Note that a node holds these gradients no longer."""
     for grad in received:
         if grad is not None:
             grad.holders -= 1

@@ -18,10 +18,10 @@ from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
-from vramwise.ghost.ops.room_loss import free_budget, room_loss
-from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
+from vramwise.ghost.ops.unsloth_fused_loss import free_budget, unsloth_fused_loss
+from vramwise.ghost.ops.unsloth_row_loss import unsloth_row_loss
 from vramwise.ghost.sharding.fsdp_blocks import LoneHead
 from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -183,18 +183,18 @@ class SlicedLoss:
         return sliced_loss(t, hidden, read, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
 
 
-class RowsLoss:
-    """The head and its loss some rows at a time, in evaluation too.
+class UnslothLoss:
+    """Unsloth's head and loss, some rows at a time, in evaluation too.
 
-    `by_room`: as many as half of the free memory holds, which is asked once ("capped" or, before Unsloth 2026.10,
-    "nearest"); else as a rule of its own says, and only rows with a label.
+    `by_free_memory`: as many rows as half of the free memory holds, which is read once ("capped" or, before Unsloth
+    2026.10, "nearest"); "": as `unsloth_row_loss` decides, and only rows with a label.
     """
 
-    __slots__ = ("budget", "by_room", "stock")
+    __slots__ = ("budget", "by_free_memory", "stock")
 
-    def __init__(self, stock: StockLoss, *, by_room: Literal["", "capped", "nearest"]) -> None:
+    def __init__(self, stock: StockLoss, *, by_free_memory: Literal["", "capped", "nearest"]) -> None:
         self.stock = stock
-        self.by_room = by_room
+        self.by_free_memory = by_free_memory
         self.budget: int | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -208,11 +208,11 @@ class RowsLoss:
         most = rows * tokens - max(rows, t.samples or 1)
         count = most if t.labelled is None else min(t.labelled, most)
         flat = view(t, hidden, (rows * tokens, width))
-        if self.by_room:
-            self.budget = self.budget or free_budget(t, capped=self.by_room == "capped")
-            loss = room_loss(t, flat, weight, self.budget, nearest=self.by_room == "nearest")
+        if self.by_free_memory:
+            self.budget = self.budget or free_budget(t, capped=self.by_free_memory == "capped")
+            loss = unsloth_fused_loss(t, flat, weight, self.budget, nearest=self.by_free_memory == "nearest")
         else:
-            loss = rows_loss(t, flat, weight, max(1, count))
+            loss = unsloth_row_loss(t, flat, weight, max(1, count))
         del shifted
         return loss, None
 
@@ -272,7 +272,7 @@ def _flat_copy(t: Tape, part: Tensor) -> Tensor:
 _CAPPED = ("gemma2", "gemma3", "gemma3n", "gemma4")
 
 
-def _by_room(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]:
+def _by_free_memory(run: RunSpec, model: ModelSpec) -> Literal["", "capped", "nearest"]:
     if run.kernels.loss_kernel == "room":
         return "nearest"
     fast = model.model_type in run.kernels.fused_layers
@@ -303,7 +303,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     if run.kernels.loss_kernel in ("slices", "fp32_slices"):
         return SlicedLoss(stock, run.kernels.loss_kernel == "fp32_slices")
     if run.kernels.loss_kernel in ("rows", "room"):
-        return RowsLoss(stock, by_room=_by_room(run, model))
+        return UnslothLoss(stock, by_free_memory=_by_free_memory(run, model))
     if run.kernels.loss_kernel == "in_place":
         return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":

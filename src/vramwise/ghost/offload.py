@@ -33,28 +33,28 @@ _Key = tuple[int, DType]
 
 
 class _OnHost(NamedTuple):
-    """A tensor that is elsewhere, under the number it was saved with."""
+    """A saved tensor in host memory: the number of its save, and what it is made as when it comes back."""
 
     number: int
     shape: tuple[int, ...]
     dtype: DType
     heads_first: bool
-    lingers: bool  # when it comes back
+    lingers: bool  # kept for a while once it is back
 
 
 class _Kept(NamedTuple):
-    """A tensor that stays: an earlier save of it was still on its way."""
+    """A saved tensor that stays on the device, because an earlier save of it is still being copied."""
 
     number: int
     tensor: Tensor
 
 
 class Offload:
-    """Packs saved tensors by sending them to the host, unpacks them into new ones.
+    """Sends saved tensors to host memory, and makes new tensors when their backward step needs them.
 
     `weights_stay`: views of weights are kept apart from activations; otherwise the transposed view that a matrix
-    product saves is copied and sent like any other. `in_flight`: so many saves after it, a sent tensor goes.
-    `lingers`: what was brought back is kept for a while. `inputs_linger`: so are inputs of blocks that run again.
+    product saves is copied and sent like any other. `in_flight`: how many saves later a sent tensor is freed.
+    `lingers`: tensors that are back are kept for a while. `inputs_linger`: so are the inputs of blocks that run again.
     """
 
     def __init__(
@@ -84,8 +84,11 @@ class Offload:
         self._used = False
 
     def pack(self, saved: tuple[Tensor | None, ...], backward: Backward) -> tuple[Any, ...]:
-        """Send off what is large enough and no weight."""
-        # they are handed over from the last to the first
+        """Return the saved tensors, with those that are sent replaced by their place in host memory.
+
+        Weights and tensors under 1 KiB are not sent.
+        """
+        # torch hands them over from the last to the first
         return tuple([self._send(tensor, backward) for tensor in saved[::-1]])[::-1]
 
     def _send(self, tensor: Tensor | None, backward: Backward) -> Tensor | _OnHost | _Kept | None:
@@ -113,7 +116,7 @@ class Offload:
         return _OnHost(self._number, tensor.shape, tensor.dtype, tensor.heads_first, lingers)
 
     def _is_copied(self, tensor: Tensor, backward: Backward) -> bool:
-        """Whether it is not one piece of memory, of which a copy is sent: transposed views, slices."""
+        """Return whether a contiguous copy is sent, because the tensor is a transposed view or a slice."""
         assert tensor.storage is not None
         if saves_transposed(backward) and len(tensor.shape) == 2:
             return not (isinstance(tensor, Parameter) and self._weights_stay)
@@ -128,10 +131,10 @@ class Offload:
         return copied
 
     def _place_of(self, tensor: Tensor, copied: bool) -> _Key:
-        """Where it lies: TRL knows tensors by their address.
+        """Return what identifies a tensor for TRL, which goes by addresses.
 
-        Autocast's copy of a weight goes after its product while what was sent of it is on its way; the next of its size
-        is made in its place, is taken for it, and stays.
+        Autocast frees its copy of a weight after the product, while that is still being copied to the host. The next
+        matrix of the same size gets the same address, so TRL takes it for the same tensor and keeps it on the device.
         """
         assert tensor.storage is not None
         key = (tensor.storage.number, tensor.dtype)
@@ -158,7 +161,7 @@ class Offload:
             self._untrack(number)
 
     def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
-        """Bring back what this node saved."""
+        """Return the tensors that the node saved, those from host memory as new tensors."""
         before = t.mark("activations", "brought back from the host")
         due = [] if t.nested else list(self._back)
         self._used = False
@@ -192,7 +195,7 @@ class Offload:
         return out
 
     def finished(self) -> None:
-        """The node that unpacked last is done."""
+        """Free what earlier steps brought back, now that the step that unpacked last is done."""
         due = self._due.pop()
         if due is None:
             return
@@ -201,7 +204,7 @@ class Offload:
             self._back.pop(number, None)
 
     def close(self) -> None:
-        """The end of backward."""
+        """Free everything that is still held: backward is over."""
         self._back.clear()
         self._sent.clear()
         self._number_of.clear()
@@ -209,7 +212,7 @@ class Offload:
 
 
 def offload_of(t: Tape, run: RunSpec) -> Offload | None:
-    """What takes everything that a micro-step saves, if the run has it; a full fine-tune tells weights apart."""
+    """Return what takes everything that a micro-step saves; None if the run keeps it on the device."""
     if run.savings.activation_offloading not in ("stream", "legacy"):
         return None
     return Offload(
@@ -221,7 +224,7 @@ def offload_of(t: Tape, run: RunSpec) -> Offload | None:
 
 
 def inputs_offload_of(t: Tape, run: RunSpec) -> Offload | None:
-    """What takes the inputs of checkpointed blocks alone, if the run has it."""
+    """Return what takes the inputs of checkpointed blocks alone; None if the run keeps them on the device."""
     if run.savings.activation_offloading != "hidden_states":
         return None
     return Offload(t, in_flight=_INPUTS_IN_FLIGHT, lingers=False)

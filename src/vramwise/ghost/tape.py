@@ -1,10 +1,13 @@
 """The tape: tensors without values, autograd without arithmetic, and the list of allocations that results.
 
 A ghost tensor has a shape, a type and a storage. A storage writes an ALLOC event when it is made and a FREE event when
-its last reference goes. *Whose* references those are is Python's own business: the models of this package are written
-with the variables and call structure of the code they stand for, so CPython's reference counts free each storage at the
-moment the real one is freed. That is why functions here keep or drop locals with care, and why nothing may hold a
-tensor "for later".
+its last variable goes: the models of this package have the variables and the call structure of the code they stand for,
+so a storage is freed when the real one is. That is why functions here keep or drop local variables with care, and why
+nothing may hold a tensor "for later". Nothing else may depend on the interpreter:
+
+- no code asks for reference counts, which differ between releases of Python: who holds a gradient is counted
+  (`Tensor.holders`);
+- variables that go together, at a function's end, go in any order: `Tape.timeline` lists them in one.
 
 The tape does not know any op: see `ops`.
 """
@@ -49,8 +52,7 @@ _FREE = int(Action.FREE)
 
 
 class Tape:
-    """One run being written down: the events so far, the modes that ops look at, and the marks for phases and
-    labels."""
+    """A run under way: its events so far, the modes that ops look at, and the marks for phases and labels."""
 
     def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware
@@ -98,7 +100,7 @@ class Tape:
         self.mark("other", "")
 
     def mark(self, category: str, label: str) -> int:
-        """Say what the following allocations are for. Returns the previous mark, to be put back into `tag`."""
+        """Set what the following allocations are for. Return the previous mark, to be put back into `tag`."""
         before = self.tag
         key = (category, label)
         number = self._tag_numbers.get(key)
@@ -113,14 +115,14 @@ class Tape:
         return before
 
     def _cut(self, tag: int) -> None:
-        """What follows belongs to another part of the model."""
+        """Note that what follows belongs to another part of the model."""
         self._part = self._parts[tag]
         self.cuts.append(len(self.events))
 
     def mark_backward(self, tag: int) -> None:
-        """The following allocations belong to the backward step of an op with that mark; logits' gradients are logits.
+        """Set that the following allocations belong to the backward step of an op with this mark.
 
-        The mark made so stands for itself: a gradient's gradient has no other name.
+        Gradients of logits count as logits. A gradient's own gradient has the same mark.
         """
         number = self._backward_tags.get(tag)
         if number is None:
@@ -133,30 +135,30 @@ class Tape:
             self._cut(number)
 
     def retag(self, storage: Storage, category: str, label: str) -> None:
-        """Change what an existing block is for (a result that turned out to be a gradient)."""
+        """Change the mark of an existing block, such as a result that becomes a gradient."""
         before = self.mark(category, label)
         event = self.events[storage.event]
         self.events[storage.event] = _make(Event, (event[0], event[1], event[2], event[3], self.tag))
         self.tag = before
 
     def on_stream(self, tensor: Tensor, stream: int) -> None:
-        """The tensor just made lies in another stream's pool."""
+        """Move the request of a tensor to the pool of another stream."""
         assert tensor.storage is not None
         event = self.events[tensor.storage.event]
         self.events[tensor.storage.event] = _make(Event, (event[0], event[1], event[2], stream, event[4]))
 
     def phase(self, name: str, step: int) -> None:
-        """The run enters a phase."""
+        """Begin a phase of the run."""
         self.cuts += (len(self.events), len(self.events) + 1)
         self.events.append(_make(Event, (int(Action.PHASE), 0, 0, 0, len(self.phases))))
         self.phases.append(Phase(name, step))
 
     def empty_cache(self) -> None:
-        """The run hands cached memory back."""
+        """Write that the run hands cached memory back."""
         self.events.append(_make(Event, (int(Action.EMPTY_CACHE), 0, 0, 0, 0)))
 
     def reset_peaks(self) -> None:
-        """The trainer resets torch's peak figures."""
+        """Write that the trainer resets torch's peak figures."""
         self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
     def timeline(self) -> Timeline:
@@ -182,34 +184,34 @@ class Tape:
         return Timeline(events=events, tags=self.tags, phases=self.phases, repeats=self.repeats, cuts=self.cuts)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """A new tensor on the device."""
+        """Return a new tensor on the device."""
         numel = 1
         for side in shape:
             numel *= side
         return Tensor(Storage(self, numel * dtype.size) if numel else None, shape, numel, dtype)
 
     def like(self, tensor: Tensor, dtype: DType | None = None) -> Tensor:
-        """A new tensor of the same shape and memory order."""
+        """Return a new tensor of the same shape and memory order."""
         kind = dtype or tensor.dtype
         out = Tensor(Storage(self, tensor.numel * kind.size), tensor.shape, tensor.numel, kind)
         out.heads_first = tensor.heads_first
         return out
 
     def scratch(self, nbytes: int) -> Storage | None:
-        """A temporary buffer of that many bytes."""
+        """Return a buffer of so many bytes; None for 0."""
         return Storage(self, nbytes) if nbytes else None
 
     def workspace(self) -> None:
-        """The matrix library's workspace: one for each thread that multiplies, made at its first product and kept."""
+        """Make the matrix library's workspace at a thread's first product; it is kept."""
         if (self.in_backward, "") not in self.workspaces:
             before = self.mark("workspace", "matrix multiplication workspace")
             self.workspaces[self.in_backward, ""] = Storage(self, self.hardware.matmul_workspace_bytes)
             self.tag = before
 
     def bias_workspace(self) -> None:
-        """Products with a bias go through cuBLASLt, whose workspace is another, smaller one.
+        """Make the smaller workspace of cuBLASLt, which products with a bias go through.
 
-        torch takes cuBLAS's handle for it, which brings its own workspace with it first.
+        torch asks for cuBLAS's handle first, which makes that workspace too.
         """
         self.workspace()
         key = (self.in_backward, "lt")

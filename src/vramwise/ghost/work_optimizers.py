@@ -53,7 +53,7 @@ def list_clipping(work: Work, parameters: Sequence[Parameter]) -> None:
 
 def list_update(work: Work, run: RunSpec, parameters: Sequence[Parameter]) -> None:
     """The kernels of a step over these parameters, of which a rank may hold a share."""
-    ranks = max(run.batch.data_parallel, 1) if run.sharding.kind.startswith("zero") else 1
+    ranks = max(run.batch.data_parallel, 1) if run.sharding.is_zero else 1
     on_host = run.sharding.offload_optimizer or (run.sharding.offload_params and run.sharding.kind != "none")
     for parameter in parameters:
         elements = -(-parameter.local // ranks)

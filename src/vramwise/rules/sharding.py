@@ -74,13 +74,7 @@ def fsdp_accumulates_whole_gradients(run: RunSpec, memory: MemoryReport | None) 
     different order. Adapters have small gradients, so they are not reported.
     """
     steps = run.batch.gradient_accumulation_steps
-    if (
-        not run.sharding.kind.startswith("fsdp")
-        or run.batch.gpus < 2
-        or run.adapter.kind
-        or steps < 2
-        or run.sharding.sync_each_batch
-    ):
+    if not run.sharding.is_fsdp or run.batch.gpus < 2 or run.adapter.kind or steps < 2 or run.sharding.sync_each_batch:
         return
     field = "gradient_accumulation_steps"
     message = (
@@ -107,7 +101,7 @@ def full_state_dict_gather(run: RunSpec, memory: MemoryReport | None) -> Iterato
     each rank write its own part; the trainer merges them at the end, on the CPU. `final_state_dict_type:
     FULL_STATE_DICT` gathers once, for the final model. Adapters are small, so they are not reported.
     """
-    if run.adapter.kind or not run.sharding.kind.startswith("fsdp") or not run.sharding.gathers_checkpoints:
+    if run.adapter.kind or not run.sharding.is_fsdp or not run.sharding.gathers_checkpoints:
         return
     yield Hit(
         field="gathers_checkpoints",

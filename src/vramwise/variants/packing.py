@@ -143,7 +143,7 @@ def _best_fit(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
     """Pack the longest first, each into the row with the least sufficient room; the oldest of equal rows."""
     rows: list[list[Piece]] = []
     rooms: list[int] = []  # the distinct rooms of rows with room left, ascending
-    by_room: dict[int, list[int]] = {}
+    by_free_memory: dict[int, list[int]] = {}
     for piece in sorted(pieces, key=lambda one: -one.tokens):
         place = bisect(rooms, piece.tokens - 1)
         if place == len(rooms):
@@ -152,15 +152,15 @@ def _best_fit(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
             row = len(rows) - 1
         else:
             room = rooms[place]
-            row = by_room[room].pop(0)
-            if not by_room[room]:
-                del rooms[place], by_room[room]
+            row = by_free_memory[room].pop(0)
+            if not by_free_memory[room]:
+                del rooms[place], by_free_memory[room]
         rows[row].append(piece)
         left = room - piece.tokens
         if left:
-            if left not in by_room:
+            if left not in by_free_memory:
                 insort(rooms, left)
-            by_room.setdefault(left, []).append(row)
+            by_free_memory.setdefault(left, []).append(row)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""FSDP: shards are cut from whole weights, which are on the card for a while. What is whole at a time:
+"""FSDP: shards are cut from whole weights, which are on the card for a while. How much is whole at a time:
 
 - one unit, from host memory: torch's `fully_shard` moves the weights of a unit to the card, cuts each of them, and
   drops the whole ones when it returns. FSDP 1 first joins them into a flat one.
@@ -39,7 +39,10 @@ from vramwise.ghost.weights import Weights
 
 
 def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool) -> None:
-    """Cut a model that is in host memory, or `whole` on the card. `trainable`: its own weights are trained."""
+    """Cut the weights into shards, from host memory or from `whole` on the card.
+
+    The caller drops `whole` afterwards. `trainable`: the model's own weights are trained.
+    """
     fsdp = _fsdp(weights)
     later = fsdp.version == 1 or fsdp.widens == "all"
     final = weights.sharding
@@ -55,8 +58,10 @@ def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool)
 
 
 def _widen(t: Tape, weights: Weights) -> None:
-    """Shards to fp32, one after the other. FSDP 2 holds a unit's old shards until all of it is cast: those outside of
-    blocks until all is."""
+    """Cast trained shards to fp32, one after the other.
+
+    FSDP 2 holds the old shards of a unit until all of the unit is cast, and those outside of blocks to the end.
+    """
     fsdp, layout = _fsdp(weights), layout_of(weights.model)
     start = f"{layout.inside(weights.model, layout.layers)}."
     block, old = "", dict[str, list[Storage]]()
@@ -78,7 +83,7 @@ def _widen(t: Tape, weights: Weights) -> None:
 
 
 def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
-    """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
+    """Cut a model in host memory unit by unit or tensor by tensor; a tied head is sent too, and tied again."""
     planned = planned_adapters(weights)
     fsdp = _fsdp(weights)
     loading = weights.run.loading
@@ -101,7 +106,7 @@ def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
 
 
 def _from_device(t: Tape, weights: Weights, whole: Weights, *, trainable: bool) -> None:
-    """The caller drops `whole` when this is done."""
+    """Cut a model that is on the card."""
     planned = planned_adapters(weights)
     for unit in _units(weights):
         for parameter in unit:
@@ -124,7 +129,7 @@ def _fsdp(weights: Weights) -> Fsdp:
 
 
 def _units(weights: Weights) -> Iterator[list[Described]]:
-    """The weights of each unit, in the order in which units are made: blocks first, what is outside of them last."""
+    """Yield the weights of each unit in the order in which units are made: blocks first, the rest last."""
     model, layout = weights.model, layout_of(weights.model)
     if _fsdp(weights).one_unit:
         yield [*parameters(model)]
@@ -148,14 +153,14 @@ def _units(weights: Weights) -> Iterator[list[Described]]:
 
 
 def _dtype(weights: Weights, parameter: Described, trainable: bool) -> DType:
-    """The type of a weight before it is cut: some trainers cast what is trained first."""
+    """Return the type of a weight before it is cut: some trainers cast what is trained first."""
     run = weights.run
     wide = run.precision.fp32_embeddings and parameter.kind in KEPT_TOGETHER
     return FP32 if wide or (trainable and run.loading.trains_in_fp32) else BY_NAME[run.precision.weights_dtype]
 
 
 def _whole_bytes(weights: Weights, parameter: Described, planned: Planned, trainable: bool) -> list[int]:
-    """The bytes of a weight and of its adapter's matrices, before they are cut."""
+    """Return the bytes of a weight and of its adapter's matrices, before they are cut."""
     numel = prod(parameter.shape)
     kept = shard_dtype(_fsdp(weights), _dtype(weights, parameter, trainable), trainable=trainable)
     bits = bits_of(weights.run, parameter)
@@ -175,7 +180,7 @@ def _cut(
     trainable: bool,
     whole: Weights | None = None,
 ) -> None:
-    """This rank's share of a weight, and of its adapter behind it."""
+    """Make this rank's share of a weight, and of its adapter after it."""
     name = parameter.name
     t.mark("weights", name)
     if bits_of(weights.run, parameter) is not None:
@@ -188,9 +193,10 @@ def _cut(
 
 
 def _cut_quantised(t: Tape, weights: Weights, parameter: Described, whole: Weights | None) -> None:
-    """4-bit weights are cut as others are; their scales stay whole.
+    """Make this rank's share of a quantised weight.
 
-    8-bit weights stay whole too, and under FSDP 2 what is no floating-point tensor: experts, and a base kept as bytes.
+    4-bit weights are cut as others are; their scales stay whole. 8-bit weights stay whole, and so do, under FSDP 2,
+    tensors that are not floating-point: experts, and a base kept as bytes.
     """
     name, sharding = parameter.name, weights.sharding
     weights.shapes[name] = parameter.shape

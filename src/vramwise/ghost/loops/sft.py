@@ -36,8 +36,8 @@ from vramwise.ghost.optimizers.block import BlockAdam
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
-from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
 from vramwise.timeline import Timeline
@@ -257,7 +257,9 @@ class Run:
         t = self.t
         self.step = step
         t.phase("forward", step)
-        t.checkpoint_frame = inputs_offload_of(t, self.run) or staging_of(t, self.run, first=self.first_pass)
+        t.checkpoint_frame = inputs_offload_of(t, self.run) or unsloth_input_offload_of(
+            t, self.run, first=self.first_pass
+        )
         t.frame = offload = offload_of(t, self.run)
         if offload is not None:
             t.empty_cache()  # entering it does

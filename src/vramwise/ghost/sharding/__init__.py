@@ -65,7 +65,7 @@ class Fsdp:
 def sharding_of(run: RunSpec) -> Sharding:
     """The sharding of a run."""
     kind = run.sharding.kind
-    fsdp = kind.startswith("fsdp")
+    fsdp = run.sharding.is_fsdp
     # ranks that share a sequence hold the same weights, and shard them among themselves too
     data_ranks = max(run.batch.data_parallel, 1)
     shard_ranks = min(run.sharding.shard_ranks or data_ranks, data_ranks) if fsdp else data_ranks

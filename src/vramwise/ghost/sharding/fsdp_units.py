@@ -31,12 +31,12 @@ Block = Callable[..., Tensor]
 
 
 def padded_share(shape: tuple[int, ...], ranks: int) -> int:
-    """The elements of a weight's share: whole rows, the same number on every rank."""
+    """Return the elements of a weight's share: whole rows, the same number on every rank."""
     return -(-shape[0] // ranks) * prod(shape[1:]) if shape else 1
 
 
 class Units:
-    """The units of a model, and what they share."""
+    """The units of a model, and the buffers that they share."""
 
     def __init__(self, sharding: Sharding) -> None:
         assert sharding.fsdp is not None
@@ -58,25 +58,25 @@ class Units:
 
     @property
     def repeats(self) -> bool:
-        """Whether a micro-step does what the one before it did: nothing is exchanged while gradients accumulate."""
+        """Return whether a micro-step makes the same requests as the one before it, as it does without an exchange."""
         return not self.exchanging
 
     def make(self, label: str, sizes: list[int], held: list[Parameter]) -> Unit:
-        """A unit of these weights; `sizes`: their bytes and those of packed weights when they are gathered."""
+        """Return a new unit of these weights. `sizes`: the bytes of each when gathered, packed weights included."""
         unit = Unit(self, label, sizes, held)
         self.all.append(unit)
         self.by_label[label] = unit
         return unit
 
     def begin_forward(self, t: Tape) -> None:
-        """The model is called."""
+        """Gather the units that the model's forward begins with."""
         if self.rest is not None:
             self.rest.gather(t, forward=True)
         if self.first is not None:
             self.first.gather(t, forward=True)
 
     def end_forward(self) -> None:
-        """Its outputs are there."""
+        """Free what the forward ends with, if the settings say so."""
         # a unit that forward begins and ends with; where the head's is another, its norm has told
         if self.last is not None and self.first is self.last:
             self.order.append(self.last)
@@ -85,12 +85,12 @@ class Units:
         self.flat = None
 
     def begin_backward(self, t: Tape) -> None:
-        """The loss has its gradient: a unit that is the whole model's own begins its backward."""
+        """Begin the backward of the unit that belongs to the model itself."""
         if self.last is not None and self.fsdp.one_root:
             self.last.before_backward(t)
 
     def end_backward(self, t: Tape) -> None:
-        """What has not had its turn has it now: units whose inputs want no gradient."""
+        """Finish the units that backward has not reached, because their inputs want no gradient."""
         for unit in self.all:
             unit.after_backward(t)
         self.flat = self.reduced = None
@@ -99,7 +99,7 @@ class Units:
         self.order.clear()
 
     def end_evaluation(self) -> None:
-        """Nothing stays gathered. (Kept weights would, until the next backward: but they are in use again before.)"""
+        """Free all gathered weights. torch keeps some until the next backward, but they are in use again before."""
         for unit in self.all:
             unit.drop()
         self.flat = None
@@ -164,7 +164,7 @@ class Unit:
         t.tag = before
 
     def gather_ahead(self, t: Tape) -> None:
-        """Fill the flat buffer."""
+        """Gather the unit into its flat buffer, before it is needed."""
         if self.flat is not None or self.gathered or not self.sizes:
             return
         before = t.mark("weights", f"{self.label}: gathered weights")
@@ -181,23 +181,23 @@ class Unit:
         t.tag = before
 
     def drop(self) -> None:
-        """The gathered weights go."""
+        """Free the gathered weights."""
         self.gathered = []
 
     def leave_forward(self) -> None:
-        """Its part of forward is done."""
+        """Note the end of the unit's forward, and free its weights if the settings say so."""
         self.units.order.append(self)
         if self.units.fsdp.drops_blocks:
             self.drop()
 
     def before_backward(self, t: Tape) -> None:
-        """Gather it, and the one that was used before it ahead."""
+        """Gather the unit, and the next one of backward ahead."""
         self.gather(t, forward=False)
         if not self.units.fsdp.adapters_apart:
             self.gather_next_ahead(t)
 
     def gather_next_ahead(self, t: Tape) -> None:
-        """The unit used before this one in forward comes after it in backward."""
+        """Gather the unit ahead that comes next in backward: the one used before this one in forward."""
         order = self.units.order
         if self in order:
             position = order.index(self)
@@ -205,7 +205,7 @@ class Unit:
                 order[position - 1].gather_ahead(t)
 
     def after_backward(self, t: Tape) -> None:
-        """Its weights go; its gradients are exchanged, unless they accumulate."""
+        """Free the unit's weights, and exchange its gradients unless they accumulate."""
         if self.units.fsdp.adapters_apart and self.gathered:
             # the adapter matrix used first in forward, the last one in backward, gathers the block before
             self.gather_next_ahead(t)
@@ -218,7 +218,7 @@ class Unit:
         t.tag = before
 
     def _flatten(self, t: Tape) -> None:
-        """FSDP 1: the views' gradients become that of the flat weight."""
+        """Join the gradients of views into that of the flat weight (FSDP 1)."""
         if self.whole:
             flat = Storage(t, sum(grad.numel * grad.dtype.size for grad in self.whole.values()))
             self.whole.clear()
@@ -257,13 +257,13 @@ class Unit:
             self._hand_out(kept, with_grads, wide)
 
     def _hand_out(self, kept: Storage, parameters: list[Parameter], dtype: DType) -> None:
-        """A weight's first share of the step is kept; later ones are added to it."""
+        """Give each weight its share of the gradients: the first of a step is kept, later ones are added to it."""
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = Tensor(kept, (parameter.local,), parameter.local, dtype)
 
     def _collect(self, t: Tape, node: Node, grad: Tensor | None) -> Grads:
-        """A weight's gradient: kept whole, later ones are added to it."""
+        """Take a gradient from autograd: the first is kept whole, later ones are added to it."""
         parameter: Parameter | None = node.extra()
         if parameter is None or grad is None or parameter.name in self.whole:
             if t.work is not None and parameter is not None and grad is not None:
@@ -272,14 +272,15 @@ class Unit:
         if grad.storage is not None:
             t.retag(grad.storage, "gradients", parameter.name)
         self.whole[parameter.name] = grad
+        grad.holders += 1
         return ()
 
 
 def gathered_dtype(fsdp: Fsdp, dtype: DType) -> DType:
-    """What a weight of that type is computed with."""
+    """Return the type that a weight of this type is computed in."""
     return fsdp.compute or dtype
 
 
 def shard_dtype(fsdp: Fsdp, dtype: DType, *, trainable: bool) -> DType:
-    """What a rank keeps of a weight of that type."""
+    """Return the type in which a rank keeps its share of a weight of this type."""
     return FP32 if fsdp.widens == "all" or (trainable and fsdp.widens == "trained") else dtype

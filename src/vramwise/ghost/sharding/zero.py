@@ -52,7 +52,7 @@ class Zero:
 
 def zero_of(run: RunSpec, ranks: int) -> Zero | None:
     """The ZeRO of a run, if it has one. One rank alone has an engine too: flat weights and their copy in fp32."""
-    if not run.sharding.kind.startswith("zero"):
+    if not run.sharding.is_zero:
         return None
     stage = int(run.sharding.kind[-1])
     settings = run.sharding.zero or ZeroSettings(overlaps=stage == 3)

@@ -1,6 +1,6 @@
 """What all stages of ZeRO share: the engine casts the model, takes gradients as they come, and steps partitions.
 
-An engine answers to the calls that FSDP's units answer to, so that a run drives both alike.
+An engine has the same methods as FSDP's units, so that a run calls both in the same way.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class ZeroEngine:
 
     @property
     def bucket_elements(self) -> int:
-        """How many gradients are exchanged at a time."""
+        """Return how many elements of gradients are exchanged at a time."""
         size = self.zero.settings.reduce_bucket
         assert size is not None
         return size
 
     @property
     def repeats(self) -> bool:
-        """Whether a micro-step does what the one before it did."""
+        """Return whether a micro-step makes the same requests as the one before it."""
         return not self.exchanging
 
     def carried(self) -> list[Storage]:
-        """What outlives a step, and is made anew in each."""
+        """Return the storages that outlive a step and are made anew in each."""
         return []
 
     def prepare(self, t: Tape, trainable: list[Parameter]) -> None:
-        """The whole model to the engine's type, then whatever the stage does with it."""
+        """Cast the whole model to the engine's type, then do what the stage needs."""
         self._cast(t)
         self.groups = [group for group in trained(trainable).groups if group]
         for parameter in trainable:
@@ -58,7 +58,7 @@ class ZeroEngine:
         self.build(t)
 
     def _cast(self, t: Tape) -> None:
-        """One weight after the other."""
+        """Cast one weight after the other."""
         weights, dtype = self.weights, FP32 if self.zero.wide_host_weights else self.zero.compute
         if self.zero.leaves_adapters and not self.zero.wide_host_weights:
             return
@@ -73,34 +73,34 @@ class ZeroEngine:
             parameter.dtype = parameter.state_dtype = dtype
 
     def build(self, t: Tape) -> None:
-        """Flat weights, partitions, buffers."""
+        """Make flat weights, partitions and buffers."""
         raise NotImplementedError
 
     def receive(self, t: Tape, parameter: Parameter) -> None:
-        """A gradient has come."""
+        """Take a gradient that backward has computed."""
         raise NotImplementedError
 
     def step(self, t: Tape) -> None:
-        """The optimizer's step."""
+        """Run the optimizer's step."""
         raise NotImplementedError
 
     def begin_forward(self, t: Tape) -> None:
-        """The model is called."""
+        """Called before the model's forward."""
 
     def end_forward(self) -> None:
-        """Its outputs are there."""
+        """Called after the model's forward."""
 
     def begin_backward(self, t: Tape) -> None:
-        """The loss has its gradient."""
+        """Called before backward."""
 
     def end_backward(self, t: Tape) -> None:
-        """All gradients have come."""
+        """Called after backward."""
 
     def end_evaluation(self) -> None:
-        """Evaluation is over."""
+        """Called after an evaluation."""
 
     def make_partition(self, t: Tape, elements: int, *, copies: int) -> Partition:
-        """A partition with its fp32 weights, here or on the host."""
+        """Return a new partition, with its fp32 weights on the device or on the host."""
         zero = self.zero
         made = Partition(t, len(self.partitions), elements, lambda held: optimizer_named(zero.optimizer, held))
         if zero.host_states:
@@ -112,18 +112,17 @@ class ZeroEngine:
         return made
 
     def exchange_storage(self, t: Tape, nbytes: int) -> Storage:
-        """Memory that an exchange takes, on the stream that exchanges run on."""
+        """Return memory for an exchange, on the stream that exchanges run on."""
         return StreamStorage(t, nbytes, REDUCE_STREAM) if self.zero.settings.overlaps else Storage(t, nbytes)
 
     def norm(self, t: Tape, elements: int, *, exchanged: bool = False) -> None:
-        """The norm of one gradient; `exchanged`: as soon as it is, on that stream, for states that are on the host."""
+        """Compute the norm of one gradient. `exchanged`: on the stream of exchanges, for states on the host."""
         before = t.mark("temporary", "gradient norm")
         (self.exchange_storage if exchanged else Storage)(t, elements * _NORM_BYTES)
         t.tag = before
 
     def check(self, t: Tape, elements: int, *, exchanged: bool = False) -> None:
-        """Whether a gradient is all numbers, where that takes copies: in fp32, three masks, and one of those in
-        fp32."""
+        """Check a gradient for NaN and infinity, if that takes copies: one in fp32, three masks, a mask in fp32."""
         if self.zero.checks_by_copies:
             new = self.exchange_storage if exchanged else Storage
             before = t.mark("temporary", "check for overflow")
@@ -134,7 +133,7 @@ class ZeroEngine:
             t.tag = before
 
     def _collect(self, t: Tape, node: Node, grad: Tensor | None) -> Grads:
-        """Autograd hands a gradient over: the first is taken as it is, later ones are added to it."""
+        """Take a gradient from autograd: the first as it is, later ones are added to it."""
         parameter: Parameter | None = node.extra()
         if parameter is None or grad is None:
             return ()
@@ -142,6 +141,7 @@ class ZeroEngine:
             if grad.storage is not None:
                 t.retag(grad.storage, "gradients", parameter.name)
             parameter.grad = grad
+            grad.holders += 1
         elif t.work is not None:
             t.work.over(grad)
         del grad
@@ -152,5 +152,5 @@ class ZeroEngine:
 
 
 def flat_tensor(storage: Storage, parameter: Parameter, dtype: DType) -> Tensor:
-    """A gradient that is a piece of a larger buffer."""
+    """Return a gradient that is a part of a larger buffer."""
     return Tensor(storage, parameter.shape, parameter.numel, dtype)

@@ -1,7 +1,7 @@
 """Which weights ZeRO 3 has gathered, module by module: DeepSpeed's `PartitionedParameterCoordinator`.
 
-The first forward and backward record the order of modules; there, each module's weights go when it is done. From the
-second on weights are gathered ahead, and kept where they are used again soon.
+The first forward and backward record the order of modules; there, each module's weights are freed when it is done. From
+the second on, weights are gathered ahead, and kept if they are used again soon.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
 class Spread:
-    """A weight that is spread over the ranks, and its whole while it is gathered."""
+    """A weight of which each rank keeps a share. `whole`: the gathered weight, False while it is not gathered."""
 
     __slots__ = ("frozen", "in_use", "label", "last_use", "numel", "parameter", "whole")
 
@@ -31,7 +31,7 @@ class Spread:
 
 
 class Module:
-    """A layer with weights of its own, which are fetched before it runs and released after it."""
+    """A layer with weights of its own: `spread`, which are gathered before it runs and freed after it."""
 
     __slots__ = ("spread",)
 
@@ -43,7 +43,7 @@ NO_WEIGHTS = Module([])
 
 
 class Coordinator:
-    """Gathers and drops weights."""
+    """Gathers and frees the weights of a model, module by module."""
 
     def __init__(self, zero: Zero) -> None:
         self.zero = zero
@@ -63,11 +63,11 @@ class Coordinator:
 
     @property
     def _known(self) -> bool:
-        """Whether the order of modules is known."""
+        """Return whether the order of modules is known, from the first forward and backward."""
         return self.passes > 1
 
     def reset(self) -> None:
-        """The model is called: what was gathered ahead and not used goes."""
+        """Start a pass: free what was gathered ahead and not used."""
         for spread in self.all.values():
             if spread.whole and not spread.in_use and not self._small(spread):
                 self._drop(spread)
@@ -81,7 +81,7 @@ class Coordinator:
         self.live = 0
 
     def begin_forward(self, t: Tape) -> None:
-        """The embeddings are looked up first; they go when the first block begins."""
+        """Gather the embeddings, which are used first; `leave_first` frees them."""
         self.tape = t
         for number in range(self.around):
             self.fetch(t, self.top if number == self.around - 2 else NO_WEIGHTS, forward=True)
@@ -89,13 +89,13 @@ class Coordinator:
             self.fetch(t, self.first, forward=True)
 
     def leave_first(self, t: Tape) -> None:
-        """The first block begins."""
+        """Free the embeddings: the first block begins."""
         if self.first is not None:
             self.release(self.first)
             self.fetch(t, NO_WEIGHTS, forward=True)  # the rotary embedding
 
     def fetch(self, t: Tape, module: Module, *, forward: bool) -> None:
-        """What the module needs, and then what comes after it."""
+        """Gather the weights of a module, and those of modules after it as far as the settings allow."""
         if not self._known:
             self.order.append(module)
         missing = [spread for spread in module.spread if not spread.whole]
@@ -130,7 +130,7 @@ class Coordinator:
         self._gather(t, ahead)
 
     def release(self, module: Module) -> None:
-        """The module is done: its weights go, unless they are small or used again soon."""
+        """Free the weights of a module that is done, except small ones and those that are used again soon."""
         kept = self._used_soon(module) if self._known else set()
         for spread in module.spread:
             spread.in_use.discard(module)
@@ -152,10 +152,10 @@ class Coordinator:
         return wanted
 
     def use_outside(self, spread: Spread) -> None:
-        """A weight is read without its module being called.
+        """Gather a weight that is read without a call of its module.
 
-        The first time it is gathered where it is read, on the stream that computes. From then on it is one of the
-        weights of the model itself: gathered when that is called, and there until it is done.
+        The first time it is gathered on the stream that computes. From then on it counts as a weight of the whole
+        model: gathered when the model is called, and kept until its forward is done.
         """
         if self.tape is None or spread in self.top.spread:
             return
@@ -164,17 +164,17 @@ class Coordinator:
         spread.in_use.add(self.top)
 
     def end_forward(self) -> None:
-        """The model's own forward is done."""
+        """Free the weights of the model itself: its forward is done."""
         if self.top.spread:
             self.release(self.top)
 
     def begin_backward(self, t: Tape) -> None:
-        """Its backward begins."""
+        """Gather the weights of the model itself: its backward begins."""
         if self.top.spread:
             self.fetch(t, self.top, forward=False)
 
     def release_leftovers(self) -> None:
-        """All of backward is done."""
+        """Free what is still in use after backward, except small weights."""
         for spread in self.all.values():
             if spread.in_use:
                 spread.in_use.clear()
@@ -182,13 +182,13 @@ class Coordinator:
                     self._drop(spread)
 
     def release_all(self) -> None:
-        """Weights are about to change."""
+        """Free all weights: they are about to change."""
         for spread in self.all.values():
             spread.in_use.clear()
             self._drop(spread)
 
     def gather_small(self, t: Tape) -> None:
-        """After a step small weights are gathered at once."""
+        """Gather the small weights, which DeepSpeed does right after a step."""
         for spread in self.all.values():
             if self._small(spread):
                 self._gather(t, [spread], ahead=False)
@@ -199,8 +199,7 @@ class Coordinator:
         return spread.numel <= limit
 
     def _gather(self, t: Tape, wanted: list[Spread], *, ahead: bool = True, aside: bool = True) -> None:
-        """Bring weights together: one by itself where it stays, several through a flat buffer. `aside`: on the stream
-        for that."""
+        """Gather weights: one directly, several through a flat buffer. `aside`: on the stream for gathering."""
         wanted = [spread for spread in wanted if not spread.whole]
         if not wanted:
             return
@@ -232,7 +231,7 @@ class Coordinator:
         del flat
 
     def _bring(self, t: Tape, wanted: list[Spread], aside: bool) -> None:
-        """This rank's shares from the host, all on the card before they are put where they belong."""
+        """Copy this rank's shares from the host: all are on the card before the first is put into its weight."""
         if self.zero.host_weights and self.zero.ranks > 1:
             shares = [self._storage(t, self._nbytes(spread) // self.zero.ranks, aside) for spread in wanted]
             del shares

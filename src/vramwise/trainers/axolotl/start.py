@@ -123,5 +123,5 @@ def requirements(start: Start) -> tuple[str, ...]:
 
 def launch(run: RunSpec, path: str) -> str:
     """Return the launch command; `axolotl train` starts a process for each GPU itself."""
-    fetch = f"{FETCH} && " if run.sharding.kind.startswith("zero") else ""
+    fetch = f"{FETCH} && " if run.sharding.is_zero else ""
     return f"{fetch}axolotl train {path}"

@@ -230,7 +230,7 @@ def needed_modules(run: RunSpec) -> list[str]:
         ("peft", run.adapter.kind is not None),
         ("bitsandbytes", bnb or run.loading.quantization in ("4bit", "8bit")),
         ("liger_kernel", bool(run.kernels.liger) or run.kernels.loss_kernel.startswith("liger")),
-        ("deepspeed", run.sharding.kind.startswith("zero")),
+        ("deepspeed", run.sharding.is_zero),
         ("wandb", wants_wandb(config) or "wandb" in _listed(config.get("report_to"))),
         ("tensorboard", bool(config.get("use_tensorboard")) or "tensorboard" in _listed(config.get("report_to"))),
         ("flash_attn", run.kernels.attn_implementation == "flash_attention_2"),

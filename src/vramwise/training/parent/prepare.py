@@ -209,7 +209,7 @@ def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
     if options.engine == "llamafactory" and _resumes(run, options) and not resumable(run):
         stage = run.config.get("stage")
         raise VramwiseError(f"LLaMA-Factory cannot go on from a checkpoint in stage {stage}: begin anew with --fresh")
-    if run.sharding.kind.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
+    if run.sharding.is_zero and _resumes(run, options) and not (by_option or options.resume):
         raise VramwiseError(
             "DeepSpeed unpickles the checkpoints it resumes, which runs what is in them: a config alone does not "
             "decide that; say --resume, or --resume-from with the folder"

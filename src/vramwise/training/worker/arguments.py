@@ -151,7 +151,7 @@ def _checkpointing(run: RunSpec) -> dict[str, Any]:
     # transformers 5.23 renamed it, and warns about the old name.
     renamed = "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
     name = "activation_checkpointing" if renamed else "gradient_checkpointing"
-    if not run.savings.recompute or run.sharding.kind.startswith("fsdp"):  # FSDP has its own setting for recomputing
+    if not run.savings.recompute or run.sharding.is_fsdp:  # FSDP has its own setting for recomputing
         return {name: False}
     kwargs = {"use_reentrant": run.savings.checkpointing_reentrant}
     written = run.config.get("gradient_checkpointing_kwargs", {})
@@ -179,7 +179,7 @@ def _sharding(run: RunSpec) -> dict[str, Any]:
     for key in ("ddp_timeout", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"):
         if config.get(key) is not None:
             chosen[key] = config.get(key)
-    if run.sharding.kind.startswith("zero"):
+    if run.sharding.is_zero:
         chosen["deepspeed"] = _deepspeed_file(config)
     elif run.sharding.kind == "fsdp2" and run.batch.gpus > 1:
         if not torch.cuda.is_available():  # accelerate would replicate instead without warning

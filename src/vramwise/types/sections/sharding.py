@@ -63,3 +63,13 @@ class Sharding:
     )
     tensor_parallel_size: int = field(metadata=setting(1))
     context_parallel_size: int = field(metadata=setting(1))
+
+    @property
+    def is_fsdp(self) -> bool:
+        """Whether torch's FSDP shards the run."""
+        return self.kind in ("fsdp1", "fsdp2")
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether DeepSpeed's ZeRO shards the run."""
+        return self.kind in ("zero1", "zero2", "zero3")

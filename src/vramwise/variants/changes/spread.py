@@ -19,13 +19,13 @@ _ZERO_STAGES = {
 
 def fsdp_shards(run: RunSpec) -> Iterator[Change]:
     """Yield FSDP 2 over all cards."""
-    if _can_spread(run) and not run.sharding.kind.startswith("fsdp") and run.loading.quantization is None:
+    if _can_spread(run) and not run.sharding.is_fsdp and run.loading.quantization is None:
         yield FSDP.to(sharding="fsdp2", **_unpaged(run))
 
 
 def zero_shards(run: RunSpec) -> Iterator[Change]:
     """Yield the other ZeRO stages over all cards."""
-    if not _can_spread(run) or run.sharding.kind.startswith("fsdp"):
+    if not _can_spread(run) or run.sharding.is_fsdp:
         return
     for stage, what in _ZERO_STAGES.items():
         if stage != run.sharding.kind and not (stage == "zero3" and run.loading.quantization):
@@ -54,14 +54,14 @@ def second_fsdp(run: RunSpec) -> Change | None:
 
 def shard_checkpoints(run: RunSpec) -> Change | None:
     """Write checkpoints in shards, one per rank."""
-    if not run.sharding.kind.startswith("fsdp"):
+    if not run.sharding.is_fsdp:
         return None
     return kind("shard-checkpoints").to(gathers_checkpoints=False)
 
 
 def exchange_each_step(run: RunSpec) -> Change | None:
     """Shard gradients after every micro-step."""
-    if not run.sharding.kind.startswith("fsdp") or run.sharding.sync_each_batch:
+    if not run.sharding.is_fsdp or run.sharding.sync_each_batch:
         return None
     return kind("exchange-each-step").to(sync_each_batch=True)
 

@@ -29,7 +29,7 @@ EXPERTS = kind("quantize-experts")
 
 def eight_bit_optimizer(run: RunSpec) -> Change | None:
     """Use one-byte optimizer states."""
-    if run.optimizer.name not in PLAIN_ADAM or run.sharding.kind.startswith("fsdp") or run.sharding.offload_optimizer:
+    if run.optimizer.name not in PLAIN_ADAM or run.sharding.is_fsdp or run.sharding.offload_optimizer:
         return None
     return EIGHT_BIT.to(optimizer=_BYTES)
 

@@ -148,7 +148,7 @@ fp8_checkpointing_slow = row(
 def _upcast_anyway(run: RunSpec) -> str | None:
     if schema_of(run).since("0.20.0"):
         return "without a quantised base" if run.loading.quantization is None else None
-    if run.sharding.kind.startswith("fsdp"):
+    if run.sharding.is_fsdp:
         return "under FSDP"
     return None if run.config.get("load_in_4bit") else "without load_in_4bit"
 

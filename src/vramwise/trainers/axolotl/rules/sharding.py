@@ -442,7 +442,7 @@ def deepspeed_with_fsdp(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
     it is built, after the model has loaded. In RL Axolotl does not pass the DeepSpeed file on, so FSDP runs and
     DeepSpeed is ignored. Remove one.
     """
-    if not run.config.get("deepspeed") or not run.sharding.kind.startswith("fsdp"):
+    if not run.config.get("deepspeed") or not run.sharding.is_fsdp:
         return
     both = f"deepspeed and {'fsdp' if run.config.get('fsdp') else 'fsdp_config'} are both set"
     title, edit = "Keep FSDP: remove deepspeed", delete_key("deepspeed")

@@ -47,7 +47,7 @@ def nearest_chunks_for(rows: int, vocabulary: int, budget: int) -> int:
     return min(max(round(rows * vocabulary * _BYTES_A_LOGIT_BEFORE / budget / 4) * 4, 1), rows)
 
 
-def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: bool = False) -> Tensor:
+def unsloth_fused_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: bool = False) -> Tensor:
     """The loss of hidden states (tokens, width) and the head's weight (words, width).
 
     `nearest`: chunks are counted as before 2026.10.

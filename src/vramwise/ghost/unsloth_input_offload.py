@@ -28,8 +28,11 @@ class _Away(NamedTuple):
     buffer: str
 
 
-class Staging:
-    """Sends inputs away and brings them back; one a micro-step, the buffers are the tape's."""
+class UnslothInputOffload:
+    """Takes the place of checkpointed inputs: copies them to host memory and back into buffers of the tape.
+
+    There is one for each micro-step. `second`: copies may use the second buffer.
+    """
 
     def __init__(self, t: Tape, *, second: bool) -> None:
         self._t = t
@@ -37,7 +40,7 @@ class Staging:
         self._sent = 0
 
     def pack(self, saved: tuple[Tensor | None, ...], backward: Backward) -> tuple[Any, ...]:
-        """Send the input away where it is large enough."""
+        """Return the inputs, with those of more than 2 MiB replaced by their place in host memory."""
         return tuple([self._send(tensor) for tensor in saved])
 
     def _send(self, tensor: Tensor | None) -> Tensor | _Away | None:
@@ -59,7 +62,7 @@ class Staging:
         return _Away(tensor.shape, tensor.numel, tensor.dtype, name)
 
     def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
-        """Bring back what this node saved."""
+        """Return the inputs that the node saved, those from host memory in a buffer or, in fp32, in new tensors."""
         return [self._bring(t, item) for item in node.saved]
 
     def _bring(self, t: Tape, item: Any) -> Tensor | None:
@@ -73,11 +76,11 @@ class Staging:
         return Tensor(t.once[item.buffer], item.shape, item.numel, item.dtype)
 
     def finished(self) -> None:
-        """Buffers stay."""
+        """Do nothing: the buffers are kept."""
 
 
 def _buffer(t: Tape, name: str, nbytes: int) -> None:
-    """Make a buffer, or a larger one beside it, into which it is copied."""
+    """Make a buffer; if it exists and is too small, replace it by a larger one."""
     held = t.once.get(name)
     if held is None or held.nbytes < nbytes:
         before = t.mark("workspace", "staging buffers of checkpointed inputs")
@@ -85,9 +88,9 @@ def _buffer(t: Tape, name: str, nbytes: int) -> None:
         t.tag = before
 
 
-def staging_of(t: Tape, run: RunSpec, *, first: bool) -> Staging | None:
-    """What takes the inputs of checkpointed blocks, if the run has it. `first`: nothing has come back yet."""
+def unsloth_input_offload_of(t: Tape, run: RunSpec, *, first: bool) -> UnslothInputOffload | None:
+    """Return what takes the inputs of checkpointed blocks; None if the run keeps them. `first`: of the run's passes."""
     if run.savings.activation_offloading != "staged":
         return None
     t.last_block_keeps = not first
-    return Staging(t, second=not first)
+    return UnslothInputOffload(t, second=not first)

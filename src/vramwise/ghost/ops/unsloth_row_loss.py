@@ -51,7 +51,7 @@ def _tiled(t: Tape, rows: int, vocabulary: int, *, trained: bool) -> bool:
     return not trained and enough and t.hardware.capability >= (8, 0) and -(-vocabulary // _WORDS) > 2
 
 
-def rows_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
+def unsloth_row_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
     """The loss of hidden states (tokens, width) and the head's weight (words, width); `labelled` of them count."""
     compute = t.autocast or weight.dtype
     wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)

@@ -1,4 +1,7 @@
-"""Qwen2-VL's, Qwen2.5-VL's, Qwen3-VL's and Qwen3.5's towers. Parameters as transformers 5.22 has them."""
+"""The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5, and of GLM-4V and GLM-4.6V, whose patches are the same.
+
+Parameters as transformers 5.22 has them.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +97,36 @@ def _qwen3_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
     return found(parts())
 
 
+def _glm4v(outer: Fields, text_hidden: int) -> dict[str, Any]:
+    sizes = {"hidden_size": 1536, "intermediate_size": 13696, "out_hidden_size": 4096, "image_size": 336, "depth": 24}
+    fields = block_of(outer, "vision_config", {**PATCH, **sizes})
+
+    def parts() -> Iterator[Part]:
+        hidden, out, inner = (fields.integer(key) for key in ("hidden_size", "out_hidden_size", "intermediate_size"))
+        bias, merge = fields.flag("attention_bias"), fields.integer("spatial_merge_size")
+        side = fields.integer("image_size") // fields.integer("patch_size")
+        yield "model.visual.embeddings.position_embedding.weight", (side * side, hidden), "embedding"
+        yield from patch_of(fields, hidden, bias=True)
+        for layer in layers(fields, "depth"):
+            name = f"model.visual.blocks.{layer}"
+            yield from (*norm(f"{name}.norm1", hidden, False), *norm(f"{name}.norm2", hidden, False))
+            yield from linear(f"{name}.attn.qkv", hidden, 3 * hidden, bias)
+            yield from linear(f"{name}.attn.proj", hidden, hidden, False)
+            yield from gated_layers(f"{name}.mlp", hidden, out, bias=False)
+        yield from linear("model.visual.merger.proj", out, out, False)
+        yield from norm("model.visual.merger.post_projection_norm", out)
+        yield from gated_layers("model.visual.merger", out, inner, bias=False)
+        yield from norm("model.visual.post_conv_layernorm", hidden, False)
+        yield "model.visual.downsample.weight", (out, hidden, merge, merge), "other"
+        yield "model.visual.downsample.bias", (out,), "other"
+        yield from norm("model.visual.post_layernorm", hidden, False)
+
+    return found(parts())
+
+
 TOWERS: dict[str, Maker] = {
     "qwen2_vl": _qwen2_vl,
     "qwen2_5_vl": _qwen2_5_vl,
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _qwen3_vl),
+    **dict.fromkeys(("glm4v", "glm46v"), _glm4v),
 }

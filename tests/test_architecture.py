@@ -215,7 +215,7 @@ NAMING = {
     "facts/catalogue.py": "the owner of copies on the hub",
     "facts/model_names.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
-    "ghost/loops/assumptions.py": "the release after which a loss was written",
+    "ghost/loops/plan.py": "the release after which a loss was written",
     "ghost/loading/leaving.py": "who moves an embedding to host memory",
 }
 
@@ -372,8 +372,7 @@ READERS = {
     "practice/entries.py": OWN,
     "project.py": "up to a million characters of TOML, and keys of 100 parts",
     "recordings/unpickle.py": "a pickle whose memory was counted",
-    "tracing/concealment.py": "one byte of each other process, to see that none can be read",
-    "tracing/sandbox.py": "one line of the kernel about the process itself",
+    "tracing/sandbox.py": "the kernel's words on the process itself, and one byte of each other, to see that none can be read",
     "tracing/worker.py": "what its parent gives, in a confined process",
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/marker.py": "digests, in pieces",

@@ -236,9 +236,9 @@ def _bound(allocator: CachingAllocator) -> int | None:
 
 
 # A change smaller than the peak divided by this is invisible, even in a tall chart.
-PIXELS = 2000
+_PIXELS = 2000
 # This many invisible events weigh as much as one visible event.
-INVISIBLE_PER_VISIBLE = 50
+_INVISIBLE_PER_VISIBLE = 50
 
 
 def choose_moments(
@@ -282,11 +282,11 @@ def _stretches(
 
 
 def _weights(allocated: array[int], reserved: array[int]) -> list[int]:
-    visible = max(reserved) // PIXELS + 1
+    visible = max(reserved) // _PIXELS + 1
     weights = []
     before_allocated = before_reserved = 0
     for now_allocated, now_reserved in zip(allocated, reserved, strict=True):
         seen = abs(now_allocated - before_allocated) >= visible or now_reserved != before_reserved
-        weights.append(INVISIBLE_PER_VISIBLE if seen else 1)
+        weights.append(_INVISIBLE_PER_VISIBLE if seen else 1)
         before_allocated, before_reserved = now_allocated, now_reserved
     return weights

@@ -61,7 +61,7 @@ def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[R
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise VramwiseError(f"{path} is not a regular file: name a data file or a folder of them")
-        for row in {"json": _json, "csv": csv_rows, "parquet": parquet_rows}[kind](path, budget):
+        for row in {"json": _json, "csv": _csv_rows, "parquet": parquet_rows}[kind](path, budget):
             if not budget.take(rows=1):
                 return
             yield row
@@ -127,7 +127,7 @@ def _object(row: Any, where: str) -> Row:
 _CELL_BYTES = 128
 
 
-def csv_rows(path: Path, budget: Budget) -> Iterator[dict[Any, Any]]:
+def _csv_rows(path: Path, budget: Budget) -> Iterator[dict[Any, Any]]:
     """Yield each row as a dict of its own cells; cells beyond the header are under None, as in csv.DictReader.
 
     Raises VramwiseError if the file is not CSV.

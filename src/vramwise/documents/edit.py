@@ -68,15 +68,15 @@ def _apply(document: Document, edit: Edit) -> Document:
         if not now:
             return document
         wanted = intent.drop(document.values, path)
-        proposals = json_deletion(document, path) if is_json(document.text) else _deletion(document, path)
+        proposals = _json_deletion(document, path) if _is_json(document.text) else _deletion(document, path)
     else:
         value = plain_value(edit.value)
         if now and intent.identical(now[0], value):
             return document
         _check_parents(document, path, edit.key)
         wanted = intent.put(document.values, path, value)
-        if is_json(document.text):
-            proposals = json_change(document, path, value, split_key(edit.beside) if edit.beside else None)
+        if _is_json(document.text):
+            proposals = _json_change(document, path, value, split_key(edit.beside) if edit.beside else None)
         else:
             proposals = _change(document, path, value, edit.beside)
     for text in proposals:
@@ -98,7 +98,7 @@ def _rename(document: Document, edit: Edit) -> Document | None:
             return None
         key = entries[-1].key
         name = inline(new[-1], flow=entries[-1].container.flow)
-        if is_json(document.text):
+        if _is_json(document.text):
             name = json.dumps(new[-1])
         wanted = intent.put(intent.drop(document.values, old), new, held[0])
         text = document.text[: key.start] + name + document.text[key.end :]
@@ -114,7 +114,7 @@ def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -
         after = parse_document(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError:
         return None
-    if is_json(before.text) and not is_json(text):
+    if _is_json(before.text) and not _is_json(text):
         return None
     if not intent.identical(after.values, intent.in_order_of(wanted, after.values)):
         return None
@@ -222,7 +222,7 @@ def _edit_of_change(change: str) -> Edit:
     return Edit(op="insert", key=key, value=value)
 
 
-def is_json(text: str) -> bool:
+def _is_json(text: str) -> bool:
     """Return whether the text is a JSON object."""
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         return False
@@ -232,7 +232,7 @@ def is_json(text: str) -> bool:
         return False
 
 
-def json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath | None) -> Iterator[str]:
+def _json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath | None) -> Iterator[str]:
     """Yield the text with a value set, or a key inserted after a neighbour (else at the end of its mapping)."""
     text, span = document.text, document.spans.get(path)
     if span is not None:
@@ -251,7 +251,7 @@ def json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath |
     yield f"{text[: span.value_end]},{_gap(text, span)}{entry}{text[span.value_end :]}"
 
 
-def json_deletion(document: Document, path: KeyPath) -> Iterator[str]:
+def _json_deletion(document: Document, path: KeyPath) -> Iterator[str]:
     """Yield the text without a key, with the comma after it, or the one before it if the key is last."""
     text, siblings = document.text, _entries(document, path[:-1])
     names = list(siblings)

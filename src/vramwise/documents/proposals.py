@@ -13,10 +13,23 @@ from typing import Any
 
 from vramwise.documents.block import Style, block_lines, entry_lines
 from vramwise.documents.compose import Node
-from vramwise.documents.lines import BREAKS, break_near, column, comment_of, line_end, line_start, next_line
 from vramwise.documents.refusal import EditRefused
 from vramwise.documents.scalar import inline
-from vramwise.documents.tree import Entry, child, content_start, dash_of, indent_of, start_of
+from vramwise.documents.tree import (
+    BREAKS,
+    Entry,
+    break_near,
+    child,
+    column,
+    comment_of,
+    content_start,
+    dash_of,
+    indent_of,
+    line_end,
+    line_start,
+    next_line,
+    start_of,
+)
 
 _COLON = re.compile(r"[ \t]*:")
 

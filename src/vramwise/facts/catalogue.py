@@ -23,7 +23,7 @@ def entry_of(name: str) -> Entry | None:
     found = _catalogue().get(name)
     if found is not None:
         return found
-    return more_shape(name) or _mirrored(name)
+    return _more_shape(name) or _mirrored(name)
 
 
 def catalogue_ids() -> list[str]:
@@ -117,7 +117,7 @@ def near_ids(name: str) -> list[str]:
 _MORE = "facts/more_models.jsonl"
 
 
-def more_shape(name: str) -> tuple[Mapping[str, Any], str | None] | None:
+def _more_shape(name: str) -> tuple[Mapping[str, Any], str | None] | None:
     """Return the shape with this hub id (in lower case), and how its checkpoint is stored; None if none has it."""
     text, lower = _texts()
     at = lower.find(f'"{name}"')

@@ -52,7 +52,7 @@ _DEFAULTS = {
     "clip_vision_model": dict(zip(_SIZES, (768, 3072, 12, 224, 32), strict=True)),
     "pixtral": dict(zip(_SIZES, (1024, 4096, 24, 1024, 16), strict=True)),
 }
-# Multimodal types whose _projector is known; others keep their text model under the same name.
+# Multimodal types whose projector is known; others keep their text model under the same name.
 _PROJECTED = ("gemma3", "llava", "mistral3")
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from opened import check_document, make_target
 from vramwise.api import predict, rules
-from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
-from vramwise.documents.edit import diff
+from vramwise.documents.edit import diff, with_changes
 from vramwise.errors import INTERNAL_ERROR, VramwiseError
 from vramwise.render.github import render_github
 from vramwise.render.report_json import render_json

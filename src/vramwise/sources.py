@@ -87,7 +87,7 @@ def read_document(source: Source, options: Options | None = None) -> Document:
 
 
 def _with_settings(document: Document, settings: tuple[str, ...]) -> Document:
-    from vramwise.documents.change import with_changes  # late: only --set and launch lines change what is read
+    from vramwise.documents.edit import with_changes  # late: only --set and launch lines change what is read
 
     return with_changes(document, settings)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from nightly import examples
 from vramwise.allocator.caching import CachingAllocator
-from vramwise.allocator.moments import choose_moments
-from vramwise.allocator.profile import Allocation, profile_timeline
+from vramwise.allocator.profile import Allocation, choose_moments, profile_timeline
 from vramwise.allocator.run import play_timeline, simulate
 from vramwise.allocator.segment_map import HOLE, Run
 from vramwise.allocator.settings import AllocatorSettings

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nightly import examples
 from vramwise.allocator.quick import player
-from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.player import QuickPlayer
 from vramwise.allocator.quick.shelf import FlatShelf
+from vramwise.allocator.quick.stretches import Known
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.timeline import Action, Event, Phase, Repeat, Tag, Timeline

@@ -8,8 +8,8 @@ from truth import BUNDLED, H200, cases
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import unroll
-from vramwise.ghost.loops.emptying import Emptying
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.loops.steps import Emptying
 from vramwise.timeline import Action
 
 LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_b1_nogc")

@@ -12,9 +12,9 @@ import pytest
 
 from truth import _case
 from vramwise.errors import VramwiseError
+from vramwise.facts.catalogue import more_shapes
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.models import by_name, find_model, from_catalogue
-from vramwise.facts.more_models import more_shapes
 from vramwise.facts.parameters import parameter_count
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import begin

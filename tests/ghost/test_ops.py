@@ -8,12 +8,12 @@ from vramwise.ghost.dtypes import BF16, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.attention_heads import repeat_heads
 from vramwise.ghost.ops.elementwise import activation, cast, dropout, mul, rsqrt, square
 from vramwise.ghost.ops.liger import chunk_rows, fused_linear_loss
 from vramwise.ghost.ops.loss import embedding, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.reduce import staging_bytes
+from vramwise.ghost.ops.shape import repeat_heads
 from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 from vramwise.timeline import Action

@@ -45,17 +45,17 @@ def searched(before):
     return done.stdout.split(), done.stderr
 
 
-CONCEAL = "from vramwise.tracing import concealment\n{}\nconcealment.conceal_others()"
+CONCEAL = "from vramwise.tracing import sandbox\n{}\nsandbox.conceal_others()"
 
 
-@pytest.mark.parametrize("without", ["", "concealment._enter_domain = lambda libc: False"])
+@pytest.mark.parametrize("without", ["", "sandbox._enter_domain = lambda libc: False"])
 def test_no_other_process_can_be_read(another, without):
     assert str(another.pid) in searched("")[0], "it could not be read anyway, so this test says nothing"
     assert searched(CONCEAL.format(without)) == ([], "")
 
 
 def test_where_the_kernel_does_not_help_the_code_is_not_run(another):
-    nothing = "concealment._enter_domain = lambda libc: True; concealment._drop_capabilities = lambda libc: None"
+    nothing = "sandbox._enter_domain = lambda libc: True; sandbox._drop_capabilities = lambda libc: None"
     found, said = searched(CONCEAL.format(nothing))
     assert found == []
     assert "this kernel would let it read your other processes" in said

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from vramwise.budget import Budget, limits
 from vramwise.budget.child import shared_time
-from vramwise.dataset.labels import labelled_by
-from vramwise.dataset.parquet_rows import NoPyarrow
-from vramwise.dataset.rows import data_files, read_rows
-from vramwise.dataset.samples import Sample, samples_of
+from vramwise.dataset.rows import NoPyarrow, data_files, read_rows
+from vramwise.dataset.samples import Sample, labelled_by, samples_of
 from vramwise.dataset.tokens import BYTES_PER_TOKEN, TokenizerFailed, count_tokens, tokenizer_in
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import DatasetBlock

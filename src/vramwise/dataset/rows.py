@@ -1,16 +1,22 @@
-"""Rows of local data files: JSON lines, JSON, CSV, and Parquet if pyarrow is installed. Runs nothing it reads."""
+"""Rows of local data files: JSON lines, JSON, CSV, and Parquet if pyarrow is installed. Runs nothing it reads.
+
+Rows of a CSV file have only the cells that are there, so that a wide header costs its length only once. A Parquet file
+is decoded by pyarrow in its own process: the sizes in a footer cannot be trusted.
+"""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import io
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vramwise.budget import Budget, json_memory_bytes, limits, parse_json
+from vramwise.budget.child import child_lines
 from vramwise.budget.json_values import OverBudget
-from vramwise.dataset.csv_rows import csv_rows
-from vramwise.dataset.parquet_rows import parquet_rows
 from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
@@ -55,7 +61,7 @@ def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[R
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise VramwiseError(f"{path} is not a regular file: name a data file or a folder of them")
-        for row in {"json": _json, "csv": csv_rows, "parquet": parquet_rows}[kind](path, budget):
+        for row in {"json": _json, "csv": _csv_rows, "parquet": parquet_rows}[kind](path, budget):
             if not budget.take(rows=1):
                 return
             yield row
@@ -115,3 +121,81 @@ def _object(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
         raise VramwiseError(f"{where}: a row must be a JSON object")
     return row
+
+
+# The memory of one cell: a text of a few characters, its entry in the row and in the dict.
+_CELL_BYTES = 128
+
+
+def _csv_rows(path: Path, budget: Budget) -> Iterator[dict[Any, Any]]:
+    """Yield each row as a dict of its own cells; cells beyond the header are under None, as in csv.DictReader.
+
+    Raises VramwiseError if the file is not CSV.
+    """
+    with path.open("rb") as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
+        rows = csv.reader(_csv_lines(text, budget))
+        try:
+            names = next(rows, [])
+            for cells in rows:
+                if cells:
+                    row: dict[Any, Any] = dict(zip(names, cells, strict=False))
+                    if len(cells) > len(names):
+                        row[None] = cells[len(names) :]
+                    yield row
+        except csv.Error as error:
+            raise VramwiseError(f"{path} is not CSV: {error}") from error
+
+
+def _csv_lines(text: TextIO, budget: Budget) -> Iterator[str]:
+    """Yield lines until the budget is spent. They are charged before they are split, as a line may be all commas."""
+    while line := text.readline(max(1, budget.size_bytes) + 1):
+        size = len(line) if line.isascii() else len(line.encode("utf-8", "surrogatepass"))
+        if not budget.take(size_bytes=size, lines=1, values_bytes=_CELL_BYTES * (line.count(",") + 1)):
+            return
+        yield line
+
+
+_INSTEAD = "save the rows as jsonl, or use --lengths with a file of lengths"
+
+
+class NoPyarrow(VramwiseError):  # noqa: N818 (it reads as what is the matter)
+    """The package is not installed; not cached, as it may be installed later."""
+
+
+def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
+    """Yield rows until the budget or the decoding process's limits are spent.
+
+    Raises VramwiseError if nothing can be decoded, NoPyarrow without pyarrow.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise NoPyarrow(f"reading {path} needs pyarrow: pip install pyarrow, or use --lengths with a file of lengths")
+    bounds = (budget.size_bytes, budget.rows, budget.values_bytes)
+    found, ended = 0, False
+    for line in child_lines("vramwise.dataset.parquet_child", str(path.absolute()), *map(str, bounds)):
+        needed = json_memory_bytes(line)
+        if line.startswith(b"["):
+            _end(path, parse_json(line), budget)
+            ended = True
+        elif budget.take(values_bytes=needed):
+            found += 1
+            try:
+                yield parse_json(line, needed)
+            except (ValueError, OverBudget):
+                budget.left_out += 1
+    if not ended and not budget.cut:
+        budget.cut = True
+        if not found:
+            raise VramwiseError(
+                f"{path}: decoding its first rows takes more than {mib(limits.CHILD_MEMORY_BYTES)} of "
+                f"memory or {limits.CHILD_CPU_SECONDS} s: {_INSTEAD}"
+            )
+
+
+def _end(path: Path, said: list[Any], budget: Budget) -> None:
+    """Process the last line: how much was decoded, whether the data was cut, and the error, if any."""
+    size_bytes, cut, error = said
+    budget.take(size_bytes=size_bytes)
+    budget.cut = budget.cut or cut
+    if error:
+        raise VramwiseError(f"cannot read {path} as Parquet: {error}")

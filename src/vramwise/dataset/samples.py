@@ -1,4 +1,7 @@
-"""The part of a row that is trained on: its texts, by the column names of common formats, for any trainer."""
+"""The part of a row that is trained on: its texts, by the column names of common formats, for any trainer.
+
+Also how many tokens of each sample have labels, depending on what a run puts labels on.
+"""
 
 from __future__ import annotations
 
@@ -143,3 +146,37 @@ def _collect(value: Any, found: list[str], depth: int) -> None:
         for item in value:
             if isinstance(item, (str, dict, list)):  # a row may hold millions of numbers
                 _collect(item, found, depth + 1)
+
+
+# Tokens that a template adds after an answer and that are trained on with it; an estimate.
+_END = 2
+
+
+def labelled_by(samples: Sequence[Sample], tokens: Sequence[int]) -> Mapping[str, Sequence[int]] | None:
+    """Return the trained tokens of each sample for every value of `RunSpec.labels_on`.
+
+    None if no row says which part is an answer. An answer's share of the tokens equals its share of the text.
+    """
+    if not any(sample.answers or sample.labelled is not None for sample in samples):
+        return None
+    pairs = list(zip(samples, tokens, strict=True))
+    stated = any(sample.labelled is not None for sample in samples)
+    return {
+        **({"all": [_stated_or_all(one, count) for one, count in pairs]} if stated else {}),
+        "completions": [
+            _in_answers(one, count, one.answers) if one.prompted else _stated_or_all(one, count) for one, count in pairs
+        ],
+        "answers": [_in_answers(one, count, one.answers) for one, count in pairs],
+        "last_answer": [_in_answers(one, count, one.answers[-1:]) for one, count in pairs],
+    }
+
+
+def _stated_or_all(sample: Sample, tokens: int) -> int:
+    return tokens if sample.labelled is None else sample.labelled
+
+
+def _in_answers(sample: Sample, tokens: int, answers: Sequence[int]) -> int:
+    if sample.labelled is not None or not sample.answers:
+        return _stated_or_all(sample, tokens)
+    plain = max(0, tokens - sample.extra)
+    return min(tokens, round(plain * sum(answers) / max(1, len(sample.text))) + _END * len(answers))

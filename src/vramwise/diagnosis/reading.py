@@ -22,8 +22,7 @@ from vramwise.diagnosis.witness import Ghost, summon
 from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.recordings.reader import read_recording
-from vramwise.recordings.recording import Recording
-from vramwise.recordings.stacks import calls_of
+from vramwise.recordings.recording import Recording, calls_of
 from vramwise.subject import open_subject
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.documents.compose import Node
-from vramwise.documents.lines import column
 from vramwise.documents.scalar import inline
-from vramwise.documents.tree import content_start
+from vramwise.documents.tree import column, content_start
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,24 @@
 
 PyYAML's own composer forgets the place of an alias and recurses with the nesting. This one works event by event, checks
 the limits on nesting and on expanded values while it reads, and never recurses. It knows only YAML's structure:
-document.py constructs the values.
+document.py constructs the values. Errors of PyYAML's scanner and parser are reworded as one sentence: what, why, what
+to do.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from vramwise.budget.json_values import OverBudget
 from vramwise.budget.limits import CONFIG_DEPTH, CONFIG_VALUES
-from vramwise.documents.complaints import complaint, error_at
+from vramwise.bundled import bundled_json
 from vramwise.errors import ConfigError
+from vramwise.types import place_of
 
 # libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and non-ASCII
 # characters, directives, tags, `?`, `|#`. It is used only for texts without these.
@@ -218,3 +221,53 @@ class _Builder:
 
     def error(self, offset: int, message: str) -> ConfigError:
         return error_at(self.text, offset, message)
+
+
+class _Sentence(NamedTuple):
+    """Our words for an error that contains `sign`; `at_context`: report the place where the construct began."""
+
+    sign: str
+    words: str
+    at_context: bool = False
+
+
+_GENERIC = "not valid YAML: correct it, or quote the value if it is text"
+
+
+@cache
+def _sentences() -> tuple[_Sentence, ...]:
+    """Return the sentences of `complaints.json`; the first match wins."""
+    return tuple(_Sentence(**row) for row in bundled_json("complaints.json", __file__))
+
+
+def error_at(text: str, offset: int, message: str) -> ConfigError:
+    """Return a ConfigError at a character of the text."""
+    place = place_of(text, offset, offset)
+    return ConfigError(message, line=place.line, column=place.column)
+
+
+def complaint(text: str, error: yaml.YAMLError) -> ConfigError:
+    """Return our ConfigError for an error of PyYAML."""
+    problem = str(getattr(error, "problem", "") or "")
+    context = str(getattr(error, "context", "") or "")
+    here = getattr(error, "problem_mark", None)
+    start = getattr(error, "context_mark", None) or here
+    here = here or start
+    offset = 0 if here is None else here.index
+    if "cannot start any token" in problem:
+        return error_at(text, offset, _bad_character(text, offset))
+    for sentence in _sentences():
+        if sentence.sign in f"{context} {problem}":
+            place = start.index if sentence.at_context and start is not None else offset
+            return error_at(text, place, sentence.words)
+    return error_at(text, offset, _GENERIC)
+
+
+def _bad_character(text: str, offset: int) -> str:
+    character = text[offset : offset + 1]
+    if character == "\t":
+        line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+        if not text[line_start:offset].strip(" \t\ufeff"):
+            return "this line is indented with a tab: use spaces"
+        return "unexpected tab between words: use a space"
+    return f"a value cannot start with '{character}': quote it"

@@ -15,8 +15,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from vramwise.budget.limits import CONFIG_BYTES
-from vramwise.documents.complaints import complaint, error_at
-from vramwise.documents.compose import Node, compose
+from vramwise.documents.compose import Node, complaint, compose, error_at
 from vramwise.documents.refusal import too_large
 from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
 from vramwise.errors import ConfigError

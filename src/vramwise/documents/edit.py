@@ -2,6 +2,9 @@
 
 Every proposal for the new text is parsed again and must hold exactly the intended values in the old order. Otherwise
 the next one is tried; if none is right, the edit is refused and nothing changes. Knows neither files nor trainers.
+
+A JSON config is parsed as YAML, which a mapping in braces is too. Its edits keep quoted keys and valid commas, so that
+it stays JSON.
 """
 
 from __future__ import annotations
@@ -13,19 +16,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.documents import values as intent
 from vramwise.documents.block import style_of
 from vramwise.documents.compose import Node, compose
-from vramwise.documents.delete_entry import without_entry
-from vramwise.documents.document import parse_document
-from vramwise.documents.insert_entry import with_entry
-from vramwise.documents.json_text import is_json, json_change, json_deletion
+from vramwise.documents.document import parse_document, parse_value
+from vramwise.documents.proposals import with_entry, with_value, without_entry
 from vramwise.documents.refusal import EditRefused
 from vramwise.documents.scalar import inline, plain_value
-from vramwise.documents.set_value import with_value
 from vramwise.documents.tree import locate
-from vramwise.errors import ConfigError
-from vramwise.types import Document, Edit, KeyPath, join_key, split_key
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.types import Document, Edit, KeyPath, Span, join_key, split_key
 
 __all__ = ["EditRefused", "apply_edits", "diff"]
 
@@ -67,15 +68,15 @@ def _apply(document: Document, edit: Edit) -> Document:
         if not now:
             return document
         wanted = intent.drop(document.values, path)
-        proposals = json_deletion(document, path) if is_json(document.text) else _deletion(document, path)
+        proposals = _json_deletion(document, path) if _is_json(document.text) else _deletion(document, path)
     else:
         value = plain_value(edit.value)
         if now and intent.identical(now[0], value):
             return document
         _check_parents(document, path, edit.key)
         wanted = intent.put(document.values, path, value)
-        if is_json(document.text):
-            proposals = json_change(document, path, value, split_key(edit.beside) if edit.beside else None)
+        if _is_json(document.text):
+            proposals = _json_change(document, path, value, split_key(edit.beside) if edit.beside else None)
         else:
             proposals = _change(document, path, value, edit.beside)
     for text in proposals:
@@ -97,7 +98,7 @@ def _rename(document: Document, edit: Edit) -> Document | None:
             return None
         key = entries[-1].key
         name = inline(new[-1], flow=entries[-1].container.flow)
-        if is_json(document.text):
+        if _is_json(document.text):
             name = json.dumps(new[-1])
         wanted = intent.put(intent.drop(document.values, old), new, held[0])
         text = document.text[: key.start] + name + document.text[key.end :]
@@ -113,7 +114,7 @@ def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -
         after = parse_document(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError:
         return None
-    if is_json(before.text) and not is_json(text):
+    if _is_json(before.text) and not _is_json(text):
         return None
     if not intent.identical(after.values, intent.in_order_of(wanted, after.values)):
         return None
@@ -196,3 +197,84 @@ def _why(document: Document, path: KeyPath, edit: Edit) -> str:
         return f"'{edit.key}' was not changed: it is merged in with '<<' from elsewhere; change it by hand"
     verb = "deleting" if edit.op == "delete" else "writing"
     return f"'{edit.key}' was not changed: {verb} it would change more than this key; change it by hand"
+
+
+def with_changes(document: Document, changes: Sequence[str]) -> Document:
+    """Return the document with the changes applied. Values are read as YAML; `key=` removes the key.
+
+    Raises VramwiseError for a change that is not `key=value` or cannot be applied.
+    """
+    edits = [_edit_of_change(change) for change in changes]
+    return apply_edits(document, edits)
+
+
+def _edit_of_change(change: str) -> Edit:
+    key, equals, text = change.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise VramwiseError(f"--what-if {change}: expected key=value, e.g. micro_batch_size=1")
+    if not text.strip():
+        return Edit(op="delete", key=key)
+    try:
+        value = parse_value(text)
+    except ConfigError as error:
+        raise VramwiseError(f"--what-if {change[:80]}: {error.message}") from error
+    return Edit(op="insert", key=key, value=value)
+
+
+def _is_json(text: str) -> bool:
+    """Return whether the text is a JSON object."""
+    if not text.lstrip("\ufeff \t\r\n").startswith("{"):
+        return False
+    try:
+        return isinstance(parse_json(text.lstrip("\ufeff")), dict)
+    except ValueError:
+        return False
+
+
+def _json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath | None) -> Iterator[str]:
+    """Yield the text with a value set, or a key inserted after a neighbour (else at the end of its mapping)."""
+    text, span = document.text, document.spans.get(path)
+    if span is not None:
+        yield text[: span.value_start] + json.dumps(value) + text[span.value_end :]
+        return
+    depth = next(size for size in range(len(path) - 1, -1, -1) if size == 0 or path[:size] in document.spans)
+    entry = f"{json.dumps(path[depth])}: {json.dumps(intent.nested(path[depth + 1 :], value))}"
+    siblings = _entries(document, path[:depth])
+    if not siblings:
+        if depth:
+            block = document.spans[path[:depth]]
+            yield f"{text[: block.value_start]}{{{entry}}}{text[block.value_end :]}"
+        return
+    after = siblings.get(beside[depth] if beside is not None and len(beside) > depth else None)
+    span = after or list(siblings.values())[-1]
+    yield f"{text[: span.value_end]},{_gap(text, span)}{entry}{text[span.value_end :]}"
+
+
+def _json_deletion(document: Document, path: KeyPath) -> Iterator[str]:
+    """Yield the text without a key, with the comma after it, or the one before it if the key is last."""
+    text, siblings = document.text, _entries(document, path[:-1])
+    names = list(siblings)
+    if path[-1] not in names:
+        return
+    place, span = names.index(path[-1]), siblings[path[-1]]
+    if place + 1 < len(names):
+        yield text[: span.key_start] + text[siblings[names[place + 1]].key_start :]
+    elif place:
+        yield text[: siblings[names[place - 1]].value_end] + text[span.value_end :]
+    else:
+        yield text[: span.key_start].rstrip() + text[span.value_end :].lstrip()
+
+
+def _entries(document: Document, path: KeyPath) -> dict[Any, Span]:
+    """Return the keys of a mapping with their spans, in the order of the text."""
+    found = [(key, span) for key, span in document.spans.items() if key[:-1] == path and len(key) == len(path) + 1]
+    return {key[-1]: span for key, span in sorted(found, key=lambda one: one[1].key_start)}
+
+
+def _gap(text: str, span: Span) -> str:
+    """Return the whitespace before a neighbour: a newline with its indentation, or a space."""
+    head = text[: span.key_start]
+    blank = head[len(head.rstrip(" \t")) :]
+    newline = "\r\n" if head[: len(head) - len(blank)].endswith("\r\n") else "\n"
+    return f"{newline}{blank}" if head[: len(head) - len(blank)].endswith(("\n", "\r")) else " "

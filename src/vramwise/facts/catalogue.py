@@ -1,12 +1,18 @@
-"""The bundled catalogues of shapes: their ids, copies of them under other names, and ids that resemble a name."""
+"""The bundled catalogues of shapes: their ids, copies of them under other names, and ids that resemble a name.
+
+The first is `models.json`. `more_models.jsonl` has further shapes, one a line, of which only the line of the name at
+hand is parsed. There, a shape is listed where our own count of its parameters equals `count`. `checked` says how that
+count was confirmed: by a published one, by the size in its name, or by a published one of a digit or two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from vramwise.bundled import bundled_json
+from vramwise.bundled import bundled_json, bundled_text
 from vramwise.facts.model_names import Taken, stored_as
 
 Entry = tuple[Mapping[str, Any], str | None]
@@ -17,9 +23,7 @@ def entry_of(name: str) -> Entry | None:
     found = _catalogue().get(name)
     if found is not None:
         return found
-    from vramwise.facts.more_models import more_shape  # most names are in the first catalogue
-
-    return more_shape(name) or _mirrored(name)
+    return _more_shape(name) or _mirrored(name)
 
 
 def catalogue_ids() -> list[str]:
@@ -77,7 +81,6 @@ def _originals() -> tuple[str, ...]:
 
 def every_shape() -> Iterator[Mapping[str, Any]]:
     """Yield the shapes of both catalogues."""
-    from vramwise.facts.more_models import more_shapes  # only wanted for names that are no ids
 
     yield from catalogue_shapes()
     yield from more_shapes()
@@ -109,3 +112,30 @@ def near_ids(name: str) -> list[str]:
         leaves = {known.rpartition("/")[2]: known for known in reversed(spelled)}  # the first owner wins
         found = [leaves[leaf] for leaf in get_close_matches(wanted.rpartition("/")[2], leaves, n=3, cutoff=0.85)]
     return [spelled[known] for known in found]
+
+
+_MORE = "facts/more_models.jsonl"
+
+
+def _more_shape(name: str) -> tuple[Mapping[str, Any], str | None] | None:
+    """Return the shape with this hub id (in lower case), and how its checkpoint is stored; None if none has it."""
+    text, lower = _texts()
+    at = lower.find(f'"{name}"')
+    if at < 0:
+        return None
+    shape: Mapping[str, Any] = json.loads(text[text.rfind("\n", 0, at) + 1 : text.find("\n", at)])
+    ids: dict[str, str | None] = {known.lower(): None for known in shape["ids"]}
+    ids |= {known.lower(): method for method, names in shape.get("stored", {}).items() for known in names}
+    return (shape, ids[name]) if name in ids else None
+
+
+@cache
+def more_shapes() -> Sequence[Mapping[str, Any]]:
+    """Return all of them, for names that only resemble a known one."""
+    return [json.loads(line) for line in _texts()[0].splitlines()]
+
+
+@cache
+def _texts() -> tuple[str, str]:
+    text = bundled_text(_MORE)
+    return text, text.lower()

@@ -6,8 +6,8 @@ A pooler is among them where the library builds it by default: heads for classes
 from __future__ import annotations
 
 from vramwise.families.base import Block, Found
+from vramwise.families.blocks import by_names
 from vramwise.families.config_fields import Fields
-from vramwise.families.named import by_names
 from vramwise.families.parts import Parameter, Parts, linear
 from vramwise.types import ModelSpec
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.families.base import Block, Found
+from vramwise.families.blocks import two_or_three
 from vramwise.families.config_fields import Fields
-from vramwise.families.named import two_or_three
 from vramwise.families.parts import Parameter, Parts, linear, query_size
 from vramwise.types import ModelSpec
 

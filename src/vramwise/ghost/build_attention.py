@@ -6,8 +6,7 @@ from vramwise.families.base import Mixer
 from vramwise.ghost.block_words import FUSED_ATTENTION, ROTATIONS
 from vramwise.ghost.build_norms import Norms
 from vramwise.ghost.fused_kernels import FusedKernels
-from vramwise.ghost.mixers import of_kind
-from vramwise.ghost.mixers.parts import Parts
+from vramwise.ghost.mixers import Parts, of_kind
 from vramwise.ghost.model.attention import Attention, AttentionLayer, Heads
 from vramwise.ghost.model.kernels import (
     VARLEN_WIDEST,

@@ -11,9 +11,17 @@ from typing import Any
 
 from vramwise.allocator.settings import TorchVersion, parse_settings
 from vramwise.recordings.initial import initial_segments
-from vramwise.recordings.recording import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, OUT_OF_MEMORY, Recording
+from vramwise.recordings.recording import (
+    ALLOC,
+    FREE,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    OUT_OF_MEMORY,
+    Recording,
+    calls_of,
+    place_of,
+)
 from vramwise.recordings.releases import find_releases
-from vramwise.recordings.stacks import calls_of, place_of
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 
 CATEGORY = "recorded"

@@ -23,8 +23,8 @@ from vramwise.recordings.recording import (
     SEGMENT_UNMAP,
     RecordedEvent,
     Recording,
+    calls_of,
 )
-from vramwise.recordings.stacks import calls_of
 
 _GAIN = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
 

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vramwise.tracing.described import besides, heads_first, storage_of, tensors_in, type_of, writes_in_place
-from vramwise.tracing.naming import Naming
+from vramwise.tracing.described import Naming, besides, heads_first, storage_of, tensors_in, type_of, writes_in_place
 
 Raw = dict[str, Any]
 

@@ -13,8 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from vramwise.tracing.concealment import conceal_others
-from vramwise.tracing.sandbox import confine, lock
+from vramwise.tracing.sandbox import conceal_others, confine, lock
 
 
 def main() -> None:

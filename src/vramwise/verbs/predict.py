@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.budget import limits, read_file
 from vramwise.displayed import Displayed
-from vramwise.documents.change import with_changes
+from vramwise.documents.edit import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.options import Options, PredictOptions

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, NamedTuple
 
-from vramwise.recordings.recording import Recording
-from vramwise.recordings.stacks import Call, calls_of, place_of
+from vramwise.recordings.recording import Call, Recording, calls_of, place_of
 from vramwise.timeline import Tag
 
 Part = Literal["forward", "backward", "optimizer", ""]

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from vramwise.diagnosis.read.frames import Origins
 from vramwise.growth import FEWEST
-from vramwise.recordings.recording import ALLOC, Recording
-from vramwise.recordings.stacks import Call, calls_of
+from vramwise.recordings.recording import ALLOC, Call, Recording, calls_of
 
 
 class Growth(NamedTuple):

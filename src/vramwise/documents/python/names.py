@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -39,26 +40,8 @@ class Answer(Protocol):
         """Return the value of a library's name such as `sys.argv`; None if unknown."""
 
 
-class Evaluates(Protocol):
-    """The parts of the evaluator that name lookup needs."""
-
-    __slots__ = ()
-
-    def evaluate(self, node: ast.expr, site: Site) -> Result:
-        """Return the result of an expression at its place."""
-        ...
-
-    def truth(self, result: Result) -> bool | None:
-        """Return whether a result counts as true; None if unknown."""
-        ...
-
-    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
-        """Return the positional and keyword arguments of a call, and what is unknown."""
-        ...
-
-
 @dataclass(slots=True)
-class Names(Evaluates):
+class Names(ABC):
     """Looks up names in one module. `said`: values that the user supplies, by name. `given`: the command line."""
 
     found: Index
@@ -71,6 +54,18 @@ class Names(Evaluates):
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
     # Names bound by comprehensions.
     _local: dict[str, Result] = field(default_factory=dict)
+
+    @abstractmethod
+    def evaluate(self, node: ast.expr, site: Site) -> Result:
+        """Return the result of an expression at its place."""
+
+    @abstractmethod
+    def truth(self, result: Result) -> bool | None:
+        """Return whether a result counts as true; None if unknown."""
+
+    @abstractmethod
+    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
+        """Return the positional and keyword arguments of a call, and what is unknown."""
 
     def lookup(self, name: str, site: Site) -> Result | None:
         """Return what a name, or `name.attribute`, is bound to at a place; None if nothing binds it."""

@@ -1,7 +1,7 @@
 """The parameters of a multimodal model besides its text model: the towers and the projector.
 
 They are loaded and take memory even if only text is trained. Each module here lists the towers of some model types in
-`TOWERS` and is found automatically. `encoders` has the common ones. Any other tower is reported as left out.
+`TOWERS` and is found automatically. `around` has the common ones. Any other tower is reported as left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One parameter on the card: whole, or this rank's share of it."""
+"""One parameter on the card, whole or this rank's share of it; and the buffers of the rotary tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from vramwise.ghost.sharding.fsdp_units import gathered_dtype, padded_share, sha
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.types import ModelSpec
 
 
 def new_parameter(
@@ -68,3 +69,25 @@ def fsdp_parameter(
     made.local = local
     made.state_dtype = kept
     return made
+
+
+def rotary_buffers(t: Tape, model: ModelSpec, *, computed_on_device: bool) -> list[Storage]:
+    """Both buffers. Computed on the host they are only copied; on the device the steps of the formula pass by."""
+    if model.rotary_fraction == 0:
+        return []
+    t.mark("weights", "rotary frequencies")
+    nbytes = max(int(model.head_dim * model.rotary_fraction) // 2, 1) * 4
+    if not computed_on_device:
+        return [Storage(t, nbytes), Storage(t, nbytes)]
+    moved = Storage(t, nbytes)
+    copied = Storage(t, nbytes)
+    del moved
+    range_ = Storage(t, nbytes)
+    Storage(t, 8)
+    del copied
+    divided = Storage(t, nbytes)
+    kept = [Storage(t, nbytes)]
+    del divided
+    del range_
+    kept.append(Storage(t, nbytes))
+    return kept

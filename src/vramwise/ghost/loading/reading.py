@@ -1,31 +1,35 @@
 """Weights come to the card: straight from the files, by way of host memory, or made there.
 
 From the files (transformers' `from_pretrained` with a device map): one block of the model's size is asked for and given
-back, so that the allocator has it in its cache; then tensor after tensor in the checkpoint's order. What is to be
-quantised arrives in the storage type first. By way of the host: parameter by parameter in the model's order, adapters
-beside their modules. Made: as a model built from its config does it.
+back, so that the weights come out of one segment; then tensor after tensor in the checkpoint's order: transformers
+sorts the names, numbers by their value. Checkpoints of most mixtures hold each expert's matrices apart; they become one
+3-D weight while loading. What is to be quantised arrives in the storage type first. By way of the host: parameter by
+parameter in the model's order, adapters beside their modules. Made: as a model built from its config does it.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 
+from vramwise.allocator.caching import NEWEST, CachingAllocator
+from vramwise.allocator.run import play_timeline
+from vramwise.allocator.settings import parse_settings
+from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.facts.parameters import parameters
 from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
 from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_last, read_layer
-from vramwise.ghost.loading.order import checkpoint_order, is_merged
-from vramwise.ghost.loading.parameter import new_parameter
-from vramwise.ghost.loading.rotary import rotary_buffers
-from vramwise.ghost.loading.warm_up import warm_up
+from vramwise.ghost.loading.parameter import new_parameter, rotary_buffers
 from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
-from vramwise.types import RunSpec
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.units import whole_number
 
 
 def stays_on_host(sharding: Sharding) -> bool:
@@ -53,7 +57,7 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     run, model = weights.run, weights.model
     base = BY_NAME[run.precision.weights_dtype]
     if run.loading.expert_quantization is None and run.loading.warms_up:
-        warm_up(t, weights, _bytes_on_card(weights, base))
+        _warm_up(t, weights, _bytes_on_card(weights, base))
     reader = _Reader(t, weights, trainable=trainable)
     for parameter in checkpoint_order(model):
         reader.take(parameter)
@@ -102,7 +106,7 @@ class _Reader:
     def _arrive(self, parameter: Described, *, quantised: bool) -> Storage | None:
         """A weight that is on the card before it becomes a parameter: to be quantised, or put together of experts."""
         t, weights, base = self._t, self._weights, self._base
-        if is_merged(weights.model, parameter):
+        if _is_merged(weights.model, parameter):
             return self._merge(parameter)
         if quantised and not _packed_in_checkpoint(weights):
             return Storage(t, parameter.numel * base.size)
@@ -114,7 +118,7 @@ class _Reader:
             self._experts = read_experts(t, parameter, base)
         elif parameter.name not in self._experts:
             layer = [other for other in checkpoint_order(self._weights.model) if other.layer == parameter.layer]
-            together = [other for other in layer if is_merged(self._weights.model, other)]
+            together = [other for other in layer if _is_merged(self._weights.model, other)]
             self._experts = read_layer(t, together, base)
             meanwhile = partial(self._read_on, layer, together)
         return merge_experts(t, parameter, self._experts.pop(parameter.name), base, meanwhile)
@@ -217,3 +221,66 @@ def move_to_device(t: Tape, weights: Weights) -> None:
     for name in [*planned]:  # of a head that is tied, which is no parameter of its own
         adapter_beside(t, weights, name, planned)
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
+
+
+# Their checkpoints hold the experts' 3-D weights as they are.
+_STORED_AS_ONE = ("gpt_oss", "llama4")
+
+
+@lru_cache(maxsize=64)
+def checkpoint_order(model: ModelSpec) -> Sequence[Described]:
+    """The model's parameters as they are read: by their names, numbers in them by value."""
+    return tuple(sorted(parameters(model), key=lambda parameter: _natural(parameter.name)))
+
+
+def _is_merged(model: ModelSpec, parameter: Described) -> bool:
+    """Whether the weight is put together from one tensor an expert."""
+    return len(parameter.shape) == 3 and parameter.kind == "experts" and model.family not in _STORED_AS_ONE
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    numbers = ((part, whole_number(part)) for part in name.split("."))
+    return [(1, part) if number is None else (0, number) for part, number in numbers]
+
+
+# The warm-up leaves this much of the card's free memory alone.
+_LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
+# If no more than this is missing, nothing is asked for.
+_WORTH_ASKING = int(1.5 * 1024**3)
+_PROBE_BYTES = 8
+_SMALL_SEGMENT = 2 * 1024**2
+
+
+def _warm_up(t: Tape, weights: Weights, total: int) -> None:
+    """Ask for what the weights will take (`total`), less what is idle, and give it back at once.
+
+    Before it accelerate asks each card with a number how much it has, which leaves a segment in the cache. On one of
+    several ranks the card is given, and not asked. What is idle before the first model is one small segment at most; a
+    second model finds what the casts of the first left behind in segments that are partly used.
+    """
+    t.mark("weights", "warm-up of the allocator")
+    idle = 0 if t.count == 0 else _idle_bytes(t, weights.run.allocator.settings)
+    if weights.sharding.ranks == 1:
+        Storage(t, _PROBE_BYTES)
+        idle = idle or _SMALL_SEGMENT
+    wanted = _request(total, idle)
+    if t.hardware.memory_bytes is not None:
+        wanted = min(wanted, t.hardware.memory_bytes - CONTEXT_BYTES - _LEFT_BY_THE_WARM_UP)
+    if weights.run.loading.halves_warm_up:
+        wanted //= 2
+    if wanted > 0:
+        Storage(t, wanted // 2 * 2)
+
+
+def _request(total: int, idle: int) -> int:
+    missing = total - idle
+    if missing > idle:
+        return missing
+    return idle + 1 if missing > _WORTH_ASKING else 0
+
+
+def _idle_bytes(t: Tape, settings: str) -> int:
+    """Reserved and not allocated, after all that was asked for so far."""
+    allocator = CachingAllocator(parse_settings(settings, NEWEST))
+    play_timeline(t.timeline(), allocator)
+    return allocator.reserved_bytes - allocator.allocated_bytes

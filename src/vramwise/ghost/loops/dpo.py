@@ -1,6 +1,11 @@
-"""DPO and similar losses (IPO and TRL's others): pairs in one batch, the reference's pass after the policy's.
+"""DPO and similar losses, ORPO and CPO, and KTO.
 
-Both models' logits live until the loss is computed, because the trainer logs their means.
+- DPO (IPO and TRL's others): pairs in one batch, the reference's pass after the policy's. Both models' logits live
+  until the loss is computed, because the trainer logs their means.
+- ORPO and CPO (SimPO): pairs, no reference; a cross entropy over the chosen rows besides the log-probabilities.
+- KTO: single rows with a label; two passes over mismatched completions for the KL term, then policy and reference. For
+  logging, the logits of each label's rows are copied, and those of completions once more. A batch with only one label
+  copies the most, which is common for small batches; completions are assumed to fill their rows.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.loops.steps import Plan
 from vramwise.ghost.ops.elementwise import add
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
-from vramwise.ghost.ops.shape import indexed
+from vramwise.ghost.ops.shape import contiguous, indexed, view
 from vramwise.ghost.tape import Tensor
 
 
@@ -82,3 +87,89 @@ class DpoRun(PreferenceRun):
             scored(self.t, self.chunked(model, batch, shape.padded))
         else:
             self._score_reference(self.logits(model, batch, shape.padded))
+
+
+class OddsRun(PreferenceRun):
+    """Pairs: chosen rows first, then rejected ones."""
+
+    keys = ("input_ids", "attention_mask", "labels")
+    casts_adapters = False
+
+    def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the loss; the logits are freed at the end of this call."""
+        t = self.t
+        logits = self.logits(self.policy, batch, padded)
+        chosen_loss: Tensor | None = None
+        if self.run.objective.chosen_cross_entropy:
+            chosen_loss = self._cross_entropy(rows_of(t, logits, max(1, logits.shape[0] // 2)), batch)
+        loss = scored(t, self.log_probs(shifted(t, logits)))
+        if chosen_loss is not None:
+            loss = add(t, loss, chosen_loss)
+        del logits, chosen_loss
+        return loss, None
+
+    def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the cross entropy of all tokens of the chosen rows; several rows are made contiguous."""
+        t = self.t
+        t.mark("logits", "log-softmax of the chosen rows")
+        logits = shifted(t, logits)
+        rows, tokens, words = logits.shape
+        if rows > 1:
+            logits = contiguous(t, logits)
+        flat = view(t, logits, (rows * tokens, words))
+        del logits
+        loss = nll_loss(t, log_softmax(t, flat), batch["labels"])
+        del flat
+        return loss
+
+
+class KtoRun(PreferenceRun):
+    """Mismatched completions are assumed to be as long as the others."""
+
+    keys = (
+        *("input_ids", "attention_mask", "completion_mask"),
+        *("KL_input_ids", "KL_attention_mask", "KL_completion_mask"),
+    )
+
+    def note(self, shape: BatchShape) -> None:
+        """Note the shape; mismatched rows have their own number of labels."""
+        super().note(shape)
+        self.mismatched_labelled = shape.mismatched_labelled
+
+    def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the loss; the logits are freed at the end of this call."""
+        t = self.t
+        with self.referring():
+            self._mismatched(self.policy, batch, padded)
+        if self.without_logits:
+            return self._without_logits(batch, padded), None
+        logits = self.logits(self.policy, batch, padded)
+        following = shifted(t, logits)
+        loss = scored(t, self.log_probs(following))
+        with self.referring():
+            self._mismatched(self.reference, batch, padded)
+            reference = self.logits(self.reference, batch, padded)
+        scored(t, self.log_probs(shifted(t, reference)))
+        t.mark("logits", "logits by label for the log")
+        chosen = t.new(following.shape, following.dtype)
+        mean_of_chosen(t, chosen, chosen.shape[0])
+        del logits, following, reference, chosen
+        return loss, None
+
+    def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
+        loss = scored(self.t, self.chunked(self.policy, batch, padded))
+        if not self.run.objective.reference_precomputed:
+            with self.referring():
+                self._mismatched(self.reference, batch, padded)
+                scored(self.t, self.chunked(self.reference, batch, padded))
+        return loss
+
+    def _mismatched(self, model: Model, batch: Batch, padded: bool) -> None:
+        kl = {key: batch[f"KL_{key}"] for key in ("input_ids", "attention_mask")}
+        if self.without_logits:
+            own, self.t.labelled = self.t.labelled, self.mismatched_labelled
+            scored(self.t, self.chunked(model, kl, padded))
+            self.t.labelled = own
+            return
+        logits = self.logits(model, kl, padded)
+        scored(self.t, self.log_probs(shifted(self.t, logits)))

@@ -2,17 +2,22 @@
 
 Only the logits of completions are computed. Completions are assumed to reach their limit, and prompts to fill the rest
 of the row. An inference engine on the same card (vLLM) counts with its share of the card.
+
+The policy generates by itself otherwise: a pass over the prompts, which creates the key-value cache, then token by
+token. Each token appends its keys and values to the cache: a new tensor per layer replaces the old one.
 """
 
 from __future__ import annotations
 
-from vramwise.ghost.dtypes import BY_NAME, INT64
+from dataclasses import dataclass
+
+from vramwise.ghost.dtypes import BY_NAME, FP32, INT64, DType
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.generation import Cache, decode, prefill
 from vramwise.ghost.loops.preference import PreferenceRun, scored, shifted
 from vramwise.ghost.loops.reference import Model
 from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.loops.steps import Step
+from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.ops.logprobs import divide_slice_in_place
 from vramwise.ghost.ops.shape import sliced
 from vramwise.ghost.sharding import Sharding
@@ -102,12 +107,12 @@ class GrpoRun(PreferenceRun):
         completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         prompt = max(1, shape.width - completion)
         batch = self._rows(BatchShape(rows, prompt, shape.padded))
-        cache = Cache(rows, model, self.amp or BY_NAME[self.run.precision.weights_dtype], [])
+        cache = _Cache(rows, model, self.amp or BY_NAME[self.run.precision.weights_dtype], [])
         t.autocast = self.amp
-        prefill(t, self.policy, cache, batch["input_ids"], batch["attention_mask"], shape.padded)
+        _prefill(t, self.policy, cache, batch["input_ids"], batch["attention_mask"], shape.padded)
         t.autocast = None
         t.casts.clear()
-        decode(t, cache, prompt, completion)
+        _decode(t, cache, prompt, completion)
         cache.layers.clear()
 
     def _score(self, model: Model, batch: Batch, shape: BatchShape, rows: int) -> None:
@@ -129,3 +134,66 @@ class GrpoRun(PreferenceRun):
         if run.objective.engine == "beside" and gpu is not None and self.generator is None:
             self.t.mark("engine", "inference engine")
             self.generator = Storage(self.t, int(run.objective.engine_share * gpu.memory_bytes))
+
+
+# How many lengths of the growing cache are simulated: one per token for short completions.
+_MOST_LENGTHS = 64
+# Vocabulary-sized tensors that sampling holds at once: scores, processed scores, probabilities.
+_SAMPLING_COPIES = 3
+
+
+@dataclass(slots=True)
+class _Cache:
+    """Keys and values of each layer."""
+
+    rows: int
+    model: ModelSpec
+    dtype: DType
+    layers: list[tuple[Tensor, Tensor]]
+
+    def tensor(self, t: Tape, tokens: int) -> Tensor:
+        """Allocate the keys, or values, of one layer."""
+        t.mark("activations", "keys and values of what is generated")
+        return t.new((self.rows, self.model.num_key_value_heads, tokens, self.model.head_dim), self.dtype)
+
+    def grow(self, t: Tape, tokens: int) -> None:
+        """Replace the keys and values of all layers with ones of this length."""
+        for number in range(len(self.layers)):
+            keys = self.tensor(t, tokens)
+            values = self.tensor(t, tokens)
+            self.layers[number] = keys, values
+            del keys, values
+
+
+@dataclass(frozen=True, slots=True)
+class _Caching:
+    """A block that stores its keys and values in the cache."""
+
+    block: Block
+    cache: _Cache
+    tokens: int
+
+    def __call__(self, t: Tape, hidden: Tensor, **arguments: object) -> Tensor:
+        """Run the block and append its keys and values."""
+        out = self.block(t, hidden, **arguments)
+        self.cache.layers.append((self.cache.tensor(t, self.tokens), self.cache.tensor(t, self.tokens)))
+        return out
+
+
+def _prefill(t: Tape, model: Model, cache: _Cache, ids: Tensor, mask: Tensor, padded: bool) -> None:
+    """Run the pass over the prompts."""
+    body = model.body
+    plain = list(body.blocks)
+    body.blocks[:] = [_Caching(block, cache, ids.shape[1]) for block in plain]
+    body(t, ids, mask, padded)
+    body.blocks[:] = plain
+
+
+def _decode(t: Tape, cache: _Cache, prompt: int, completion: int) -> None:
+    """Generate token by token; for long completions, only some lengths are simulated."""
+    step = max(1, -(-completion // _MOST_LENGTHS))
+    for length in [*range(1, completion, step), completion]:
+        cache.grow(t, prompt + length)
+        t.mark("logits", "sampling")
+        held = [t.new((cache.rows, cache.model.vocab_size), FP32) for _ in range(_SAMPLING_COPIES)]
+        del held

@@ -1,4 +1,4 @@
-"""The steps of a run by the shapes of their micro-batches, however many there are.
+"""The steps of a run by the shapes of their micro-batches, however many there are, and when they empty the cache.
 
 A step of thousands of micro-batches holds all of them, but trains only those that differ: repetitions of the previous
 shape are counted, and of very many different ones the first, the widest and the last are used.
@@ -6,13 +6,13 @@ shape are counted, and of very many different ones the first, the widest and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.emptying import Emptying
+from vramwise.types import RunSpec
 from vramwise.units import MIB
 
 # This many micro-batches of a step are held individually; the rest is held together in a few pieces.
@@ -157,3 +157,38 @@ def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
 
 def _batch_bytes(shape: BatchShape) -> int:
     return _BATCH_TENSORS * (-(-shape.rows * shape.width * INT64.size // _ROUNDED) * _ROUNDED)
+
+
+class Emptying(NamedTuple):
+    """Steps count from 1.
+
+    `within`: every that many steps, before backward. `around`: a callback that collects garbage before each evaluation
+    and one step late after it, and every that many steps if positive.
+    """
+
+    within: int | None
+    around: int | None
+    evals: Container[int]
+
+    def before_step(self, step: int) -> bool:
+        """Whether the cache is emptied at the start of this step: the first, and the second after an evaluation."""
+        return self.around is not None and (step == 1 or step - 2 in self.evals)
+
+    def before_backward(self, step: int) -> bool:
+        """Whether it is emptied between forward and backward of this step, in every micro-step."""
+        return self.within is not None and (step - 1) % self.within == 0
+
+    def after_step(self, step: int) -> bool:
+        """Whether it is emptied at the end of this step, before its evaluation, if any."""
+        if self.around is None:
+            return False
+        return step in self.evals or (self.around > 0 and step % self.around == 0)
+
+    def between(self, step: int) -> bool:
+        """Whether the cache is emptied between this step and the next."""
+        return self.after_step(step) or self.before_step(step + 1)
+
+
+def emptying_of(run: RunSpec, evals: Container[int]) -> Emptying:
+    """Return what the run's settings say; `evals`: the steps followed by an evaluation."""
+    return Emptying(run.allocator.empty_cache_steps, run.allocator.collect_steps, evals)

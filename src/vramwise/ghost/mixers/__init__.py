@@ -6,14 +6,18 @@ in, hidden states out. `of_kind` finds the one that a family's word means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from vramwise.families.base import Mixer
-
-if TYPE_CHECKING:
-    from vramwise.ghost.mixers.parts import Parts
-    from vramwise.ghost.model.attention import AttentionLayer
+from vramwise.ghost.model.attention import AttentionLayer
+from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.linear import Projection
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.model.rotary import Rotation
+from vramwise.ghost.tape import Parameter
+from vramwise.types import ModelSpec
 
 # Module and function, imported only when a block has one.
 _MAKERS: dict[Mixer, str] = {
@@ -24,6 +28,26 @@ _MAKERS: dict[Mixer, str] = {
     "state space": "state_space.state_space",
     "attention and state space": "state_space.beside_state_space",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a mixer is made of, and how attention is done in this run.
+
+    Layers by their names within the block. `norm` and `weight` give None where the block has none.
+    """
+
+    model: ModelSpec
+    linear: Callable[[str], Projection]
+    weight: Callable[[str], Parameter | None]
+    norm: Callable[[str], Norm | None]
+    has: Callable[[str], bool]
+    rows: Callable[[str], int]  # of a linear layer's weight
+    kernel: Kernel
+    rotate: Rotation | None
+    attention: Callable[[], AttentionLayer]
+    # whether kernels of their own run delta rules and state spaces; else transformers' torch code does
+    fused: bool
 
 
 def of_kind(word: Mixer, parts: Parts) -> AttentionLayer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.ghost.mixers.parts import Parts
+from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, mul

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.ghost.dtypes import FP32
-from vramwise.ghost.mixers.parts import Parts
+from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.kernels import Flash, Kernel, Sdpa
 from vramwise.ghost.model.linear import Projection

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.ghost.dtypes import FP32, DType
+from vramwise.ghost.mixers import Parts
 from vramwise.ghost.mixers.convolution import causal_convolution
-from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add, add_scalar, cast, mul, rsqrt, scale, square, to_float

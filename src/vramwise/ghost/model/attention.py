@@ -12,9 +12,8 @@ from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation, rotate_inline
-from vramwise.ghost.ops.attention_heads import repeat_heads
 from vramwise.ghost.ops.elementwise import dropout
-from vramwise.ghost.ops.shape import chunk_last, contiguous, indexed, narrow, swap_heads, view
+from vramwise.ghost.ops.shape import chunk_last, contiguous, indexed, narrow, repeat_heads, swap_heads, view
 from vramwise.ghost.tape import Tape, Tensor
 
 Tables = tuple[Tensor, Tensor]

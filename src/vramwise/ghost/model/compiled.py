@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from vramwise.ghost.model.linear import LORA_CALLS, LoraLinear
 from vramwise.ghost.model.mlp import GatedMlp
-from vramwise.ghost.ops.compiled import add_product
 from vramwise.ghost.ops.elementwise import cast, dropout
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
-from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.matmul import add_product, linear
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 

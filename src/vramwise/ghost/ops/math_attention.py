@@ -7,10 +7,9 @@ or in settings that leave only memory-efficient attention. Follows torch's trans
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, FP32
-from vramwise.ghost.ops.attention_heads import interleaved_heads, repeat_heads
 from vramwise.ghost.ops.elementwise import cast, scale, without_node
 from vramwise.ghost.ops.matmul import batched
-from vramwise.ghost.ops.shape import transpose_last
+from vramwise.ghost.ops.shape import interleaved_heads, repeat_heads, transpose_last
 from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 

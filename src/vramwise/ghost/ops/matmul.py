@@ -1,4 +1,7 @@
-"""Matrix products: linear layers and batched products, with autocast's casts before them."""
+"""Matrix products: linear layers and batched products, with autocast's casts before them.
+
+Also `addmm`, which compiled parts of a model use.
+"""
 
 from __future__ import annotations
 
@@ -182,3 +185,33 @@ def _foldable(t: Tape, x: Tensor) -> Tensor:
     copied = contiguous(t, x)
     copied.heads_first = True
     return copied
+
+
+def add_product(t: Tape, result: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """`addmm(result, x, weight.T)`: a new tensor; the result's gradient is the incoming one."""
+    low_weight = cast(t, weight, x.dtype)
+    out = t.like(result)
+    rows, inner = x.numel // x.shape[-1], x.shape[-1]
+    if t.work is not None:
+        t.work.product(out, rows, out.shape[-1], inner, dtype=x.dtype)
+    t.workspace()
+    if t.grad_enabled:
+        out.node = t.node(_add_product_backward, (result, x, low_weight), (x, low_weight))
+        out.node.extra = (x.shape, low_weight.shape)
+    return out
+
+
+def _add_product_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    x_shape, weight_shape = node.extra
+    rows = grad.numel // grad.shape[-1]
+    to_x = to_weight = None
+    if node.edges[2] is not None:
+        to_weight = t.new(weight_shape, grad.dtype)
+        if t.work is not None:
+            t.work.product(to_weight, weight_shape[0], weight_shape[1], rows, dtype=grad.dtype)
+    if node.edges[1] is not None:
+        to_x = t.new(x_shape, grad.dtype)
+        if t.work is not None:
+            t.work.product(to_x, rows, x_shape[-1], grad.shape[-1], dtype=grad.dtype)
+    t.workspace()
+    return grad, to_x, to_weight

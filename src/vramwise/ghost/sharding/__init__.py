@@ -16,6 +16,7 @@ from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.sharding.zero import Zero, zero_of
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+from vramwise.timeline import Action, Event
 from vramwise.types import RunSpec
 
 Block = Callable[..., Tensor]
@@ -165,3 +166,20 @@ class GatheredBlock:
             outer.node.extra = (gathered, self.nbytes, self.label)
             return outer
         return out
+
+
+GATHER_STREAM = 1
+REDUCE_STREAM = 2
+# a second model that FSDP shards by itself has streams of its own
+REFERENCE_STREAM = 3
+
+
+class StreamStorage(Storage):
+    """Memory that was asked for on another stream than the one that computes."""
+
+    __slots__ = ()
+
+    def __init__(self, tape: Tape, nbytes: int, stream: int) -> None:
+        super().__init__(tape, nbytes)
+        made = tape.events[self.event]
+        tape.events[self.event] = Event(Action.ALLOC, made.tensor, nbytes, stream, made.tag)

@@ -23,8 +23,7 @@ from collections.abc import Callable
 from math import prod
 
 from vramwise.ghost.dtypes import FP32, DType
-from vramwise.ghost.sharding import Fsdp, Sharding
-from vramwise.ghost.sharding.streams import GATHER_STREAM, REDUCE_STREAM, REFERENCE_STREAM, StreamStorage
+from vramwise.ghost.sharding import GATHER_STREAM, REDUCE_STREAM, REFERENCE_STREAM, Fsdp, Sharding, StreamStorage
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 
 Block = Callable[..., Tensor]

@@ -9,7 +9,7 @@ from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.optimizers import optimizer_named
 from vramwise.ghost.optimizers.base import trained
 from vramwise.ghost.optimizers.partitioned import Partition
-from vramwise.ghost.sharding.streams import REDUCE_STREAM, StreamStorage
+from vramwise.ghost.sharding import REDUCE_STREAM, StreamStorage
 from vramwise.ghost.sharding.zero import Zero
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weights import Weights

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from vramwise.ghost.sharding.streams import GATHER_STREAM, StreamStorage
+from vramwise.ghost.sharding import GATHER_STREAM, StreamStorage
 from vramwise.ghost.sharding.zero import Zero
 from vramwise.ghost.tape import Parameter, Storage, Tape
 

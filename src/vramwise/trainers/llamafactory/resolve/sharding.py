@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.settings import CUDA_VARIABLE
-from vramwise.allocator.variables import EXPANDABLE
+from vramwise.allocator.settings import CUDA_VARIABLE, EXPANDABLE
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.llamafactory.keys import PACKAGE
 from vramwise.types import Target

@@ -412,7 +412,6 @@ VERSIONS_LOOKED_AT = {
     "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
-    "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
     "rules/allocator.py": "allocator-not-expandable is about the variable that the target's torch reads",

@@ -16,8 +16,7 @@ from vramwise.files import write_new
 from vramwise.options import NewOptions, Options
 from vramwise.render.folding import fold_all
 from vramwise.render.json_text import json_text
-from vramwise.render.new_json import new_json
-from vramwise.render.new_text import render_new
+from vramwise.render.new_text import new_json, render_new
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers
 from vramwise.verbs.starting.result import New

@@ -206,7 +206,7 @@ NAMING = {
     "trainers/scripts/collected.py": "the same",
     "trainers/scripts/loads.py": "the same",
     "trainers/scripts/training.py": "the same",
-    "diagnosis/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
+    "diagnosis/read/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
     "cli/main.py": "an example of a command",
     "cli/new.py": "the trainers that `new` can write scripts for",
     "mcp/starting.py": "the same",
@@ -352,9 +352,9 @@ READING_CALLS = {
 OWN = "our own files, or what we wrote a moment ago"
 READERS = {
     "budget/child.py": "the kernel's word on our memory",
-    "budget/files.py": "the budget",
+    "budget/reading.py": "the budget",
     "budget/json_values.py": "the budget",
-    "budget/net.py": "the kernel's word on our memory",
+    "budget/meter.py": "the kernel's word on our memory",
     "dataset/csv_rows.py": "charges a Budget line by line",
     "dataset/rows.py": "charges a Budget line by line",
     "dataset/tokens_child.py": "what its parent gives, in a confined process",

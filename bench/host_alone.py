@@ -13,7 +13,7 @@ from typing import Any
 from vramwise.facts.rates import Efficiency
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.speed.prices import on_host
+from vramwise.variants.speed.queues import on_host
 from vramwise.variants.speed.timed_step import Stretch, record_step, stretches_of
 
 TOKENS = 16

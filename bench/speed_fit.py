@@ -18,7 +18,7 @@ from speed import Case, slowed
 from vramwise.facts.rates import Efficiency, Rates
 from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed import queues
-from vramwise.variants.speed.prices import on_card
+from vramwise.variants.speed.queues import on_card
 
 # Measured by themselves, back to back (bench/card/kernel_rates.py), nine large products reached 0.715 of the tensor
 # rate; in a profiled step, in which the card rests between kernels, such products reach what "product" says.

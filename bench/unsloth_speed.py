@@ -38,7 +38,7 @@ from speed_fit import (  # noqa: E402
 )
 from unsloth import shapes_of, subject_of  # noqa: E402
 from vramwise.facts.rates import Efficiency, efficiency, rates_of  # noqa: E402
-from vramwise.variants.speed.prices import on_card  # noqa: E402
+from vramwise.variants.speed.queues import on_card  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402
 
 MEASURED = HERE.parent / "tests" / "data" / "truth" / "unsloth_speed.jsonl"

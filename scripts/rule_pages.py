@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from generated import ROOT, write_or_check
-from vramwise.render.rule_text import rule_page
+from vramwise.render.knowledge import rule_page
 from vramwise.rules.base import TOPICS
 from vramwise.trainers.rulebook import all_rules
 

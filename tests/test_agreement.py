@@ -187,7 +187,7 @@ def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
 
 
 def test_a_change_has_one_effect_wherever_it_is_offered():
-    from vramwise.diagnosis import remedies
+    from vramwise.diagnosis import advice
     from vramwise.variants import changes
     from vramwise.variants.axes import opened as opened_axes
 
@@ -195,7 +195,7 @@ def test_a_change_has_one_effect_wherever_it_is_offered():
     fuse = changes.fuse_loss(subject.run)
     assert fuse is not None
     assert fuse.effect == "rounding"
-    assert remedies.build("fuse-loss", subject, subject.trainer).fix.safe is fuse.safe
+    assert advice.build("fuse-loss", subject, subject.trainer).fix.safe is fuse.safe
     searched = [one for axis in opened_axes() for one in axis.choices(subject.run) if one.id == fuse.id]
     assert [one.effect for one in searched] == [fuse.effect]
     report = check_subject(subject, Policy(predicts=True))

@@ -207,7 +207,7 @@ NAMING = {
     "trainers/scripts/collected.py": "the same",
     "trainers/scripts/loads.py": "the same",
     "trainers/scripts/training.py": "the same",
-    "diagnosis/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
+    "diagnosis/read/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
     "cli/main.py": "an example of a command",
     "cli/new.py": "the trainers that `new` can write scripts for",
     "mcp/starting.py": "the same",
@@ -355,9 +355,9 @@ READING_CALLS = {
 OWN = "our own files, or what we wrote a moment ago"
 READERS = {
     "budget/child.py": "the kernel's word on our memory",
-    "budget/files.py": "the budget",
+    "budget/reading.py": "the budget",
     "budget/json_values.py": "the budget",
-    "budget/net.py": "the kernel's word on our memory",
+    "budget/meter.py": "the kernel's word on our memory",
     "dataset/rows.py": "charges a Budget line by line",
     "dataset/tokens_child.py": "what its parent gives, in a confined process",
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
@@ -414,7 +414,6 @@ VERSIONS_LOOKED_AT = {
     "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
-    "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
     "rules/allocator.py": "allocator-not-expandable is about the variable that the target's torch reads",

@@ -64,7 +64,7 @@ def test_the_choice_between_mib_and_gib_is_made_in_one_place():
         and {getattr(getattr(side, "func", None), "id", "") for side in (node.body, node.orelse)} == {"gib", "mib"}
     ]
     # The ticks of an axis share one unit, whatever each of them is.
-    assert [place.split(":")[0] for place in both] == ["render/train_chart.py"]
+    assert [place.split(":")[0] for place in both] == ["render/train_report.py"]
 
 
 def test_growth_is_judged_in_one_place():

@@ -48,18 +48,18 @@ def test_causes_that_rules_explain_exist_and_have_one_rule():
 
 
 def test_a_remedy_for_every_cause():
-    from vramwise.diagnosis import remedies
+    from vramwise.diagnosis import advice
     from vramwise.diagnosis.causes import known as known_causes
 
     causes = {known.cause for known in known_causes._known().values()}
-    assert [cause for cause in causes if not remedies.changes_for(cause) and not remedies.advice_for(cause)] == []
+    assert [cause for cause in causes if not advice.changes_for(cause) and not advice.advice_for(cause)] == []
 
 
 def test_every_change_of_a_cause_is_listed_and_built():
-    from vramwise.diagnosis import remedies
+    from vramwise.diagnosis import advice
     from vramwise.variants import changes
 
-    stored = remedies._stored()
+    stored = advice._stored()
     named = {name for cause in stored["causes"].values() for name in cause.get("changes", ())}
     assert named <= set(stored["changes"])
     assert [name for name in named if not callable(getattr(changes, stored["changes"][name]["change"]))] == []

@@ -15,11 +15,10 @@ import vramwise
 from failure_logs import bar, losses, oom
 from installed import NOT_THIS_SYSTEM
 from nightly import examples
-from vramwise.diagnosis.read.hits import MOST_HITS, SAMPLES
 from vramwise.diagnosis.read.log import WORDS, read_log
 from vramwise.diagnosis.read.oom_figures import read_memory_text
 from vramwise.diagnosis.read.prefixes import unboxed
-from vramwise.diagnosis.read.stream import CHUNK_BYTES, Totals, interesting_lines
+from vramwise.diagnosis.read.stream import CHUNK_BYTES, MOST_HITS, SAMPLES, Totals, interesting_lines
 from vramwise.errors import VramwiseError
 from vramwise.render.diagnosis_json import render_json
 from vramwise.render.diagnosis_text import render_diagnosis

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramwise.diagnosis.read.texts import find_failures
+from vramwise.diagnosis.read.reported import find_failures
 
 TEXTS = [
     ("RuntimeError: Unsloth: No or negligible GPU memory available for fused cross entropy.", "cuda-oom"),

@@ -7,7 +7,7 @@ import pytest
 from small_runs import FULL, LORA, fitted, small
 
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.remedies import remedies
+from vramwise.training.parent.run import remedies
 from vramwise.variants.axes import AXES
 from vramwise.variants.effort import DIAGNOSIS, REMEDY
 from vramwise.variants.search.book import REFUSED

@@ -8,7 +8,7 @@ from small_runs import FULL, LORA, fitted, small, written
 from vramwise.types import Severity
 from vramwise.units import GIB
 from vramwise.variants.axes import AXES
-from vramwise.variants.search.fitness import weighed
+from vramwise.variants.search.result import weighed
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.fastest import search_of

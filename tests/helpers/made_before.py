@@ -44,7 +44,7 @@ class Simulating:
     def ghost_run(
         self, run: Any, model: Any, *, widths: Any, eval_widths: Any, steps: int, gpu: Any, capacity_bytes: Any
     ) -> Any:
-        from vramwise.variants.speed.asked import Asked
+        from vramwise.variants.speed.timed_step import Asked
 
         key = (Asked(run, model, run.allocator.settings, tuple(widths), tuple(eval_widths), steps), capacity_bytes)
         return self._ghosts.get(

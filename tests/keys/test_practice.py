@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from vramwise.practice.entries import entries, pages_folder
-from vramwise.practice.ranking import Ranking, words_of
-from vramwise.practice.search import search
+from vramwise.practice.search import Ranking, search, words_of
 
 ROOT = Path(__file__).parents[2]
 

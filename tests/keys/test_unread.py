@@ -15,7 +15,7 @@ from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.vocabulary import key_facts_of
 from vramwise.variants.bounds import unmodelled
 from vramwise.variants.doubts import doubts_of
-from vramwise.variants.unread_keys import table_of
+from vramwise.variants.unread import table_of
 
 SOURCE = Path(vramwise.__file__).parent
 ROOT = Path(__file__).parents[2]

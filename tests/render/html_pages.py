@@ -4,7 +4,7 @@ from vramwise.allocator.profile import profile_timeline
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import AllocatorSettings
 from vramwise.render.html import render_html
-from vramwise.render.html.palette import KNOWN
+from vramwise.render.html.data import KNOWN
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, MIB

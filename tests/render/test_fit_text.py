@@ -9,7 +9,7 @@ from vramwise.render.fit_text import render_fit
 from vramwise.render.outward import unstyle
 from vramwise.render.speed_text import hours, seconds, speed_line, times, two_digits
 from vramwise.variants import changes
-from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.attempt import in_few_words
 from vramwise.variants.duration import Duration
 from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import Speed, SpeedError

@@ -13,8 +13,8 @@ from html_pages import page, training_run
 
 from installed import NO_BROWSER
 from outlines import Outline
+from vramwise.render.html.data import KNOWN, colours
 from vramwise.render.html.markup import element, printable
-from vramwise.render.html.palette import KNOWN, colours
 from vramwise.timeline import Action, Event, Phase, PhasePeak, Tag, Timeline
 from vramwise.types import START, Edit, Finding, Fix, GpuSpec, Severity
 from vramwise.units import GIB

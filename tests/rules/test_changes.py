@@ -6,7 +6,7 @@ import pytest
 from judging import judge
 
 from opened import make_target, subject_of_text
-from vramwise.diagnosis import remedies
+from vramwise.diagnosis import advice
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.checkpointing import checkpointing_unset
 from vramwise.types import SETTINGS, Change
@@ -52,7 +52,7 @@ def test_a_fused_loss_is_the_same_mathematics_everywhere():
     subject = subject_of_text(BASE)
     change = changes.fuse_loss(subject.run)
     assert (change.effect, change.safe) == ("rounding", False)
-    told = remedies.build("fuse-loss", subject, subject.trainer).fix
+    told = advice.build("fuse-loss", subject, subject.trainer).fix
     assert (told.change, told.safe) == (change, False)
     assert told.effect_words == "same math, different kernels"
 

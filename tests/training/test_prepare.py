@@ -12,7 +12,7 @@ from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.decide import decide_allocator
 from vramwise.training.parent.engine_axolotl import write_config as write_axolotl_config
-from vramwise.training.parent.remedies import remedies
+from vramwise.training.parent.run import remedies
 from vramwise.training.plan import TrainPlan
 
 

@@ -5,7 +5,7 @@ import pytest
 from installed import need
 from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import ConfigError
-from vramwise.training.parent.trust import trusted
+from vramwise.training.parent.refusing import trusted
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import pytest
 
 from vramwise.options import Options
 from vramwise.subject import open_subject
-from vramwise.variants.doubts import doubts_of
-from vramwise.variants.unmeasured import measurement_doubts
+from vramwise.variants.doubts import doubts_of, measurement_doubts
 
 SCRIPT = """from unsloth import FastLanguageModel
 from trl import SFTConfig, SFTTrainer

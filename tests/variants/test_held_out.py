@@ -10,7 +10,7 @@ from vramwise.types import Schedule
 from vramwise.variants.batches import eval_shapes
 from vramwise.variants.held_out import divided
 from vramwise.variants.lengths import Data, Lengths
-from vramwise.variants.numpy_shuffling import numpy_permutation
+from vramwise.variants.shuffling import numpy_permutation
 
 # numpy 2.4: `default_rng(seed).permutation(count)`.
 DRAWN = {

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from axolotl import subject_of  # noqa: E402
 from vramwise.facts.gpus import find_gpu  # noqa: E402
-from vramwise.variants.search.fitness import RETRIES, weighed  # noqa: E402
+from vramwise.variants.search.result import RETRIES, weighed  # noqa: E402
 
 MIB = 1 << 20
 NAME = "gemma3_gemma-3-1b-qlora_rtx-4090@21"

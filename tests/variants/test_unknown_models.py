@@ -7,7 +7,7 @@ import pytest
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.models import by_name
 from vramwise.facts.parameters import parameter_count
-from vramwise.variants.unknown_models import model_doubts
+from vramwise.variants.doubts import model_doubts
 
 QWEN5 = {
     "model_type": "qwen5",

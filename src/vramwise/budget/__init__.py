@@ -2,12 +2,11 @@
 
 Every reader of outside content uses this package (tests/test_architecture.py lists them): `read_file` for bytes,
 `unzipped` for gzip, `parse_json` for JSON, `Budget` for data that is read row by row, and `child` for libraries that
-decode in C and can only be stopped from outside. `meter` counts what the readers of scripts and shell build,
-before they build it; `net` limits this process while they do. The limits are in `limits`, with the costs behind them.
+decode in C and can only be stopped from outside. `meter` counts what the readers of scripts and shell build, before
+they build it, and limits this process while they do. The limits are in `limits`, with the costs behind them.
 """
 
-from vramwise.budget.files import read_file, unzipped
 from vramwise.budget.json_values import json_memory_bytes, parse_json
-from vramwise.budget.rows import Budget
+from vramwise.budget.reading import Budget, read_file, unzipped
 
 __all__ = ["Budget", "json_memory_bytes", "parse_json", "read_file", "unzipped"]

@@ -15,8 +15,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options
 from vramwise.render.folding import fold_all
 from vramwise.render.json_text import json_text
-from vramwise.render.new_json import new_json
-from vramwise.render.new_text import render_new
+from vramwise.render.new_text import new_json, render_new
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers
 from vramwise.verbs.starting.result import New

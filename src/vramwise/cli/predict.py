@@ -1,10 +1,13 @@
-"""`vramwise predict`: what a run will allocate and reserve, without a GPU."""
+"""`vramwise predict`: what a run will allocate and reserve, without a GPU.
+
+Without a file, options describe the run, and a config is made from them.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -13,29 +16,60 @@ from vramwise.cli.again import command_again
 from vramwise.cli.options import (
     SOURCE_OPTIONS,
     TARGET_OPTIONS,
+    Decorated,
     data_option,
     from_words,
     model_options,
     source_options,
     target_options,
 )
-from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
+from vramwise.errors import VramwiseError
 from vramwise.files import looks_like_a_model
 from vramwise.options import Options, PredictOptions
 from vramwise.render.json_text import json_text
 from vramwise.render.prediction_json import prediction_json, what_if_json
-from vramwise.render.prediction_text import render_cards, render_prediction
-from vramwise.render.what_if_text import render_change, render_scenarios
+from vramwise.render.prediction_text import render_cards, render_change, render_prediction, render_scenarios
 from vramwise.sources import TEXT, Source
 from vramwise.subject import Subject
+from vramwise.trainers.compose import METHODS, composed
 from vramwise.trainers.registry import TRAINER_NAMES
+from vramwise.trainers.wishes import Wishes
 from vramwise.units import parse_size
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.predict import Answer, OnCard, WhatIf, on_cards, opened, predict, scenarios
 from vramwise.verbs.predict import what_if as what_changes
 from vramwise.whole_files import write_new
+
+_COUNT = click.IntRange(min=1)
+_WISH_OPTIONS = (
+    click.option(
+        "--adapter", type=click.Choice(METHODS), help="Without CONFIG: training method (none = full fine-tune)."
+    ),
+    click.option("--rank", type=_COUNT, metavar="N", help="Without CONFIG: LoRA rank."),
+    click.option("--sequence-len", type=_COUNT, metavar="N", help="Without CONFIG: tokens per row."),
+    click.option("--micro-batch", type=_COUNT, metavar="N", help="Without CONFIG: rows per micro-batch."),
+    click.option("--accumulation", type=_COUNT, metavar="N", help="Without CONFIG: micro-batches per optimizer step."),
+    click.option("--optimizer", metavar="NAME", help="Without CONFIG: optimizer."),
+    click.option("--checkpointing/--no-checkpointing", default=None, help="Without CONFIG: gradient checkpointing."),
+    click.option("--attention", metavar="NAME", help="Without CONFIG: attention: sdpa, flash_attention_2, eager…"),
+    click.option("--packing/--no-packing", default=None, help="Without CONFIG: pack several samples into a row."),
+    click.option(
+        "--fused-loss", is_flag=True, default=None, help="Without CONFIG: fused loss that never holds all logits."
+    ),
+    click.option(
+        "--eval-batch", type=_COUNT, metavar="N", help="Without CONFIG: evaluate, with this many rows per batch."
+    ),
+)
+_WISHES = tuple(field.name for field in fields(Wishes) if field.name != "model")
+
+
+def wish_options(command: Decorated) -> Decorated:
+    """Add --adapter, --rank, --sequence-len and the other options for a run without a file."""
+    for option in reversed(_WISH_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command("predict")
@@ -175,3 +209,38 @@ def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: st
 def _write(name: str, data: bytes) -> None:
     write_new(name, data)
     say(f"wrote {name}", err=True)
+
+
+def taken(asked: dict[str, Any]) -> dict[str, Any]:
+    """Remove the run options from `asked` and return those that were given."""
+    found = {name: asked.pop(name) for name in _WISHES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def refuse_with_a_file(wished: Mapping[str, Any]) -> None:
+    """Raise VramwiseError if run options are combined with a file."""
+    if wished:
+        name = _word(next(iter(wished)))
+        raise VramwiseError(f"{name} works only without CONFIG: set it in the file, or try it with --what-if")
+
+
+def composed_run(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
+    """Return the trainer's name and the config values for these options; raises VramwiseError without a model."""
+    if not model:
+        raise VramwiseError("expected a config or a model, e.g. vramwise predict --model meta-llama/Llama-3.2-1B")
+    return composed(model, wished, trainer)
+
+
+def as_words(wished: Mapping[str, Any]) -> list[str]:
+    """Return the options as command-line words."""
+    words = []
+    for name, value in wished.items():
+        if value is False:
+            words.append(_word(name).replace("--", "--no-"))
+        else:
+            words += [_word(name)] if value is True else [_word(name), str(value)]
+    return words
+
+
+def _word(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

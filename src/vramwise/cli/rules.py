@@ -10,9 +10,8 @@ import click
 from vramwise.cli.writing import say_all
 from vramwise.practice.search import Found, search
 from vramwise.render.json_text import json_text
+from vramwise.render.knowledge import found_json, rule_json
 from vramwise.render.outward import style
-from vramwise.render.practice_json import found_json
-from vramwise.render.rule_text import rule_json
 from vramwise.rules.base import TOPICS
 from vramwise.trainers.rulebook import all_rules
 

@@ -9,7 +9,7 @@ from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symp
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
-from vramwise.diagnosis.speakers import Speaker, speaker_of
+from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.facts.parameters import parameter_count, parameters
 from vramwise.types import RunSpec

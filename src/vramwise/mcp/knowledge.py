@@ -16,8 +16,7 @@ from vramwise.mcp.arguments import RefusedError, next_call
 from vramwise.mcp.results import Explained, Keys, Listed, Practice
 from vramwise.practice.search import search
 from vramwise.render.gpu_json import gpu_json
-from vramwise.render.practice_json import found_json, key_json
-from vramwise.render.rule_text import rule_json, rule_page
+from vramwise.render.knowledge import found_json, key_json, rule_json, rule_page
 
 _MOST_MODELS = 100
 

@@ -17,8 +17,8 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.tools import titled_tools
 from vramwise.mcp.worker_process import Worker
 from vramwise.practice.entries import pages
+from vramwise.render.knowledge import rule_page
 from vramwise.render.outward import outward
-from vramwise.render.rule_text import rule_page
 
 INSTRUCTIONS = (
     "Keeps LLM fine-tuning inside GPU memory. Pass the text of the config and the card. check_config finds problems; "

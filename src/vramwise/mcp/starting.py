@@ -10,7 +10,7 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import Gpus, Versions, next_call, options_of, plain
 from vramwise.mcp.results import Started
 from vramwise.options import NewOptions
-from vramwise.render.new_json import new_json
+from vramwise.render.new_text import new_json
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers
 

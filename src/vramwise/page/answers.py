@@ -7,7 +7,7 @@ request; a user error is `{"ok": false, "error": one sentence}` with the line it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,29 +15,31 @@ from vramwise import __version__
 from vramwise.actions import in_words_of
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.options import FitOptions, PredictOptions, Text
+from vramwise.options import FitOptions, NewOptions, PredictOptions, Text
 from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of, shaped
 from vramwise.page.failures import diagnosed
 from vramwise.page.knobs import knobs_of
 from vramwise.page.remedies import best_remedy, first_remedy
-from vramwise.page.starting import started
 from vramwise.page.wording import ACTIONS, with_fields
 from vramwise.render.fit_html import fit_body
 from vramwise.render.fit_words import answer as fit_answer
 from vramwise.render.fit_words import kind as fit_kind
 from vramwise.render.fit_words import reasons as fit_reasons
 from vramwise.render.json_text import json_text
+from vramwise.render.new_text import further, verdict
 from vramwise.render.prediction_html import prediction_page
 from vramwise.render.verdict_text import state_of
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
-from vramwise.verbs.fit import fit_source
-from vramwise.verbs.fitting.repair import repaired
+from vramwise.verbs.fit import fit_source, repaired
 from vramwise.verbs.fix import fix_subject
+from vramwise.verbs.new import new
 from vramwise.verbs.predict import predict as predict_subject
 
 Progress = Callable[[int, int], None]
+_COUNTS = ("rank", "sequence_len", "batch", "epochs")
+_WORDS = ("method", "data_format")
 
 
 class Answers:
@@ -173,3 +175,29 @@ class Answers:
         shown = replace(found, command="")
         page = prediction_page(found.prediction, profile_of(found.prediction), name, report.findings, shown)
         return {"html": page}
+
+
+def started(request: Mapping[str, Any], progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """Return a config for `wishes` that fits the card of `settings`.
+
+    `wishes`: model, trainer, method, data_format, batch, sequence_len, rank, epochs. Raises VramwiseError, with what
+    would fit, if nothing does.
+    """
+    wishes = dict(request.get("wishes") or {})
+    asked: dict[str, Any] = {name: _count(wishes, name) for name in _COUNTS if wishes.get(name)}
+    asked |= {name: str(wishes[name]) for name in _WORDS if wishes.get(name)}
+    model, trainer = (str(wishes.get(name) or "").strip() for name in ("model", "trainer"))
+    if not model:
+        raise VramwiseError("name a model, such as Qwen/Qwen3-8B")
+    options = replace(options_of(request.get("settings") or {}), trainer=trainer or None)
+    found = new(NewOptions(model=model, online=False, **asked), options, progress)
+    if not found.fits:
+        raise VramwiseError("; ".join([verdict(found), *further(found)]))
+    return {"text": found.text, "trainer": found.subject.trainer.name, "verdict": verdict(found)}
+
+
+def _count(wishes: Mapping[str, Any], name: str) -> int:
+    value = wishes[name]
+    if type(value) is not int or value < 1:
+        raise VramwiseError(f"{name.replace('_', ' ')} must be a whole number from 1 up, not {value}")
+    return value

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from vramwise.render import fit_words as words
 from vramwise.render.fit_text import diff_lines, figure_cells, next_lines, price, rests_on, variants
 from vramwise.render.frontier import frontier
+from vramwise.render.html import plain_page
 from vramwise.render.html.markup import Markup, element, together
-from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
 from vramwise.render.verdict_text import EFFECTS, state_of

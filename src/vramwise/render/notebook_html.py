@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from vramwise.diagnosis.evidence import Diagnosis
 from vramwise.render.diagnosis_html import advice
+from vramwise.render.html import plain_page
 from vramwise.render.html.markup import Child, Markup, element, together
-from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, findings_list, header
 from vramwise.render.outward import unstyle
 from vramwise.render.text import summary

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.diagnosis.evidence import Diagnosis
 from vramwise.render.diagnosis_json import diagnosis_json
 from vramwise.render.fit_json import fit_json
-from vramwise.render.new_json import new_json
+from vramwise.render.new_text import new_json
 from vramwise.render.prediction_json import prediction_json
 from vramwise.render.report_json import reports_json
 from vramwise.verbs.check import FileReport

@@ -5,14 +5,23 @@ The chart is plain SVG; the page needs no script. Everything in the chart is als
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil
 
+from vramwise.render.html import plain_page
 from vramwise.render.html.markup import Markup, element, together
-from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
-from vramwise.render.train_chart import chart_parts
 from vramwise.render.train_report_text import decision_lines, difference, headline, size_of
-from vramwise.training.parent.measured import Compared, TrainReport
+from vramwise.training.parent.measured import Compared, StepPeak, TrainReport
+from vramwise.units import GIB, gib, mib
+
+# Drawn twice, and the page shows one of them: the text of a wide chart is too small on a phone.
+_WIDE, _NARROW = 1000, 420
+_HEIGHT = 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 16, 34
+_MOST_POINTS = 700
+_TICKS = 5
 
 
 def render_train_html(report: TrainReport) -> str:
@@ -95,3 +104,102 @@ def _history(report: TrainReport) -> Markup | None:
     lines = list(decision_lines(report.decisions))
     listed = element("ol", *(element("li", line) for line in lines))
     return card("history", "What happened", listed) if lines else None
+
+
+def chart_parts(report: TrainReport) -> Iterator[Markup]:
+    """Yield the chart and its legend."""
+    steps = report.step_peaks
+    if not steps:
+        yield element("p", "No samples.")
+        return
+    yield _Chart(report, steps, _WIDE).draw("wide")
+    yield _Chart(report, steps, _NARROW).draw("narrow")
+    keys = [("reserved", "peak reserved"), ("allocated", "peak allocated"), ("predicted", "predicted reserved")]
+    keys += [("limit", "the card")] if report.device_bytes else []
+    yield element("ul", *(_key(name, label) for name, label in keys), class_="line-keys")
+
+
+def _key(name: str, label: str) -> Markup:
+    line = element("line", class_=name, x1=0, x2=26, y1=5, y2=5)
+    return element("li", element("svg", line, class_="memory-lines", viewBox="0 0 26 10", aria_hidden="true"), label)
+
+
+class _Chart:
+    """Steps on the x axis, bytes on the y axis; attempts follow each other, because a restart goes back in steps."""
+
+    def __init__(self, report: TrainReport, steps: Sequence[StepPeak], width: int) -> None:
+        self._report = report
+        self._width = width
+        self._steps = steps
+        self._predicted = report.predicted_reserved_bytes
+        highest = max(step.reserved for step in steps)
+        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # the height is never 0
+
+    def draw(self, name: str) -> Markup:
+        """Return the SVG, with the class that says where it is shown."""
+        reserved = [step.reserved for step in self._steps]
+        allocated = [step.allocated for step in self._steps]
+        label = f"Peak reserved up to {gib(max(reserved))}, peak allocated up to {gib(max(allocated))}"
+        return element(
+            "svg",
+            *self._grid(),
+            *self._restarts(),
+            self._level(self._report.device_bytes, "limit"),
+            self._level(self._predicted, "predicted"),
+            self._line(allocated, "allocated"),
+            self._line(reserved, "reserved"),
+            *self._evals(),
+            class_=f"memory-lines {name}",
+            viewBox=f"0 0 {self._width} {_HEIGHT}",
+            role="img",
+            aria_label=label,
+        )
+
+    def _x(self, at: float) -> float:
+        return _LEFT + (self._width - _LEFT - _RIGHT) * at / max(len(self._steps) - 1, 1)
+
+    def _y(self, size_bytes: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * size_bytes / self._top
+
+    def _grid(self) -> Iterator[Markup]:
+        step = max(1, ceil(self._top / GIB / _TICKS)) * GIB if self._top > 2 * GIB else self._top / _TICKS
+        level = 0.0
+        while level <= self._top:
+            y = f"{self._y(level):.1f}"
+            yield element("line", class_="grid", x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
+            size = gib(int(level)) if self._top > 2 * GIB else mib(int(level))
+            yield element("text", size, x=_LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
+            level += step
+        ticks = _TICKS if self._width == _WIDE else 2
+        for part in range(ticks + 1):
+            at = round(part * (len(self._steps) - 1) / ticks)
+            yield element(
+                "text", f"step {self._steps[at].step}", x=f"{self._x(at):.1f}", y=_HEIGHT - 10, text_anchor="middle"
+            )
+
+    def _level(self, size_bytes: int | None, name: str) -> Markup | None:
+        if not size_bytes:
+            return None
+        y = f"{self._y(size_bytes):.1f}"
+        return element("line", class_=name, x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
+
+    def _line(self, values: Sequence[int], name: str) -> Markup:
+        """Return a line. In long runs many steps share a point; the highest is drawn, so that no peak is lost."""
+        stride = ceil(len(values) / _MOST_POINTS)
+        points = [(start, max(values[start : start + stride])) for start in range(0, len(values), stride)]
+        drawn = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in points)
+        return Markup(f'<polyline class="{name}" points="{drawn}"/>')  # `element` would truncate such a long text
+
+    def _evals(self) -> Iterator[Markup]:
+        evals = [(at, step) for at, step in enumerate(self._steps) if step.evaluated]
+        for at, step in evals[:: ceil(len(evals) / _MOST_POINTS) or 1]:
+            title = element("title", f"eval at step {step.step}: {gib(step.reserved)} reserved")
+            x, y = f"{self._x(at):.1f}", f"{self._y(step.reserved):.1f}"
+            yield element("circle", title, class_="eval", cx=x, cy=y, r=4)
+
+    def _restarts(self) -> Iterator[Markup]:
+        for at, (before, after) in enumerate(pairwise(self._steps), start=1):
+            if before.attempt != after.attempt:
+                x = f"{self._x(at):.1f}"
+                title = element("title", f"restarted at step {after.step}")
+                yield element("line", title, class_="restart", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM)

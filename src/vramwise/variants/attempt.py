@@ -1,12 +1,29 @@
-"""A run with some changes: the trainer's edits for them, and the prediction."""
+"""A run with some changes: the changes in a few words, the trainer's edits for them, and the prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vramwise.types import Change, Document, Edit, RunSpec
-from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.prediction import Prediction
+
+_LOSSES = {
+    "stock": "the default loss",
+    "liger_fused_linear": "Liger's fused loss",
+    "liger": "Liger's loss",
+    "cut": "cut cross entropy",
+    "chunked": "the chunked loss",
+}
+_OFFLOADS = {
+    "off": "activations kept on the card",
+    "stream": "activations offloaded",
+    "legacy": "older activation offloading",
+    "hidden_states": "layer inputs offloaded",
+    "staged": "layer inputs offloaded",
+}
+_BASES = {None: "the base not quantised", "4bit": "4-bit base", "8bit": "8-bit base"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +67,62 @@ class Attempt:
     def fits(self) -> bool:
         """Whether it is predicted to fit."""
         return self.prediction is not None and self.prediction.memory_fits is True
+
+
+def _switch(name: str) -> Callable[[Any], str]:
+    return lambda value: f"{name} {value if isinstance(value, str) else 'on' if value else 'off'}"
+
+
+def _named(name: str) -> Callable[[Any], str]:
+    return lambda value: f"{name} {value}"
+
+
+# RunSpec's field → its new value in words. Fields that are not listed use the change's own title.
+_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "gradient_checkpointing": _switch("checkpointing"),
+    "activation_offloading": lambda value: _OFFLOADS.get(value, f"activation offloading {value}"),
+    "layer_offloading": _switch("layer offloading"),
+    "loss_kernel": lambda value: _LOSSES.get(value, f"{value} loss"),
+    "liger": lambda value: "Liger's kernels" if value else "no Liger kernels",
+    "fused_lora": lambda value: "LoRA kernels on" if value else "LoRA kernels off",
+    "attn_implementation": str,
+    "optimizer": str,
+    "eval_batch_size": _named("eval batch"),
+    "pad_to_sequence_len": lambda value: "rows padded to full length" if value else "rows padded to the longest",
+    "sample_packing": _switch("packing"),
+    "allocator": lambda value: "expandable segments" if "expandable_segments:True" in value else f"allocator {value}",
+    "expert_quantization": lambda value: f"experts in {value}" if value else "experts not quantised",
+    "quantization": lambda value: _BASES.get(value, f"{value} base"),
+    "adapter": lambda value: {None: "no adapter", "lora": "LoRA", "qlora": "QLoRA"}.get(value, str(value)),
+    "sequence_len": lambda value: f"rows of {value} tokens",
+    "lora_r": _named("rank"),
+    "evaluates": _switch("evaluation"),
+    "sharding": lambda value: {"none": "not sharded"}.get(value, str(value).upper()),
+    "precision": str,
+    "weights_dtype": lambda value: f"weights in {value}",
+}
+_BATCH = ("micro_batch_size", "gradient_accumulation_steps")
+
+
+def in_few_words(changes: Sequence[Change]) -> str:
+    """Describe all changes, separated by commas; without changes, "your original file"."""
+    words = dict.fromkeys(word for change in changes for word in _words(change))
+    return ", ".join(words) or "your original file"
+
+
+def _words(change: Change) -> Iterator[str]:
+    fields = dict(change.fields)
+    micro, accumulation = (fields.pop(name, None) for name in _BATCH)
+    if micro is not None:
+        fields.pop("eval_batch_size", None)  # follows the micro-batch
+        yield f"micro {micro}" + (f" × accumulation {accumulation}" if accumulation is not None else "")
+    if "gradient_checkpointing" in fields and "activation_offloading" in fields:
+        offloads = fields.pop("activation_offloading")
+        if offloads != "off":
+            fields["gradient_checkpointing"] = f"with {_OFFLOADS.get(offloads, offloads)}"
+    if fields.get("adapter") == "qlora":
+        fields.pop("quantization", None)
+    known = [name for name in fields if name in _WORDS]
+    yield from (_WORDS[name](fields[name]) for name in known)
+    if micro is None and not known:
+        yield change.title[:1].lower() + change.title[1:]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes import activations, batches, dtypes, fused, kernels, methods, spread, weights
+from vramwise.variants.changes import activations, batches, dtypes, kernels, methods, spread, weights
 from vramwise.variants.changes.base import Builder, Kind
 
 Choices = Callable[[RunSpec], Sequence[Change]]
@@ -85,12 +85,12 @@ AXES: tuple[Axis, ...] = (
         kinds=(activations.CHECKPOINT, activations.KEEP, activations.STREAM, activations.HIDDEN_STATES),
     ),
     Axis(name="attention", choices=_all(kernels.attentions), kinds=(kernels.FUSED_ATTENTION, kernels.FLASH)),
-    Axis(name="loss", choices=_all(fused.losses), kinds=(fused.FUSE_LOSS, fused.CHUNK_LOSS, fused.PLAIN_LOSS)),
-    Axis(name="liger", choices=_all(fused.liger_parts), kinds=(fused.LIGER_ON, fused.LIGER_OFF)),
+    Axis(name="loss", choices=_all(kernels.losses), kinds=(kernels.FUSE_LOSS, kernels.CHUNK_LOSS, kernels.PLAIN_LOSS)),
+    Axis(name="liger", choices=_all(kernels.liger_parts), kinds=(kernels.LIGER_ON, kernels.LIGER_OFF)),
     Axis(
         name="lora-kernels",
-        choices=_all(fused.lora_kernels),
-        kinds=(fused.LORA_KERNELS_ON, fused.LORA_KERNELS_OFF),
+        choices=_all(kernels.lora_kernels),
+        kinds=(kernels.LORA_KERNELS_ON, kernels.LORA_KERNELS_OFF),
     ),
     Axis(name="padding", choices=_all(activations.paddings), kinds=(activations.PAD, activations.UNPAD)),
     Axis(name="allocator", choices=_one(kernels.expandable_segments), kinds=(kernels.EXPANDABLE_SEGMENTS,)),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vramwise.facts.model_names import MORE_WEIGHTS, is_wide
 from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, RunSpec, Unfollowed
-from vramwise.variants.unread_keys import unread_features
+from vramwise.variants.unread import unread_features
 
 # 60 runs of nine families written by hand, predicted with and without (`bench/kernel_shares.py`): with kernels they
 # reserve 73 to 103 % of what they reserve without, with a tiled MLP 52 to 121 %.

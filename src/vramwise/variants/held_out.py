@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vramwise.types import RunSpec, Schedule
 from vramwise.variants.lengths import Data, Lengths
-from vramwise.variants.numpy_shuffling import numpy_permutation
+from vramwise.variants.shuffling import numpy_permutation
 
 # An arbitrary seed, for runs that draw differently each time.
 _ANY_SEED = 42

@@ -29,7 +29,7 @@ from vramwise.variants.mixed_rows import Drawn
 from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
-from vramwise.variants.unread_code import code_doubts
+from vramwise.variants.unread import code_doubts
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of
 from vramwise.variants.versions import version_doubts
 

@@ -28,10 +28,8 @@ from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
-from vramwise.verbs.starting.sampling import FEW
-from vramwise.verbs.starting.silencing import of_memory, of_rounding, with_silenced
-from vramwise.verbs.starting.trials import Progress, Trial, expandable, soonest, trials
-from vramwise.verbs.starting.writing import config_text
+from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, soonest, trials
+from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, with_silenced
 
 AUTO = "auto"
 

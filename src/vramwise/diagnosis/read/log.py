@@ -12,17 +12,15 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
-from vramwise.diagnosis.read.hits import Words
 from vramwise.diagnosis.read.oom_figures import read_memory_text
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
-from vramwise.diagnosis.read.reported import announced, reported
+from vramwise.diagnosis.read.reported import FAILURES, Found, announced, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
-from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
-from vramwise.diagnosis.read.texts import FAILURES, Found
+from vramwise.diagnosis.read.speakers import TRAINER_WORDS, named_trainers, shows_training_loop
+from vramwise.diagnosis.read.stream import RawLine, Totals, Words, interesting_lines
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
-from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers, shows_training_loop
 from vramwise.units import whole_number
 
 # Each text of the tables contains one of these or follows an exception's name; fewer words search faster.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from vramwise.diagnosis.evidence import MemoryText
-from vramwise.diagnosis.read.folded import unfolded
+from vramwise.diagnosis.read.prefixes import unfolded
 from vramwise.units import GIB, MIB
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1024, "KB": 1024, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1024 * GIB}

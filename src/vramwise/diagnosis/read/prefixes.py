@@ -1,8 +1,11 @@
-"""Prefixes that launchers and loggers add to a line (ranks, times, levels), and whether an error text is a report.
+"""What a terminal and a logger do to a line, undone: prefixes, boxes and wrapped messages; and what is a report.
 
-`[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun), `[2026-01-02 …] [ERROR] [trainer…] [RANK:1] `. An
-error text inside a quotation, a comment or a sentence is a mention, not a report: a sample of the data, a hint, a line
-of source.
+Launchers and loggers add ranks, times and levels: `[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun),
+`[2026-01-02 …] [ERROR] [trainer…] [RANK:1] `. An error text inside a quotation, a comment or a sentence is a mention,
+not a report: a sample of the data, a hint, a line of source.
+
+A logger wraps at blanks and may indent; a terminal wraps anywhere, within a word or a number, and keeps every blank.
+The log does not say which it was: callers try both and take the one that yields more.
 """
 
 from __future__ import annotations
@@ -35,6 +38,14 @@ _SHORT_ERROR = re.compile(
     r"|what\(\):\s*)$"
 )
 _CODE = re.compile(r"^\s*(?:raise|assert|return|logger|log|LOG|warnings|print|if|except|with|#|//|>|\*|- )[\s.(]?")
+# The most lines and characters of a wrapped message.
+_MOST_LINES = 12
+_LONGEST = 2000
+# The start of something else: a traceback, a call, another exception, a logger's line, a progress bar.
+_ELSE = re.compile(
+    r"^\s*(?:Traceback \(most recent|During handling of|The above exception|File \"|\+-|[-=*]{8,}"
+    r"|\[?\d{4}-\d\d-\d\d[ T]|(?:[\w.]{1,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Warning): |.{0,80}\d%\|)"
+)
 
 
 def split_rank(text: str) -> tuple[int | None, str]:
@@ -73,3 +84,18 @@ def reports(text: str, start: int) -> bool:
         return False
     rest = _LOGGER.sub("", before)
     return not rest.strip() or bool(_SHORT_ERROR.match(rest))
+
+
+def unfolded(text: str, following: str) -> tuple[str, str]:
+    """Return a line joined with the lines that may belong to it: as a terminal wraps it, and as a logger does."""
+    lines = [text.rstrip("\r\n")]
+    for line in following.lstrip("\r").removeprefix("\n").split("\n")[:_MOST_LINES]:
+        if not line.strip(" \t\r│┃║|") or _ELSE.match(line):
+            break
+        lines.append(split_rank(line.rstrip("\r"))[1])
+    first, *rest = lines
+    # Inside a box, the blanks at both ends belong to the box.
+    boxed = any(line[:1] in "│┃║" for line in rest)
+    by_width = first + "".join(unboxed(line) if boxed else line for line in rest)
+    by_words = " ".join(filter(None, (first.strip(" \t│┃║|"), *(unboxed(line) for line in rest))))
+    return by_width[:_LONGEST], by_words[:_LONGEST]

@@ -1,17 +1,18 @@
 """What a line reports: the most specific of the known texts, otherwise an unknown exception.
 
-A message may be wrapped, or begin on the line after its exception's name: if the line alone says nothing, it is joined
-with the following lines and examined again.
+A text (a line of `failures.txt`) is a pattern, the kind of failure, and a word to find it quickly. A message may be
+wrapped, or begin on the line after its exception's name: if the line alone says nothing, it is joined with the
+following lines and examined again. Does not know how a text becomes a cause.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from vramwise.diagnosis.read.dtype_texts import two_dtypes
-from vramwise.diagnosis.read.folded import unfolded
-from vramwise.diagnosis.read.texts import Found, find_failures
+from vramwise.bundled import bundled_text
+from vramwise.diagnosis.read.prefixes import reports, unfolded
 
 _EXCEPTION = re.compile(
     r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
@@ -21,6 +22,52 @@ _EXCEPTION = re.compile(
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
 # How far into the next line a message may begin, after a line with only the exception's name.
 _INDENT = 80
+# Exceptions that compare two dtypes, in any wording.
+_DTYPE = re.compile(
+    r"\b(?:c10::|at::|torch\.(?:cuda\.)?)?(Half|Float|BFloat16|Double|float16|bfloat16|float32|float64|float|double|half)"
+    r"(?:Tensor)?\b"
+)
+_COMPARES = re.compile(r"\b(?:same|match|expected|expects?|requires)\b|!=", re.IGNORECASE)
+_SAME_AS = {"half": "float16", "float": "float32", "double": "float64"}
+
+
+class FailureText(NamedTuple):
+    """One text. The pattern is tried only if `word` is on the line; `anywhere`: it may be inside a sentence."""
+
+    kind: str
+    word: str
+    pattern: re.Pattern[str]
+    anywhere: bool = False
+
+
+class Found(NamedTuple):
+    """A failure text on a line: its kind, its position, and the named groups of its pattern."""
+
+    kind: str
+    start: int
+    details: dict[str, str]
+
+
+def _read() -> Iterator[FailureText]:
+    """Yield the rows of the file; without a pattern, the word is the pattern."""
+    for line in bundled_text("failures.txt", __file__).splitlines():
+        if line and not line.startswith("#"):
+            kind, where, word, *pattern = line.split("\t")
+            yield FailureText(kind, word, re.compile(pattern[0] if pattern else re.escape(word)), where == "anywhere")
+
+
+FAILURES = tuple(_read())
+
+
+def find_failures(text: str) -> Iterator[Found]:
+    """Yield the failures that a line reports, in the file's order."""
+    for entry in FAILURES:
+        if entry.word not in text:
+            continue
+        match = entry.pattern.search(text)
+        if match and (entry.anywhere or reports(text, match.start())):
+            details = {name: value for name, value in match.groupdict().items() if value is not None}
+            yield Found(entry.kind, match.start(), details)
 
 
 def reported(text: str, following: Callable[[], str]) -> Found | None:
@@ -56,3 +103,16 @@ def announced(text: str) -> Found | None:
 def _in_tables(text: str) -> Found | None:
     """Return the most specific known failure on the line, or None."""
     return next(find_failures(text), None)
+
+
+def two_dtypes(text: str) -> dict[str, str]:
+    """Return the two differing dtypes of an exception that compares dtypes; empty for any other.
+
+    torch has dozens of such messages (index_add_, index_put_, attention masks, losses); all name both dtypes.
+    """
+    matches = reversed(list(_DTYPE.finditer(text[:600])))
+    found = {_SAME_AS.get(name := match[1].lower(), name): match[0] for match in matches}
+    if len(found) != 2 or not _COMPARES.search(text[:600]):
+        return {}
+    right, left = found.values()
+    return {"left": left, "right": right}

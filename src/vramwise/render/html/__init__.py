@@ -2,7 +2,7 @@
 
 The text is complete without the script, which draws the two charts from the embedded data. Text from outside (paths,
 labels, messages) passes through `markup` or the JSON of `data`, and the page's content security policy allows only the
-scripts and styles shipped here.
+scripts and styles shipped here. `plain_page` is a page without a script.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 from vramwise.allocator.profile import Profile
 from vramwise.render.html import sections, tables
-from vramwise.render.html.data import page_categories, page_data
+from vramwise.render.html.data import colours, page_categories, page_data
 from vramwise.render.html.markup import Markup, element, text, together
-from vramwise.render.html.palette import colours
 from vramwise.timeline import MemoryReport, PhasePeak
 from vramwise.types import Finding, GpuSpec
 
@@ -125,3 +124,18 @@ def asset(name: str) -> str:
     """Return the content of a file in this folder."""
     loader = cast("ResourceLoader", __spec__.loader)
     return loader.get_data(str(PurePath(__file__).with_name(name))).decode()
+
+
+def plain_page(title: str, body: Markup, own_style: str = "") -> str:
+    """Return the whole file. `own_style` names a style file that follows the shared style."""
+    style = asset("page.css") + (f"\n{asset(own_style)}" if own_style else "")
+    policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
+    head = together(
+        Markup('<meta charset="utf-8">'),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name_="color-scheme", content="light dark"),
+        element("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>{element("main", body)}</body>\n</html>\n'

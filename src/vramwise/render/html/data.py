@@ -1,7 +1,10 @@
-"""The data of the page's script: the profile as compact JSON.
+"""The data of the page's script: the profile as compact JSON, and the order and colours of categories.
 
 Blocks are multiples of 512 bytes, so sizes are stored in that unit without loss. Series are stored as differences, most
 of which are 0. Labels are listed once, and only if they are used.
+
+Long-lived memory is at the bottom of the stack, short-lived memory on top. The colours are in page.css (`.k0` …
+`.k11`), a palette that people with any kind of colour vision can distinguish.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import Any
 from vramwise.allocator.profile import Allocation, Profile
 from vramwise.allocator.segment_map import HOLE, Run, SegmentBar
 from vramwise.render.html.markup import printable
-from vramwise.render.html.palette import colours, stack_order
 from vramwise.timeline import MemoryReport, PhasePeak, Tag
 from vramwise.types import GpuSpec
 from vramwise.units import gib
@@ -24,6 +26,9 @@ UNIT = 512
 MAX_RUNS = 6000
 _MAX_LABEL = 160
 _FREE = -1
+# In stack order, bottom first: the position is the number of the colour.
+KNOWN = ("weights", "optimizer", "gradients", "workspace", "data", "activations", "logits", "temporary", "other")
+EXTRA_COLOURS = 3  # for categories not named above
 
 
 def page_data(profile: Profile, report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePeak]) -> str:
@@ -150,3 +155,22 @@ def _coarsened(runs: Iterable[Run], finest: int) -> list[Run]:
         else:
             joined.append(run)
     return joined
+
+
+def stack_order(categories: Iterable[str]) -> list[str]:
+    """Return known categories bottom first, then unknown ones in the given order."""
+    given = list(dict.fromkeys(categories))
+    return [name for name in KNOWN if name in given] + [name for name in given if name not in KNOWN]
+
+
+def colours(categories: Iterable[str]) -> dict[str, int]:
+    """Return the colour number of each category."""
+    strangers = 0
+    numbers = {}
+    for name in stack_order(categories):
+        if name in KNOWN:
+            numbers[name] = KNOWN.index(name)
+        else:
+            numbers[name] = len(KNOWN) + strangers % EXTRA_COLOURS
+            strangers += 1
+    return numbers

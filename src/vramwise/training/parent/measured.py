@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from vramwise.errors import VramwiseError
-from vramwise.training.guard.log_records import usable
-from vramwise.training.guard.memory_log import LogContents, log_path, read_log
+from vramwise.training.guard.memory_log import LogContents, log_path, read_log, usable
 from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
 from vramwise.units import whole_number
 

@@ -19,10 +19,9 @@ from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
 from vramwise.training.parent.engines import choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
 from vramwise.training.parent.extras import find_command, site_of
-from vramwise.training.parent.refusing import refuse_what_the_engine_cannot
+from vramwise.training.parent.refusing import refuse_what_the_engine_cannot, trusted
 from vramwise.training.parent.remembered import Found, refuse_earlier_engine, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
-from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction

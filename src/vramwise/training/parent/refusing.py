@@ -1,11 +1,14 @@
-"""Refuses what an engine cannot do before anything starts: all reasons at once, and what to install or remove."""
+"""Refuses what an engine cannot do before anything starts: all reasons at once, and what to install or remove.
+
+Code that a config names runs only if the user permits it with `--trust-remote-code`, never by the file alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED
@@ -16,7 +19,8 @@ from vramwise.training.parent.engines import ASKED
 from vramwise.training.parent.expected import predicted_decision
 from vramwise.training.parent.extras import TRAIN, find_command, install_lines, missing, trainer_command
 from vramwise.training.plan import Decision
-from vramwise.training.sources import refuse_sources
+from vramwise.training.sources import dataset_blocks, refuse_sources
+from vramwise.types import Config
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import NAMES
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from vramwise.training.parent.prepare import TrainOptions
 
 Predict = Callable[[Subject], Prediction | None]
+_KEY = "trust_remote_code"
 
 
 def refuse_what_the_engine_cannot(
@@ -76,3 +81,33 @@ def _predicted_memory(path: str, options: TrainOptions, predict: Predict) -> str
     if prediction is None:
         return f"not predicted: {subject.model_missing or 'no GPU here'}"
     return f"{predicted_decision(prediction).value} ({NAMES[prediction.verdict().memory].lower()})"
+
+
+def trusted(config: Config, *, by_user: bool) -> bool:
+    """Return whether the model's own code may run: requested by the config and permitted by the user.
+
+    Raises ConfigError if it is only requested.
+    """
+    asking = next(_asking(config), None)
+    if asking is not None and not by_user:
+        place = config.place(asking)
+        raise ConfigError(
+            f"{asking}: true would run Python code that comes with the model or dataset, on this machine and as you; "
+            "if you trust who wrote it, say so with --trust-remote-code, else remove the key",
+            line=place.line if place else None,
+            column=place.column if place else None,
+            path=config.document.path,
+        )
+    return bool(config.get(_KEY, False))
+
+
+def _asking(config: Config) -> Iterator[str]:
+    if config.get(_KEY, False):
+        yield _KEY
+    for name, index, block in dataset_blocks(config):
+        if block.get(_KEY):
+            yield f"{name}.{index}.{_KEY}"
+    for name in ("overrides_of_model_config", "model_init_kwargs"):
+        written = config.get(name, {})
+        if isinstance(written, Mapping) and written.get(_KEY):
+            yield f"{name}.{_KEY}"

@@ -1,4 +1,8 @@
-"""The verb `train`: prepares, stops or continues, and hands over to the engine. Parent process: no torch."""
+"""The verb `train`: prepares, stops or continues, and hands over to the engine. Parent process: no torch.
+
+For a run that does not fit, it shows changes that keep the training result and make it fit, each with its prediction.
+The search is that of `fit`; what was decided about this start beyond the config stays.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,19 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.subject import Subject
 from vramwise.training.parent.engines import ATTEMPTS
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan, predicted_decision
 from vramwise.training.parent.prepare import Prepared, TrainOptions, prepare
-from vramwise.training.parent.remedies import in_words, remedies
 from vramwise.training.parent.replacing import refuse_replacing
 from vramwise.training.plan import PredictedMemory, TrainPlan
 from vramwise.training.worker.longest import longest_samples
+from vramwise.types import Change, RunSpec
 from vramwise.units import gib
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.axes import opened
+from vramwise.verbs.drafts import Adjust
+from vramwise.verbs.fitting.fastest import fit_subject, keeping_result
 
 STOPPED = 1
 Say = Callable[[str], None]
@@ -180,6 +188,48 @@ def _room_seen(facts: Mapping[str, Any]) -> int | None:
     """Return what the allocator held plus the free memory when the request failed."""
     held, free = facts.get("reserved_bytes"), facts.get("device_free_bytes")
     return held + free if isinstance(held, int) and isinstance(free, int) else None
+
+
+def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
+    """Return the fastest change that fits, then slower ones that need less; if nothing fits, the closest."""
+    found = fit_subject(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
+    if found.best is not None:
+        return [one.attempt for one in (found.best, *found.alternatives)]
+    nearer = found.closest is not None and found.closest.attempt.changes
+    return [found.closest.attempt] if found.closest is not None and nearer else []
+
+
+def _decided(subject: Subject) -> Adjust:
+    """Return a function that keeps this start's decisions: dtypes, lengths of the data, the allocator."""
+    now = subject.run
+
+    def adjust(run: RunSpec, changes: Sequence[Change]) -> RunSpec:
+        same = run.allocator.settings == subject.target.alloc_conf or not any(
+            "allocator" in one.fields for one in changes
+        )
+        return run.changed(
+            allocator=now.allocator.settings if same else run.allocator.settings,
+            precision=now.precision.compute,
+            weights_dtype=now.precision.weights_dtype,
+            autocast=now.precision.autocast,
+            sequence_len=now.shapes.sequence_len,
+            eval_sequence_len=now.evaluation.eval_sequence_len if run.evaluation.evaluates else None,
+        )
+
+    return adjust
+
+
+def in_words(tried: Attempt) -> str:
+    """Return the change as written in the config or on the command line, and what to change by hand in a script."""
+    words = [f"{edit.key}: {_value(edit.value)}" for edit in tried.edits]
+    words += tried.by_hand
+    words += [f"--alloc-conf {one.fields['allocator']}" for one in tried.changes if "allocator" in one.fields]
+    other = " (same mathematics, other kernels)" if any(one.effect == "rounding" for one in tried.changes) else ""
+    return ", ".join(words) + other
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _print(text: str) -> None:

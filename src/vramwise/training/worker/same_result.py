@@ -1,6 +1,6 @@
 """A Trainer whose result depends neither on how an effective batch is divided nor on where it was interrupted.
 
-Differences from transformers' own: the order of rows (order.py), the evaluation loss (a mean over tokens, not over
+Differences from transformers' own: the order of rows (batches.py), the evaluation loss (a mean over tokens, not over
 batches), and checkpoints that are complete or absent (checkpoints.py). transformers already divides the training loss
 by the targets of the whole effective batch for models that accept that number; for others it is done here.
 """
@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 
 from vramwise.training import checkpoints
 from vramwise.training.disk import saving
-from vramwise.training.worker.order import EpochOrder, Rows
+from vramwise.training.worker.batches import EpochOrder, Rows
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.progress import Progress
 from vramwise.training.worker.prompts import IGNORED

@@ -26,11 +26,11 @@ from vramwise.variants.changes.dtypes import load_in_bf16 as load_in_bf16
 from vramwise.variants.changes.dtypes import pad_for_fp8 as pad_for_fp8
 from vramwise.variants.changes.dtypes import train_in_bf16 as train_in_bf16
 from vramwise.variants.changes.dtypes import train_without_bf16 as train_without_bf16
-from vramwise.variants.changes.fused import fuse_loss as fuse_loss
 from vramwise.variants.changes.kernels import compile_model as compile_model
 from vramwise.variants.changes.kernels import empty_cache_at_eval as empty_cache_at_eval
 from vramwise.variants.changes.kernels import expandable_segments as expandable_segments
 from vramwise.variants.changes.kernels import flash_attention as flash_attention
+from vramwise.variants.changes.kernels import fuse_loss as fuse_loss
 from vramwise.variants.changes.kernels import fused_attention as fused_attention
 from vramwise.variants.changes.kernels import plain_attention as plain_attention
 from vramwise.variants.changes.kernels import separate_samples as separate_samples

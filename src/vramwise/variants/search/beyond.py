@@ -8,8 +8,7 @@ from contextlib import suppress
 
 from vramwise.variants.effort import OutOfEffort
 from vramwise.variants.search.finding import Search
-from vramwise.variants.search.fitness import OPEN, TOO_LARGE
-from vramwise.variants.search.result import UNTRIED
+from vramwise.variants.search.result import OPEN, TOO_LARGE, UNTRIED
 from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log
+from typing import Protocol
 
-from vramwise.types import RunSpec
+from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.effort import events_in
 from vramwise.variants.search.estimates import Key
-from vramwise.variants.search.fitness import OF_MEMORY, OPEN, TOO_LARGE, weighed
-from vramwise.variants.search.result import Candidate
+from vramwise.variants.search.result import OF_MEMORY, OPEN, TOO_LARGE, Candidate, weighed
 from vramwise.variants.search.space import Pick, Space, count_changes
-from vramwise.variants.search.workshop import Workshop
 from vramwise.variants.speed import Speed
 
 # The resolution of speed: smaller differences are not claimed, so they do not decide.
@@ -23,6 +22,41 @@ _STEP = log(1.01)
 UNWRITTEN = "cannot be written in this file"
 REFUSED = "are rejected by the trainer"
 TWICE = "duplicate another variant"
+
+
+class Workshop(Protocol):
+    """Answers questions about variants of one run; the same question always has the same answer.
+
+    A new question raises OutOfEffort if the search has reached its limit.
+    """
+
+    def made(self, changes: Sequence[Change]) -> Attempt:
+        """Return the run with the changes, written and resolved but not predicted; `refused` is set if that fails."""
+        ...
+
+    def speed(self, run: RunSpec) -> Speed | None:
+        """Return the predicted speed, or None."""
+        ...
+
+    def least_bytes(self, run: RunSpec) -> int:
+        """Return a lower bound of the memory of the run, without simulating it."""
+        ...
+
+    def room_bytes(self, run: RunSpec) -> int:
+        """Return what the run may reserve: the card without memory outside the allocator, or a limit."""
+        ...
+
+    def refusal(self, attempt: Attempt) -> str:
+        """Return the error of `check` that the changes cause; "" if there is none."""
+        ...
+
+    def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
+        """Return the attempt with its prediction; `refused` is set if there is none.
+
+        `on_card`: also simulate what happens if it would reserve more than the card has. That is rarely needed to
+        reject a variant, and leaving it out halves the time.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

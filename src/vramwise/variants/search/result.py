@@ -1,4 +1,7 @@
-"""The result of a search: the answer, alternatives, why others were rejected, and what --allow would add."""
+"""The result of a search: the answer, alternatives, why others were rejected, and what --allow would add.
+
+A variant is an answer if it fits with its margin and without retrying allocations.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ from vramwise.variants.verdict import is_tight
 
 # Why a variant is no answer, if nothing is known of it.
 UNTRIED = "were not tried"
+TOO_LARGE = "need more memory than the card has"
+NO_MARGIN = "fit, but by less than the prediction's error"
+RETRIES = "fit only by releasing cached memory and retrying"
+OF_MEMORY = frozenset({TOO_LARGE, NO_MARGIN, RETRIES})
+OPEN = "cannot be fully predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +115,34 @@ class Fit:
     def changed(self) -> bool:
         """Whether the answer differs from the file."""
         return self.best is not None and bool(self.best.attempt.changes or self.repairs)
+
+
+def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
+    """Return the memory to keep free: as requested, else the margin of the verdict."""
+    if asked_bytes is not None:
+        return asked_bytes
+    return int(prediction.most_bytes * prediction.margin.more)
+
+
+def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Candidate:
+    """Return an attempt with its prediction as a candidate."""
+    prediction = attempt.prediction
+    if prediction is None:
+        return Candidate(attempt=attempt, speed=speed, fell=attempt.refused or OPEN)
+    margin = margin_of(prediction, asked_margin_bytes)
+    capacity = prediction.capacity_bytes or 0
+    spare = capacity - prediction.judged_bytes - margin
+    return Candidate(
+        attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare, margin)
+    )
+
+
+def _fell(prediction: Prediction, spare: int, margin: int) -> str:
+    if prediction.memory_fits is None and prediction.bounds is not None:
+        return OPEN
+    simulated = prediction.report is not prediction.needs
+    if prediction.report.out_of_memory is not None or (spare + margin < 0 and not simulated):
+        return TOO_LARGE
+    if prediction.report.retries > 0 or prediction.fits_by_emptying:
+        return RETRIES
+    return NO_MARGIN if spare < 0 else ""

@@ -17,8 +17,8 @@ from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import Effort, ghost_units
-from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
+from vramwise.variants.speed.timed_step import Asked
 
 _ROUNDED = 512
 # A model with at most this many layers is simulated as it is. If neighbouring layers matter, a line needs six layers.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from math import log
 
 from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
 from vramwise.ghost.loops.batches import BatchShape
@@ -13,11 +14,40 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.batches import train_shapes
 from vramwise.variants.effort import KERNEL, Effort
 from vramwise.variants.speed.queues import Queues
-from vramwise.variants.speed.result import Speed, SpeedError, on_grid
 from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apart, usual_sample
 
+_GRID = 1.01
 # Batches of many shapes are represented by at most this many.
 _MOST_SHAPES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedError:
+    """The error of predicted step times on measured runs, in per cent. `basis`: which runs these are."""
+
+    runs: int
+    median: float
+    worst: float
+    basis: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """The speed of one optimizer step. Tokens include padding and cover all GPUs.
+
+    `parts`: seconds by kind of work. `step_seconds` is rounded to a grid of 1 %, because it is not more precise.
+    """
+
+    step_seconds: float
+    tokens_per_second: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    error: SpeedError | None = None
+
+
+def on_grid(seconds: float) -> float:
+    """Round to the nearest power of 1.01. Returns 0 if `seconds` is not positive."""
+    return float(_GRID ** round(log(seconds) / log(_GRID))) if seconds > 0 else 0.0
 
 
 def no_speed(run: RunSpec, model: ModelSpec | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
@@ -18,7 +18,7 @@ from vramwise.ghost.loops.kinds import begin
 from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.work_tape import WorkTape
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.speed.asked import Asked
+from vramwise.variants.simulate import SEEN_BY_THE_GHOST
 from vramwise.variants.speed.depth import Shallow, shallow
 
 # The first micro-step makes gradients, the others add to them, and the last exchanges them with other GPUs.
@@ -159,3 +159,20 @@ def stretches_of(t: WorkTape, few: Shallow, start: int, end: int) -> tuple[Stret
         else:
             found.append((None if layer == -1 else layer, [kernel]))
     return tuple([Stretch(kernels=own, times=1 if layer is None else few.counts[layer]) for layer, own in found])
+
+
+class Asked:
+    """A run, a model, and anything else that the result depends on. Equal keys have the same result."""
+
+    __slots__ = ("_key", "model", "more", "run")
+
+    def __init__(self, run: RunSpec, model: ModelSpec, *more: Hashable) -> None:
+        self.run, self.model, self.more = run, model, more
+        values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
+        self._key = (values, run.target.torch, run.target.gpu, model, more)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Asked) and self._key == other._key

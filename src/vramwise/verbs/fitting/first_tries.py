@@ -11,12 +11,11 @@ from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
 from vramwise.variants.changes.dtypes import bf16_base, bf16_weights
-from vramwise.variants.changes.fused import losses
+from vramwise.variants.changes.kernels import losses
 from vramwise.variants.changes.methods import adapters, quantised_bases
 from vramwise.variants.changes.weights import eight_bit_optimizers
 from vramwise.variants.effort import REMEDY, OutOfEffort
-from vramwise.variants.search.fitness import weighed
-from vramwise.variants.search.result import Candidate
+from vramwise.variants.search.result import Candidate, weighed
 from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.proof import weights_alone_bytes
 from vramwise.verbs.fitting.ways_out import WayOut, is_worth_trying, way_out

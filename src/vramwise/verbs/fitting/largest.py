@@ -15,9 +15,8 @@ from vramwise.variants.axes import Axis
 from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort
 from vramwise.variants.search.beyond import closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
-from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
-from vramwise.variants.search.result import UNTRIED, Candidate, Fit
+from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Candidate, Fit, weighed
 from vramwise.verbs.drafts import Draft
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 

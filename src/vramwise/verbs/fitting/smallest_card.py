@@ -14,7 +14,7 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.effort import CARDS
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.book import settings_of
-from vramwise.variants.search.fitness import margin_of, weighed
+from vramwise.variants.search.result import margin_of, weighed
 
 
 def smallest_card(subject: Subject) -> GpuSpec | None:

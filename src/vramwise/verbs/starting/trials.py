@@ -16,17 +16,15 @@ from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.changes.weights import has_experts
 from vramwise.variants.duration import Duration
-from vramwise.variants.lengths import NO_DATA, Data
+from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.search.fitness import weighed
-from vramwise.variants.search.result import Candidate
+from vramwise.variants.search.result import Candidate, weighed
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fit import repaired
 from vramwise.verbs.fitting.fastest import answer_of
 from vramwise.verbs.fitting.proof import proof_bytes
-from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.starting.plan import Plan
-from vramwise.verbs.starting.sampling import sampled
 
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
@@ -35,6 +33,11 @@ _EIGHT_BIT, _NARROWER = "8bit-optimizer", "narrower-targets"
 _HOUR, _ABOUT = 3600, 1.05
 # If packed rows miss by more than this share of the card, padded rows do not fit either.
 _FAR = 0.15
+# Enough to show the effect of alternating short and long rows on the allocator; an evaluation keeps nothing between
+# batches.
+FEW, _EVALUATED = 32, 8
+# Packed rows hold several samples each and have similar lengths.
+_MORE_PACKED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,3 +218,23 @@ def _margin_bytes(prediction: Prediction) -> int:
     capacity, more = prediction.capacity_bytes or 0, prediction.margin.more
     # what the largest figure may need more whose margin still fits; the start's own may be many times the card
     return max(int(capacity * more / (1 + more)), int(TIGHT * capacity) + 1)
+
+
+def sampled(data: Data, a_step: int, *, packed: bool) -> Data:
+    """Return samples of every length, including the longest, in the order of the data; at least two optimizer steps."""
+    more = _MORE_PACKED if packed else 1
+    train = _sampled(data.train, max(FEW, 2 * a_step) * more)
+    return (
+        data
+        if train is data.train
+        else replace(data, train=train, evaluation=_sampled(data.evaluation, _EVALUATED * more))
+    )
+
+
+def _sampled(lengths: Lengths | None, count: int) -> Lengths | None:
+    if lengths is None or lengths.pairs or lengths.packed or len(lengths.tokens) <= count:
+        return lengths
+    ranked = sorted(range(len(lengths.tokens)), key=lambda place: lengths.tokens[place])
+    last = len(ranked) - 1
+    kept = sorted(ranked[round(step * last / (count - 1))] for step in range(count))
+    return lengths.at(kept)

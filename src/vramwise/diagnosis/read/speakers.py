@@ -1,25 +1,53 @@
-"""Whose keys remedies use: those of the trainer that wrote the log, if there is no config.
+"""Which trainer wrote a log, and whose keys remedies use if there is no config.
 
-A log names its trainer in traceback paths, loggers, commands and printed settings. Trainers built on others are checked
-first: their runs show the packages below them as well.
+A log names its trainer in traceback paths, loggers, commands and printed settings: by modules, folders and commands,
+not by versions or mere mentions. Trainers built on others are checked first: their runs show the packages below them as
+well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vramwise.diagnosis.evidence import Frame, LogFacts
-from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, all_identities, trainer_named
 
+# transformers is named in all runs; it is recognized by its training loop instead.
+_BELOW_ALL = "transformers"
+_NAMES = {
+    name: trainer.package
+    for trainer in all_identities()
+    if trainer.package != _BELOW_ALL
+    for name in (trainer.package, *trainer.other_names)
+}
+# A module, folder or command of the trainer; short names also occur inside words and as a hub account.
+_NAMED = {
+    name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
+    for name in _NAMES
+}
+# Lines that transformers' training loop prints under any trainer: its announcement, and the figures of a logged step.
+_ANNOUNCES, _LOGS = "***** Running training", ("'learning_rate': ", "'epoch': ")
+TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0]))
 # Settings that only one trainer uses, with its package.
 _OWN_KEYS: Mapping[str, str] = {one.own_setting: one.package for one in all_identities()}
 # What any run of transformers' Trainer shows, with an unknown script around it.
 _LOOP, _LIBRARY = "/transformers/trainer.py", "/transformers/"
 _ANYBODYS_KEY = "per_device_train_batch_size"
 _PLAIN = "hf-trainer"
+
+
+def named_trainers(text: str) -> Iterator[str]:
+    """Return the packages of the trainers that a line names."""
+    low = text.lower()
+    return (_NAMES[name] for name, pattern in _NAMED.items() if name in low and pattern.search(low))
+
+
+def shows_training_loop(text: str) -> bool:
+    """Whether transformers' Trainer, or one built on it, printed this line."""
+    return _ANNOUNCES in text or all(word in text for word in _LOGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,12 @@
-"""A rule as plain values and as its page, for `rules --format json` and for agents."""
+"""Rules, keys and search results for agents and `--format json`: as plain values, a rule also as its page."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from vramwise.keys.lookup import KeyPage
+from vramwise.practice.search import Found
 from vramwise.rules.base import Rule
 
 
@@ -52,3 +55,30 @@ def _example(title: str, text: str, options: str) -> str:
     under = f" (`{options}`)" if options else ""
     language = "python" if "import " in text.partition("\n")[0] else "yaml"
     return f"{title}{under}:\n```{language}\n{text.rstrip()}\n```"
+
+
+def found_json(found: Found) -> dict[str, Any]:
+    """Return one search result as plain values."""
+    entry = found.entry
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "title": entry.title,
+        "excerpt": found.excerpt,
+        "see": entry.see,
+        "score": round(found.score, 2),
+    }
+
+
+def key_json(page: KeyPage) -> dict[str, Any]:
+    """Return all that is known about a key; unknown values are null."""
+    return {
+        "trainer": page.trainer,
+        "key": page.key,
+        "memory": page.memory or None,
+        "field": page.field or None,
+        "names": list(page.names),
+        "needs": page.needs or None,
+        "versions": [{**asdict(one), "versions": list(one.versions)} for one in page.versions],
+        "rules": list(page.rules),
+    }

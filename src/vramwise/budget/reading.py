@@ -1,4 +1,7 @@
-"""Read an untrusted file: never more than a limit, never from a device, never waiting for a pipe."""
+"""Read untrusted data within a budget: a file never beyond a limit, rows until the budget is spent.
+
+A file is never read from a device, and never waits for a pipe.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import stat
 import zlib
 from pathlib import Path
 
+from vramwise.budget import limits
 from vramwise.errors import VramwiseError
-from vramwise.units import mib
+from vramwise.units import gib, mib
 
 
 def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
@@ -53,3 +57,45 @@ def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:
 def _open_at_once(path: str, flags: int) -> int:
     """Open without blocking: a pipe without a writer would wait forever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+class Budget:
+    """What may still be read of some data.
+
+    Reading ends when it is spent; `cut` then says that something was left out.
+    """
+
+    def __init__(
+        self,
+        size_bytes: int = limits.DATA_BYTES,
+        rows: int = limits.DATA_ROWS,
+        lines: int = limits.DATA_LINES,
+        values_bytes: int = limits.DATA_VALUES_BYTES,
+    ) -> None:
+        self.size_bytes, self.rows, self.lines, self.values_bytes = size_bytes, rows, lines, values_bytes
+        self.cut = False
+        self.left_out = 0  # rows too large to parse
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more may be read."""
+        return self.size_bytes <= 0 or self.rows <= 0 or self.lines <= 0 or self.values_bytes <= 0
+
+    def take(self, *, size_bytes: int = 0, lines: int = 0, rows: int = 0, values_bytes: int = 0) -> bool:
+        """Charge what was read. Return False, and set `cut`, if that is more than was left."""
+        self.size_bytes -= size_bytes
+        self.lines -= lines
+        self.rows -= rows
+        self.values_bytes -= values_bytes
+        if min(self.size_bytes, self.lines, self.rows, self.values_bytes) < 0:
+            self.cut = True
+        return not self.cut
+
+    @property
+    def bound(self) -> str:
+        """The limit that ended the reading, in words."""
+        if self.lines <= 0:
+            return f"{limits.DATA_LINES:,} lines"
+        if self.values_bytes <= 0:
+            return f"{gib(limits.DATA_VALUES_BYTES)} of values"
+        return f"{mib(limits.DATA_BYTES)} or {limits.DATA_ROWS:,} rows"

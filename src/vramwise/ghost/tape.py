@@ -64,6 +64,8 @@ class Tape:
         self.repeats: list[Repeat] = []
         # positions where the events of another of the model's numbered parts begin
         self.cuts: list[int] = []
+        # positions where steps and micro-steps begin and end
+        self.bounds: list[int] = []
         self._part = ""
         self._parts: list[str] = []  # by tag
         self._tag_numbers: dict[tuple[str, str], int] = {}
@@ -161,6 +163,10 @@ class Tape:
         """Write that the trainer resets torch's peak figures."""
         self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
+    def bound(self) -> None:
+        """Note that a step or micro-step begins or ends here."""
+        self.bounds.append(len(self.events))
+
     def timeline(self) -> Timeline:
         """Return what was written so far.
 
@@ -168,9 +174,7 @@ class Tape:
         requests: interpreters differ in theirs, and an allocator is left the same.
         """
         events = self.events[:]
-        bounds = {*self.cuts, len(events)}
-        for repeat in self.repeats:
-            bounds |= _bounds(repeat)
+        bounds = {*self.cuts, *self.bounds}
         first = -1  # of the frees under way
         for place, (action, *_) in enumerate(self.events):
             if first >= 0 and (action != _FREE or place in bounds):
@@ -236,8 +240,3 @@ class Tape:
         else:
             node.saved = saved[::-1]
         return node
-
-
-def _bounds(repeat: Repeat) -> set[int]:
-    """Return where a repeat and those within it begin and end."""
-    return {repeat.start, repeat.end}.union(*map(_bounds, repeat.inner))

@@ -8,7 +8,8 @@ beside their modules. Made: as a model built from its config does it.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 
 from vramwise.facts.parameters import parameters
 from vramwise.families.parts import Parameter as Described
@@ -16,7 +17,6 @@ from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
 from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_last, read_layer
-from vramwise.ghost.loading.order import checkpoint_order, is_merged
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.rotary import rotary_buffers
 from vramwise.ghost.loading.warm_up import warm_up
@@ -25,7 +25,11 @@ from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
-from vramwise.types import RunSpec
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.units import whole_number
+
+# Their checkpoints hold the experts' 3-D weights as they are.
+_STORED_AS_ONE = ("gpt_oss", "llama4")
 
 
 def stays_on_host(sharding: Sharding) -> bool:
@@ -62,6 +66,22 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
     if run.loading.expert_quantization is not None:
         t.empty_cache()
+
+
+@lru_cache(maxsize=64)
+def checkpoint_order(model: ModelSpec) -> Sequence[Described]:
+    """Return the model's parameters in the order in which transformers reads them: names, with numbers by value."""
+    return tuple(sorted(parameters(model), key=lambda parameter: _natural(parameter.name)))
+
+
+def _is_merged(model: ModelSpec, parameter: Described) -> bool:
+    """Return whether the checkpoint holds the weight as one tensor an expert."""
+    return len(parameter.shape) == 3 and parameter.kind == "experts" and model.family not in _STORED_AS_ONE
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    numbers = ((part, whole_number(part)) for part in name.split("."))
+    return [(1, part) if number is None else (0, number) for part, number in numbers]
 
 
 class _Reader:
@@ -102,7 +122,7 @@ class _Reader:
     def _arrive(self, parameter: Described, *, quantised: bool) -> Storage | None:
         """A weight that is on the card before it becomes a parameter: to be quantised, or put together of experts."""
         t, weights, base = self._t, self._weights, self._base
-        if is_merged(weights.model, parameter):
+        if _is_merged(weights.model, parameter):
             return self._merge(parameter)
         if quantised and not _packed_in_checkpoint(weights):
             return Storage(t, parameter.numel * base.size)
@@ -114,7 +134,7 @@ class _Reader:
             self._experts = read_experts(t, parameter, base)
         elif parameter.name not in self._experts:
             layer = [other for other in checkpoint_order(self._weights.model) if other.layer == parameter.layer]
-            together = [other for other in layer if is_merged(self._weights.model, other)]
+            together = [other for other in layer if _is_merged(self._weights.model, other)]
             self._experts = read_layer(t, together, base)
             meanwhile = partial(self._read_on, layer, together)
         return merge_experts(t, parameter, self._experts.pop(parameter.name), base, meanwhile)

@@ -14,6 +14,7 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vramwise.ghost.dtypes import DType
@@ -175,16 +176,15 @@ class Tape:
         """
         events = self.events[:]
         bounds = {*self.cuts, *self.bounds}
-        first = -1  # of the frees under way
-        for place, (action, *_) in enumerate(self.events):
-            if first >= 0 and (action != _FREE or place in bounds):
-                if place - first > 1:
-                    events[first:place] = sorted(events[first:place])
-                first = -1
-            if action == _FREE and first < 0:
-                first = place
-        if first >= 0:
-            events[first:] = sorted(events[first:])
+        last = 0
+        for place, (one, two) in enumerate(pairwise(self.events), 1):
+            if two[0] == _FREE == one[0] and two[1] < one[1] and place >= last and place not in bounds:
+                first, last = place - 1, place + 1
+                while first not in bounds and events[first - 1][0] == _FREE:
+                    first -= 1
+                while last < len(events) and last not in bounds and events[last][0] == _FREE:
+                    last += 1
+                events[first:last] = sorted(events[first:last])
         return Timeline(events=events, tags=self.tags, phases=self.phases, repeats=self.repeats, cuts=self.cuts)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -4,7 +4,7 @@ Each command runs in a process of its own. CPU time is that of the whole tree; m
 memory over the tree, looked at 30 times a second (Linux), and at least the peak of one process. Exit code: 1 where
 a command is over a bound, prints a traceback, or exits with another code than 0, 1 or 2.
 
-    python bench/bounds.py [--only WORDS] [--new | --issue]
+    python bench/bounds.py [--only WORDS] [--new | --issue | --readers]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from hostile_again import AGAIN
 from hostile_inputs import ISSUE, NEW, Make
+from hostile_readers import READERS, REPRODUCERS
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = {"fit": 20.0}
@@ -55,8 +56,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only inputs whose name has these words")
     parser.add_argument("--issue", action="store_true", help="only the inputs that the bounds were asked for with")
     parser.add_argument("--new", action="store_true", help="only the others")
+    parser.add_argument("--readers", action="store_true", help="only scripts, notebooks and shell scripts")
     chosen = parser.parse_args()
     inputs = {**({} if chosen.new else ISSUE), **({} if chosen.issue else {**NEW, **AGAIN})}
+    readers = {**REPRODUCERS, **READERS}
+    inputs = readers if chosen.readers else inputs if chosen.issue else {**inputs, **readers}
     faults = 0
     print(f"{'input':52} {'CPU s':>6} {'MiB':>6} {'exit':>4}        said")
     for name, make in inputs.items():

@@ -26,6 +26,8 @@ MARGINS = HERE.parent / "src" / "vramwise" / "facts" / "margins.json"
 DOCS = HERE.parent / "docs"
 PAGE, PICTURE = DOCS / "calibration.md", DOCS / "pictures" / "calibration.svg"
 LOWEST, HIGHEST = 0.7, 1.4
+# How often verdicts are to be right, and how many capacities may stay without one.
+GOAL, MOST_OPEN = 0.97, 0.15
 # Trainers whose runs are in the record under another's name.
 SAME = {"hf-trainer": "transformers"}
 # The share of runs of each kind that a margin covers.
@@ -220,7 +222,18 @@ def page(runs: Sequence[First]) -> str:
     for kind, name, count, tally in groups(runs):
         shares = " | ".join(f"{100 * part:.1f} %" for part in tally.right)
         lines.append(f"| {kind} | {name if name != 'all' else '**all**'} | {count} | {shares} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *below(runs)]) + "\n"
+
+
+def below(runs: Sequence[First]) -> Iterator[str]:
+    """Yield the groups whose verdicts are right less often than the goal, or that leave too much open."""
+    found = [(kind, name, tally.right) for kind, name, _, tally in groups(runs)]
+    for side, sign in enumerate("✓✗"):
+        weak = sorted((right[side], f"{kind} {name}") for kind, name, right in found if right[side] < GOAL)
+        shown = ", ".join(f"{name} ({100 * share:.1f} %)" for share, name in weak)
+        yield f"- {sign} right in less than {100 * GOAL:.0f} %: {shown or 'none'}."
+    wide = [f"{kind} {name} ({100 * right[2]:.1f} %)" for kind, name, right in found if right[2] > MOST_OPEN]
+    yield f"- More than {100 * MOST_OPEN:.0f} % of capacities without a verdict: {', '.join(wide) or 'none'}."
 
 
 WORDS = {

@@ -132,13 +132,11 @@ READERS: dict[str, Make] = {
     "%: bytes, one key 60,000 times": value(f"b'{'%(a)s' * 60_000}' % {{b'a':b'x'*100000}}"),
     "%f of large numbers": value("'%(a)f'*40000 % {'a':1e308}"),
     "f-string: 60,000 fields": value(f"f'{'{t}' * 60_000}'", "t='x'*10000"),
-    "f-string: 200 levels of widths": value(
-        "".join("f'{1:{" for _ in range(2)) + "1" + "".join("}}'" for _ in range(2))
-    ),
+    "f-string in an f-string": value("".join("f'{1:{" for _ in range(2)) + "1" + "".join("}}'" for _ in range(2))),
     "f-strings side by side": value(" ".join("f'{t}'" for _ in range(40_000)), "t='x'"),
     # operators and methods
     "power of powers": value("2**64**64**64"),
-    "shifts and products of numbers": value("*".join(["340282366920938463463374607431768211455"] * 20_000)),
+    "products of large numbers": value("*".join(["340282366920938463463374607431768211455"] * 900)),
     "list times list, in ten steps": source(lambda: script("x=[1]*999\n" + "x=x*999\n" * 10)),
     "bytes times bytes, in forty steps": source(lambda: script("x=b'x'*999\n" + "x=x+x\n" * 40)),
     "replace in forty steps": source(lambda: script("x='xx'\n" + "x=x.replace('x','xx')\n" * 40)),
@@ -197,13 +195,20 @@ READERS: dict[str, Make] = {
             + f"a=HfArgumentParser(({listed('C', 900)})).parse_args_into_dataclasses()\nx=a[3].f1"
         )
     ),
-    "argparse: 25,000 flags, 900 uses": source(
-        lambda: script(_FLAGS + lines("p.add_argument('--a#',default=1)", 25_000), listed("k#=p.parse_args().a1", 900))
+    "HfArgumentParser: 900 short names for 30,000 fields": source(
+        lambda: script(
+            "class C:\n"
+            + lines(" a_#:int=1", 30_000)
+            + f"x=HfArgumentParser(C).parse_dict({{{listed(repr('a_x#') + ':1', 900)}}})[0].a_1"
+        )
     ),
-    "argparse: 25,000 flags, 1,500 given": files(
+    "argparse: 20,000 flags, 900 uses": source(
+        lambda: script(_FLAGS + lines("p.add_argument('--a#',default=1)", 20_000), listed("k#=p.parse_args().a1", 900))
+    ),
+    "argparse: 20,000 flags, 1,500 given": files(
         lambda: {
             "train.sh": "python train.py " + " ".join(f"--a{one} 1" for one in range(1_500)) + "\n",
-            "train.py": script(_FLAGS + lines("p.add_argument('--a#',default=1)", 25_000) + "a=p.parse_args()\nx=a.a1"),
+            "train.py": script(_FLAGS + lines("p.add_argument('--a#',default=1)", 20_000) + "a=p.parse_args()\nx=a.a1"),
         },
         "fit",
         "train.sh",
@@ -243,7 +248,7 @@ READERS: dict[str, Make] = {
     "open brackets, 200 deep": source(lambda: script("x=" + "[{(" * 60)),
     "lambdas in brackets": source(lambda: script("x=" + "(lambda a:" * 90 + "1" + ")" * 90)),
     "a number of 100,000 digits": source(lambda: script("x=" + "9" * 100_000)),
-    "a wide line of 250,000 letters": source(lambda: script("", f"run_name='{'😀' * 250_000}',seed=1")),
+    "a wide line of 200,000 letters": source(lambda: script("", f"run_name='{'😀' * 200_000}',seed=1")),
     "1 million empty lines after a magic": source(lambda: "%time x=1\n" + "\n" * 1_000_000 + script("x=1")),
     # what is installed
     "PEP 723: 40,000 blocks that do not end": source(lambda: "# /// script\n" * 45_000 + script("x=1")),
@@ -256,13 +261,15 @@ READERS: dict[str, Make] = {
         lambda: {"train.py": script("x=1"), "requirements.txt": "torch>=" + "9." * 7_000_000}
     ),
     # notebooks
-    "notebook: 60,000 cells of magics": files(
-        lambda: {"train.ipynb": notebook(*["%%bash\n!a"] * 60_000, script("x=1"))}
+    "notebook: 20,000 cells of magics": files(
+        lambda: {"train.ipynb": notebook(*["%%bash\n!a"] * 20_000, script("x=1"))}
     ),
     "notebook: 40,000 cells, one not Python": files(
         lambda: {"train.ipynb": notebook(*["a=1"] * 40_000, "a b", script("x=1"))}
     ),
-    "notebook: 1 million lines in pieces": files(lambda: {"train.ipynb": notebook(["#\n"] * 1_000_000, script("x=1"))}),
+    "notebook: 900,000 empty lines in pieces": files(
+        lambda: {"train.ipynb": notebook(["\n"] * 900_000, script("x=1"))}
+    ),
     "notebook: one character a string": files(lambda: {"train.ipynb": notebook(list(script("x=1" + " " * 900_000)))}),
     "notebook: 60 MB of picture": files(
         lambda: {
@@ -311,6 +318,25 @@ READERS: dict[str, Make] = {
         "predict",
         "train.sh",
         *CARD,
+    ),
+    "20 modules of 1 MB beside a script": files(
+        lambda: {
+            "train.py": script(lines("from m# import f", 20) + "x=f()"),
+            **{f"m{one}.py": "def f():\n return 1\n" + "a=1\n" * 120_000 for one in range(20)},
+        }
+    ),
+    "20 modules that import all of one another": files(
+        lambda: {
+            "train.py": script(lines("from m# import f", 20) + "x=f()"),
+            **{
+                f"m{one}.py": lines("from m# import f", 20) * 400
+                + "def f():\n return f()\n"
+                + "f()\n" * 9_000
+                + "def f():\n return f()\n"
+                + lines("def g#():f()", 9_000)
+                for one in range(20)
+            },
+        }
     ),
     # shell
     "shell: ${A//x/y} in forty steps": shell(

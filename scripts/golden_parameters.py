@@ -386,7 +386,7 @@ def main() -> None:
     import transformers
 
     from vramwise.facts.models import catalogue_shapes
-    from vramwise.files import write_new
+    from vramwise.whole_files import write_new
 
     transformers.utils.logging.set_verbosity_error()
     made_with, known = transformers.__version__, dict[str, str]()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from vramwise.files import write_new
+from vramwise.whole_files import write_new
 
 FOLDER = Path(__file__).parent.parent / "examples" / "tiny"
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

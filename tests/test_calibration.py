@@ -34,6 +34,15 @@ def test_the_page_shows_these_figures(runs):
     assert calibration.PICTURE.read_text() == calibration.picture(runs)
 
 
+def test_the_page_names_the_groups_below_the_goal(runs):
+    weak_fits, weak_misfits, open_ones = calibration.below(runs)
+    assert "draw families by hand" in weak_fits
+    assert "draw published by Unsloth" in weak_fits
+    assert "draw published by Unsloth" in weak_misfits
+    assert "axolotl, rare options" in open_ones
+    assert "all" not in [name.strip() for one in (weak_fits, weak_misfits) for name in one.split()]
+
+
 def test_wider_margins_leave_more_open_and_less_wrong(runs):
     narrow, wide = [calibration.judged(calibration.by_draw(runs, share)).right for share in (0.6, 0.95)]
     assert wide[2] > narrow[2]

@@ -98,7 +98,7 @@ def test_the_golden_files_fit(name, golden):
 
 def test_every_value_of_a_run_is_described_as_it_is_typed():
     described = schema("check")["$defs"]["resolved"]["properties"]
-    hints = {section: typing.get_type_hints(type(module.NEUTRAL)) for section, module in SECTIONS.items()}
+    hints = {section: typing.get_type_hints(kind) for section, kind in SECTIONS.items()}
     for name, part in described.items():
         section, attribute = PLACES.get(name, ("", ""))
         if "enum" in part and section:

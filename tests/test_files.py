@@ -14,7 +14,8 @@ import pytest
 from installed import not_root, posix
 from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.files import WriteRefused, config_files, put_whole, read_config_bytes, write_atomic, write_new
+from vramwise.files import config_files, read_config_bytes
+from vramwise.whole_files import WriteRefused, put_whole, write_atomic, write_new
 
 
 def refusal(path: Path | str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.files import clear_leftovers, put_whole, write_atomic
+from vramwise.whole_files import clear_leftovers, put_whole, write_atomic
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and locks")
 
@@ -136,7 +136,7 @@ def test_of_a_link_the_targets_folder_is_cleared(tmp_path: Path) -> None:
 
 
 def test_a_sibling_swept_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import vramwise.files as files
+    import vramwise.whole_files as files
 
     lock, swept = files._lock, []
 
@@ -155,7 +155,7 @@ def test_a_sibling_swept_before_it_was_locked_is_made_again(tmp_path: Path, monk
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     """Each write also clears: none may take another's sibling away."""
     path = tmp_path / "c.yml"
-    code = f"from vramwise.files import put_whole\nfor n in range(60): put_whole({str(path)!r}, bytes(1000))"
+    code = f"from vramwise.whole_files import put_whole\nfor n in range(60): put_whole({str(path)!r}, bytes(1000))"
     writers = [subprocess.Popen([sys.executable, "-c", code], env=environment()) for _ in range(3)]
     assert [one.wait() for one in writers] == [0, 0, 0]
     assert names(tmp_path) == ["c.yml"]

@@ -13,7 +13,7 @@ from vramwise.errors import InternalError, VramwiseError
 from vramwise.render.sarif import render_sarif
 from vramwise.rules.discovery import common_rules
 from vramwise.rules.judge import judge
-from vramwise.trainers.axolotl.trainer import Axolotl
+from vramwise.trainers.axolotl import trainer as axolotl
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.fix import fix_subject
 
@@ -112,14 +112,14 @@ def test_predict_tells_a_fault_of_its_own_in_a_line(monkeypatch, tmp_path):
 def test_a_file_on_which_checking_fails_does_not_stop_the_others(monkeypatch, tmp_path):
     for name in ("a.yml", "b.yml"):
         (tmp_path / name).write_text(LORA)
-    real = Axolotl.resolve
+    real = axolotl.TRAINER
 
-    def resolve(self, document, target, side_files):
+    def resolve(document, target, side_files):
         if document.path.endswith("a.yml"):
             raise KeyError("x")
-        return real(self, document, target, side_files)
+        return real.resolve(document, target, side_files)
 
-    monkeypatch.setattr(Axolotl, "resolve", resolve)
+    monkeypatch.setattr(axolotl, "TRAINER", replace(real, resolve=resolve))
     first, second = vramwise.check(tmp_path)
     assert "KeyError" in first.error.message
     assert second.findings

@@ -13,7 +13,6 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.render.text import summary
 from vramwise.types import SETTINGS
 from vramwise.variants import simulate as simulations
-from vramwise.variants.simulate import UNSEEN_BY_THE_GHOST
 from vramwise.verbs import finding_figures as figures
 
 VARYING = """\
@@ -73,15 +72,12 @@ def runs(monkeypatch):
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_a_ghost_run_never_looks_at_what_does_not_decide_it(more, gpus):
     subject = subject_of_text(VARYING.replace("val_set_size: 0\n", "") + more, make_target(gpu="h100", gpus=gpus))
-    blind = subject.run.changed(**dict.fromkeys(UNSEEN_BY_THE_GHOST, Untouchable()))
+    unseen = [name for name, setting in SETTINGS.items() if not setting.ghost]
+    blind = subject.run.changed(**dict.fromkeys(unseen, Untouchable()))
     blind = replace(blind, target=SimpleNamespace(torch=subject.run.target.torch))
     evals = [largest(subject.run, evaluation=True)]
     words = {"widths": [largest(subject.run)], "eval_widths": evals, "steps": 2, "gpu": subject.target.gpu}
     assert ghost_run(blind, subject.model, **words) == ghost_run(subject.run, subject.model, **words)
-
-
-def test_what_the_ghost_does_not_see_is_part_of_a_run():
-    assert set(SETTINGS) >= UNSEEN_BY_THE_GHOST
 
 
 def test_another_allocator_makes_no_other_requests(ghosts, runs):

@@ -36,7 +36,7 @@ def run(tmp_path):
     def start(*words):
         command = [sys.executable, "-m", "pytest", "-n0", "-p", "skipped", "-p", "nightly", "-p", "no:cacheprovider"]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        path = os.pathsep.join([str(HERE), clean.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(HERE / "helpers"), clean.get("PYTHONPATH", "")])
         env = {**clean, "PYTHONPATH": path, "COLUMNS": "200"}
         return subprocess.run([*command, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 

@@ -21,7 +21,7 @@ from vramwise.stops import stops_of
 from vramwise.targets import project_for, target_for
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.registry import running
-from vramwise.types import Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
+from vramwise.types import Asked, Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
@@ -32,7 +32,21 @@ if TYPE_CHECKING:
     from vramwise.variants.speed import Speed
 
 
-_DIVIDED = ("divided",)
+@dataclass(slots=True)
+class _Memo:
+    """Predictions of one run, with the row lengths and the other arguments that they are for, and its divided data."""
+
+    predictions: list[tuple[Lengths | None, Lengths | None, tuple[object, ...], Prediction]] = field(
+        default_factory=list
+    )
+    divided: Data | None = None
+
+    def prediction(
+        self, train: Lengths | None, evaluation: Lengths | None, asked: tuple[object, ...]
+    ) -> Prediction | None:
+        """Return the prediction for these very lengths, which are too many to compare, and these arguments."""
+        same = (one for one in self.predictions if one[0] is train and one[1] is evaluation and one[2] == asked)
+        return next((one[3] for one in same), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,31 +66,35 @@ class Subject:
     text_alone: bool = False
     # Rules that the options or the project's settings silence.
     ignored: tuple[str, ...] = ()
-    # Caches the predictions of this run by their arguments, and its divided data.
-    _memo: dict[tuple[object, ...], tuple[Any, object]] = field(default_factory=dict, repr=False, compare=False)
+    # What was computed of this run before.
+    _memo: _Memo = field(default_factory=lambda: _Memo(), repr=False, compare=False)
     # The cache of simulations, shared by all variants of this subject.
     _simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
+
+    def changed(self, **fields: Any) -> Subject:
+        """Return the subject with other values of some fields, and none of the predictions made before."""
+        return replace(self, **fields, _memo=_Memo())
 
     def with_document(self, document: Document) -> Subject:
         """Return the subject with another text, read and resolved again."""
         files = _side_files(self.trainer, document, self.target, self.text_alone)
         run = _resolved(self.trainer, document, self.target, files)
         if run.base_model == self.run.base_model:
-            return replace(self, document=document, run=with_model_type(run, self.model), _memo={})
+            return self.changed(document=document, run=with_model_type(run, self.model))
         model, missing = base_model(run.base_model, document, online=False, text_alone=self.text_alone)
         run = with_model_type(run, model)
-        return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
+        return self.changed(document=document, run=run, model=model, model_missing=missing)
 
     def apart(self, effort: Effort | None = None) -> Subject:
         """Return the subject with empty caches of its own, for callers that keep few of many variants.
 
         `effort` counts its work.
         """
-        return replace(self, _memo={}, _simulations=Simulations(effort=effort or Effort()))
+        return self.changed(_simulations=Simulations(effort=effort or Effort()))
 
     def knowing(self, other: Subject) -> Subject:
         """Return the subject with the data and simulation cache of another, so that common work is not repeated."""
-        return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
+        return self.changed(data=other.data, _simulations=other._simulations)
 
     @property
     def simulations(self) -> Simulations:
@@ -108,26 +126,26 @@ class Subject:
 
         lengths = self.divided.train if lengths is None else lengths
         eval_lengths = self.divided.evaluation if eval_lengths is None else eval_lengths
-        key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
-        if key not in self._memo:
-            self.effort.spend(SAMPLE * self.data.samples)
-            prediction = predict_run(
-                self.run,
-                self.model,
-                lengths=lengths,
-                eval_lengths=eval_lengths,
-                steps=steps,
-                limit_bytes=limit_bytes,
-                simulations=self._simulations,
-                on_card=on_card,
-            )
-            self.effort.predicted()
-            late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
-            prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
-            # The lengths are kept alive, so that their ids stay unique.
-            self._memo[key] = (prediction, (lengths, eval_lengths))
-        found: Prediction = self._memo[key][0]
-        return found
+        asked = (steps, limit_bytes, on_card)
+        known = self._memo.prediction(lengths, eval_lengths, asked)
+        if known is not None:
+            return known
+        self.effort.spend(SAMPLE * self.data.samples)
+        prediction = predict_run(
+            self.run,
+            self.model,
+            lengths=lengths,
+            eval_lengths=eval_lengths,
+            steps=steps,
+            limit_bytes=limit_bytes,
+            simulations=self._simulations,
+            on_card=on_card,
+        )
+        self.effort.predicted()
+        late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
+        prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
+        self._memo.predictions.append((lengths, eval_lengths, asked, prediction))
+        return prediction
 
     def _assumed(self) -> tuple[str, ...]:
         """Return the assumptions about a script: about keys that affect the run, and about the whole script."""
@@ -148,10 +166,9 @@ class Subject:
         # Late: only predictions need it.
         from vramwise.variants.held_out import divided
 
-        if _DIVIDED not in self._memo:
-            self._memo[_DIVIDED] = (divided(self.data, self.run, self.trainer.schedule(self.document)), None)
-        found: Data = self._memo[_DIVIDED][0]
-        return found
+        if self._memo.divided is None:
+            self._memo.divided = divided(self.data, self.run, self.trainer.schedule(self.document))
+        return self._memo.divided
 
     def speed(self) -> Speed | None:
         """Predict the training speed with the batches of its data; None if it is unknown or a step is too large."""
@@ -181,38 +198,38 @@ class Subject:
         With an empty name no data is read, so every row counts as full.
         """
         if named == "" or self.text_alone:
-            return replace(self, data=replace(NO_DATA, named=named), _memo={})
+            return self.changed(data=replace(NO_DATA, named=named))
         # Late: data is read only for predictions.
         from vramwise.dataset.reading import read_blocks, read_named
 
         tokenizer = model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
-            return replace(self, data=Data(train=train, evaluation=train, named=named), _memo={})
+            return self.changed(data=Data(train=train, evaluation=train, named=named))
         path = self.document.path
         folder = Path() if path in ("-", TEXT) else Path(path).parent
         data = read_blocks(self.trainer.datasets(self.document), folder, tokenizer)
-        return self if data == self.data else replace(self, data=data, _memo={})
+        return self if data == self.data else self.changed(data=data)
 
     def on_card(self, gpu: GpuSpec) -> Subject:
         """Return the same run on another card, without resolving the config again."""
         target = replace(self.target, gpu=gpu)
-        return replace(self, target=target, run=replace(self.run, target=target), _memo={})
+        return self.changed(target=target, run=replace(self.run, target=target))
 
     def moved_to(self, gpu: GpuSpec) -> Subject:
         """Return the same config on another card, resolved again."""
         target = replace(self.target, gpu=gpu)
         run = with_model_type(_resolved(self.trainer, self.document, target, self.side_files), self.model)
-        return replace(self, target=target, run=run, _memo={})
+        return self.changed(target=target, run=run)
 
     def with_parameters(self, count: int) -> Subject:
         """Return the subject with a plain model of so many parameters, as a log prints them, if its own is unknown."""
         model = of_count(self.run.base_model or "the model", count) if self.model is None else None
-        return self if model is None else replace(self, model=model, run=with_model_type(self.run, model), _memo={})
+        return self if model is None else self.changed(model=model, run=with_model_type(self.run, model))
 
     def with_run(self, run: RunSpec) -> Subject:
         """Return the subject with a run in which the caller changed some fields (training does this)."""
-        return replace(self, run=run, _memo={})
+        return self.changed(run=run)
 
 
 def open_subject(
@@ -245,7 +262,7 @@ def subject_of(
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = running(trainer, engine)
-    target = target_for(document.path, _with_pins(document, options), trainer)
+    target = target_for(document.path, _with_pins(document, options), trainer.name)
     if document.script is not None:
         bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))
@@ -290,8 +307,7 @@ def on_target(
 
 def _resolved(trainer: Trainer, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
     run = trainer.resolve(document, target, side_files)
-    run.config.resolved()
-    return run
+    return replace(run, config=run.config.settled()) if isinstance(run.config, Asked) else run
 
 
 def _side_files(trainer: Trainer, document: Document, target: Target, text_alone: bool) -> SideFiles:

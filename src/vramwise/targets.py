@@ -16,8 +16,7 @@ from vramwise.options import Options
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sources import TEXT
 from vramwise.stacks import lists_beside, make_stack
-from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.registry import identity_named
 from vramwise.types import GpuSpec, Stack, Target
 
 # The largest number of ranks that torch supports.
@@ -71,13 +70,13 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
     return None, 1
 
 
-def target_for(path: str, options: Options, trainer: Trainer) -> Target:
-    """Return the target for a file, from the options, the closest pyproject.toml and this machine."""
+def target_for(path: str, options: Options, trainer: str) -> Target:
+    """Return the target for a file of this trainer, from the options, the closest pyproject.toml and this machine."""
     project = project_for(path, options)
     beside = _lists_beside(path, options)
     # A version file may change while the program runs, so it is read again each time.
     remembered = options.stack is None and project.stack is None and not beside
-    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name, beside)
+    return (_target if remembered else _target.__wrapped__)(options, project, trainer, beside)
 
 
 def _lists_beside(path: str, options: Options) -> tuple[str, ...]:
@@ -101,7 +100,7 @@ def _project(folder: str) -> ProjectSettings:
 
 @lru_cache(maxsize=64)
 def _target(options: Options, project: ProjectSettings, name: str, beside: tuple[str, ...]) -> Target:
-    trainer = trainer_named(name)
+    trainer = identity_named(name)
     alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
     try:
         # A version on the command line overrides the project's, package by package.

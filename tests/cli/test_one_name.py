@@ -55,3 +55,11 @@ def test_check_fit_and_diagnose_name_it_so(vramwise, script):
     log.write_text(LOG)
     said = vramwise("diagnose", log, "--config", script, *CARD).output
     assert re.search(r"predicted: .* reserved of .*: may not fit", said)
+
+
+def test_no_safe_fix_fills_rows_that_do_not_fit_when_full(vramwise, script):
+    found = json.loads(vramwise("check", script, *CARD, "--format", "json").output)["files"][0]["findings"]
+    (padding,) = [one for one in found if one["rule"] == "unpadded-sequences"]
+    assert padding["fix"]["safe"] is False
+    roomy = json.loads(vramwise("check", script, "--gpu", "22GB", "--format", "json").stdout)["files"][0]
+    assert [one["fix"]["safe"] for one in roomy["findings"] if one["rule"] == "unpadded-sequences"] == [True]

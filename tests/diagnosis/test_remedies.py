@@ -185,6 +185,6 @@ def test_vllms_share_is_named_by_trls_own_key(vramwise, tmp_path):
 def test_every_trainer_knows_the_remedies_that_memory_asks_for():
     for name in ("axolotl", "trl", "llamafactory", "hf-trainer"):
         for change in ("smaller-micro-batch", "checkpoint-activations", "eight-bit-optimizer", "quantize-base"):
-            assert trainer_named(name).words(change), (name, change)
-        assert trainer_named(name).words("shorten-rows")
-        assert trainer_named(name).words("equal-eval-batch")
+            assert trainer_named(name).words.get(change), (name, change)
+        assert trainer_named(name).words.get("shorten-rows")
+        assert trainer_named(name).words.get("equal-eval-batch")

@@ -71,6 +71,10 @@ def test_the_table_is_of_the_rows_that_the_verdict_is_about():
     assert readable(prediction.decisive.peak_reserved_bytes + prediction.decisive.outside_bytes) in whole
     assert max(one.reserved_bytes for one in profile_of(prediction).moments) == most
     assert prediction.lean().decisive == prediction.decisive
+    found = prediction_json(prediction)
+    assert found["mixed_rows"]["peak_reserved_bytes"] == most > found["peak_reserved_bytes"]
+    assert found["mixed_rows"]["peak_at"]["step"] == step
+    assert prediction_json(fixed(40).prediction())["mixed_rows"] is None
 
 
 def test_a_run_that_fits_with_shorter_rows_may_need_as_little_as_its_weights():

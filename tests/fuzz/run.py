@@ -1,7 +1,4 @@
-"""The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`.
-
-On a machine with many cores: `python -m tests.fuzz.run --minutes 10 --jobs 16`.
-"""
+"""The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`."""
 
 import argparse
 import gc
@@ -12,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-from tests.fuzz.blocks import fuzz_blocks
 from tests.fuzz.jobs import run_worker
 from tests.fuzz.schedule import Walk
 from tests.fuzz.seeds import corpus
@@ -68,9 +64,6 @@ def _arguments(words):
     )
     parser.add_argument(
         "--inputs", type=int, help="instead of --seconds: until so many in all, and every walk over the keys is done"
-    )
-    parser.add_argument(
-        "--minutes", type=float, help="instead of --seconds: by the clock, each target in several jobs at a time"
     )
     parser.add_argument("--executions", type=int, default=10**9, help="at most so many a target")
     parser.add_argument("--fork", action="store_true", help="one job, whose workers are forks: for many short ones")
@@ -143,9 +136,6 @@ def _fuzzed(chosen, asked):
             done = each(lambda target: _replayed(target, _regressions(target, asked), asked), chosen)
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
-        if asked.minutes:
-            fuzz_blocks(chosen, asked, totals, _join, lambda: _keep(asked.totals, totals))
-            return totals
         while any(goes_on(target) for target in chosen):
             list(each(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
     return totals

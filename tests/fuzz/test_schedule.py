@@ -36,13 +36,13 @@ def _found(values, parts):
 
 def test_the_walk_knows_every_key_of_every_trainer(walk):
     from vramwise.trainers.registry import all_trainers
-    from vramwise.trainers.vocabulary import closed_blocks_of, key_facts_of
+    from vramwise.trainers.vocabulary import key_facts_of
 
     walked = {(key.trainer, key.path) for key in walk.keys}
     # the embedded engine reads the files of others and lists Axolotl's keys
     for trainer in (one for one in all_trainers() if one.name != "transformers"):
         for version in trainer.releases():
-            known = {*key_facts_of(trainer, version), *closed_blocks_of(trainer, version)}
+            known = {*key_facts_of(trainer, version), *trainer.closed_blocks(version)}
             assert {(trainer.name, path) for path in known} <= walked, (trainer.name, version)
 
 

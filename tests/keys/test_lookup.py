@@ -1,11 +1,13 @@
 """Keys looked up: types and defaults by version, what they do to memory, the rules about them."""
 
+from dataclasses import replace
+
 import pytest
 
 from vramwise.errors import VramwiseError
 from vramwise.keys.lookup import listing_trainers, look_up, memory_note, newest, notes
 from vramwise.trainers.registry import trainer_named
-from vramwise.trainers.vocabulary import closed_blocks_of, key_facts_of
+from vramwise.trainers.vocabulary import key_facts_of
 from vramwise.types import SETTINGS
 
 
@@ -96,26 +98,19 @@ class Words:
         return {"max_length": "rows are cut there"}.get(key)
 
 
-class Dataclasses:
-    """A trainer of that kind, as far as its keys are asked for."""
-
-    name = package = "dataclasses"
-    title = "Dataclasses"
-
-    def releases(self):
-        return {"1.0.0": {"transformers": "5.0.0"}}
-
-    def vocabulary(self, document, stack):
-        assert stack.parts("transformers") == (5, 0, 0)
-        return Words()
+def dataclasses_of(document, stack):
+    assert stack.parts("transformers") == (5, 0, 0)
+    return Words()
 
 
 def test_fields_of_dataclasses_are_keys_as_well():
-    facts = key_facts_of(Dataclasses(), "1.0.0")
+    one = trainer_named("hf-trainer")
+    identity = replace(one.identity, package="dataclasses", releases=lambda: {"1.0.0": {"transformers": "5.0.0"}})
+    facts = key_facts_of(replace(one, identity=identity, vocabulary=dataclasses_of), "1.0.0")
     assert facts["max_length"].default == 1024
     assert facts["max_length"].memory == "rows are cut there"
     assert facts["output_dir"].type == "str?"
-    assert closed_blocks_of(Dataclasses(), "1.0.0") == frozenset()
+    assert one.closed_blocks("1.0.0") == frozenset()
 
 
 def test_explain_tells_a_key_as_well_as_a_rule(vramwise):

@@ -74,7 +74,7 @@ def own_words(name):
     from vramwise.targets import target_for
 
     trainer = trainer_named(name)
-    return trainer.vocabulary(None, target_for(".", Options(), trainer).stack).keys()
+    return trainer.vocabulary(None, target_for(".", Options(), trainer.name).stack).keys()
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_logits_that_another_peak_hides_are_not_blamed():
     assert "logits-dominate" not in found(text, "4GB")
 
 
-@pytest.mark.parametrize(("gpu", "severity"), [("h200", Severity.INFO), ("24GB", Severity.WARNING)])
+@pytest.mark.parametrize(("gpu", "severity"), [("h200", Severity.INFO), ("26GB", Severity.WARNING)])
 def test_widths_that_vary_warn_where_their_cost_is_missed(gpu, severity):
     finding = found(COSTLY, gpu, alloc_conf="")["unpadded-sequences"]
     assert finding.severity is severity

@@ -118,6 +118,8 @@ GROWS = {
         flags("p.add_argument('--a')\n", f"parse_args(['--a', '{'t' * MANY}'])"), "seed=args.a"
     ),
     "CommandLine._flag 1": script(TEXT + flags("p.add_argument('--a', default=t)\n"), "seed=args.a"),
+    "_abbreviated 1": script(f"{CLASS}x = HfArgumentParser(C).parse_args_into_dataclasses()[0].f1"),
+    "_abbreviated 2": script(f"{CLASS.replace('f', 'a_')}x = HfArgumentParser(C).parse_dict({{'a_x': 1}})[0].a_1"),
     "class_fields 1": script(f"{CLASS}x = C().f1"),
     "as_entries 1": script("import yaml\nx = yaml.safe_load('a:\\n" + "- 1\\n" * MANY + "')"),
     "Evaluator.arguments 1": script(MAP, "**m"),
@@ -173,6 +175,7 @@ GROWS = {
     "Methods._not_checkpointed 1": script(
         "model.gradient_checkpointing_disable()", listed("k#=os.environ.get('A', 1)")
     ),
+    "Training._removed 1": script(lines("import m#") + "x = 1"),
     "Training._changed_arguments 1": script("x = 1\n" * MANY),
     "Training._changed_arguments 2": script(lines("t.b# = #") + "x = 1").replace(
         "SFTTrainer('m'", "t = SFTTrainer('m'"

@@ -1,7 +1,10 @@
 """Values that a script gives its training: read from the syntax tree, with the place of each and what was assumed."""
 
+import ast
+
 import pytest
 
+from vramwise.documents.python.scopes import nodes_of
 from vramwise.documents.python.source import read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.scripts.reading import NoTraining, Reading, may_train, read_script
@@ -19,6 +22,7 @@ def read(body, **reading):
     [
         ("args = SFTConfig(per_device_train_batch_size=4)\n", 4),
         ("B = 8\nargs = SFTConfig(per_device_train_batch_size=B)\n", 8),
+        ("B = '4 8'.split()\nargs = SFTConfig(per_device_train_batch_size=int(B[1]))\n", 8),
         ("B, M = 32, 4\nargs = SFTConfig(per_device_train_batch_size=B // M)\n", 8),
         ("kw = dict(per_device_train_batch_size=2)\nargs = SFTConfig(**kw)\n", 2),
         ("kw = {'per_device_train_batch_size': 2}\nkw['per_device_train_batch_size'] = 6\nargs = SFTConfig(**kw)\n", 6),
@@ -112,6 +116,25 @@ def test_several_trainings_are_listed_and_one_is_chosen():
 def test_versions_come_from_lines_that_install_them():
     found = read_source(b"!pip install -q trl==0.12.0 'peft==0.14.0' torch\nimport trl\n%load_ext x\n")
     assert found.versions == {"trl": "0.12.0", "peft": "0.14.0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "versions"),
+    [
+        ("# /// script\n# 'trl==1.0'\n# ///\n", {"trl": "1.0"}),
+        ("# /// script\n# 'trl==1.0'\nx = 1\n# ///\n", {}),
+        ("# /// script\n" * 3 + "# 'trl==1.0'\n# /// \n# 'trl==2.0'\n# ///\n", {"trl": "1.0"}),
+        ("# /// script\n# 'trl==1.0'\n\n# /// script  \n# 'trl==2.0'\n# ///\n", {"trl": "2.0"}),
+        (" # /// script\n# 'trl==1.0'\n# ///\n", {}),
+    ],
+)
+def test_metadata_counts_from_its_first_line_to_its_last(text, versions):
+    assert read_source(f"{text}x = 1\n".encode()).versions == versions
+
+
+def test_nodes_come_in_the_order_of_ast():
+    tree = ast.parse("a = [f(b, *c, d=e)[1:2] if not x else (lambda y: y + 1) for z in {1: f'{q!r:>{w}}', **k} if z]\n")
+    assert [one for one in nodes_of(tree) if one._fields] == [one for one in ast.walk(tree) if one._fields]
 
 
 @pytest.mark.parametrize(

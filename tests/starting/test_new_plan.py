@@ -3,6 +3,7 @@
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.models import from_catalogue
 from vramwise.options import NewOptions
+from vramwise.trainers.axolotl import start
 from vramwise.trainers.starting import unnamed
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.verbs.starting.plan import Plan
@@ -17,6 +18,7 @@ def plan(tokens=None, gpus=1, card="rtx-4090", form="alpaca", **asked):
         gpu=find_gpu(card),
         gpus=gpus,
         source=unnamed(form),
+        starter=start,
         data=NO_DATA if tokens is None else Data(train=Lengths(tokens=tokens)),
     )
 

@@ -5,31 +5,33 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from scratch.trainer import Scratch
+from scratch.trainer import TRAINER, fill
 
 import vramwise
-from opened import build_target, make_stack
+from opened import build_target, make_stack, make_target
 from vramwise.documents.document import parse_document
 from vramwise.errors import INTERNAL_ERROR
 from vramwise.trainers.fields import Fields
-from vramwise.types import PLACES, Config
+from vramwise.trainers.registry import trainer_named
+from vramwise.types import PLACES, SECTIONS, SETTINGS, Config
 
 SOURCE = Path(vramwise.__file__).parent
 CONFIG = "scratch_model: meta-llama/Llama-3.2-1B\nrows: 4\ntokens: 2048\nhalf: true\n"
-LINE = '    "scratch": "scratch.trainer:Scratch",\n'
+LINE = '    "scratch": "scratch",\n'
 
 
 def target():
-    stack = make_stack("scratch", Scratch().releases(), said=(), torch=None, look_around=False)
+    stack = make_stack("scratch", TRAINER.releases(), said=(), torch=None, look_around=False)
     return build_target(stack=stack, env={}, look_around=False)
 
 
 def test_one_that_is_right_resolves():
     document = parse_document("config.yml", CONFIG.encode())
-    run = Scratch().resolve(document, target(), {})
+    run = TRAINER.resolve(document, target(), {})
     assert (run.batch.micro_batch_size, run.shapes.sequence_len, run.precision.compute) == (4, 2048, "bf16")
 
 
@@ -39,21 +41,33 @@ def test_one_that_forgets_a_section_does_not_construct(section):
     document = parse_document("config.yml", CONFIG.encode())
 
     fields = Fields(Config(document, document.values, {}), "Scratch")
-    Scratch().fill(fields, target())
+    fill(fields, target())
     for name in mine:
         del fields.values[name]
 
-    with pytest.raises(TypeError, match=rf"(?i){section}.*{PLACES[mine[0]][1]}"):
+    with pytest.raises(TypeError, match=rf"types/sections/{section}\.py.*{PLACES[mine[0]][1]}.*resolve"):
         fields.run(target(), trainer="scratch", title="Scratch", added={})
 
 
 def test_one_that_forgets_a_setting_does_not_construct():
     document = parse_document("config.yml", CONFIG.encode())
     fields = Fields(Config(document, document.values, {}), "Scratch")
-    Scratch().fill(fields, target())
+    fill(fields, target())
     del fields.values["offload_params"]
     with pytest.raises(TypeError, match=r"Sharding.*'offload_params'"):
         fields.run(target(), trainer="scratch", title="Scratch", added={})
+
+
+def test_every_field_of_a_section_is_a_setting():
+    inside = {(section, one.name) for section, kind in SECTIONS.items() for one in fields(kind)}
+    assert inside == {place for place in PLACES.values() if place[0]}
+
+
+def test_rare_settings_are_neutral_where_a_trainer_has_nothing_of_the_kind():
+    document = parse_document("config.json", b'{"per_device_train_batch_size": 1}')
+    run = trainer_named("hf-trainer").resolve(document, make_target(trainer="hf-trainer", gpu="h100"), {})
+    plain = [name for name, setting in SETTINGS.items() if setting.rare and setting.plain]
+    assert {name: run.value(name) for name in plain} == {name: SETTINGS[name].neutral for name in plain}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +84,7 @@ def house(tmp_path_factory):
             (trainers / path.name).symlink_to(path)
     (trainers / "scratch").symlink_to(Path(__file__).parent / "scratch")
     registry = (SOURCE / "trainers" / "registry.py").read_text(encoding="utf-8")
-    added, times = re.subn(r"(?m)^(_CLASSES\b.*\{\n)", rf"\1{LINE}", registry)
+    added, times = re.subn(r"(?m)^(_FOLDERS\b.*\{\n)", rf"\1{LINE}", registry)
     assert times == 1
     (trainers / "registry.py").write_text(added, encoding="utf-8")
     (folder / "config.yml").write_text(CONFIG, encoding="utf-8")

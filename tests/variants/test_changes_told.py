@@ -22,8 +22,8 @@ def test_the_table_of_changes_is_current():
 def test_every_change_has_words_where_no_config_is_at_hand():
     trainer = trainer_named("axolotl")
     elsewhere = ("expandable-segments", "load-in-bf16", "bf16-weights")
-    assert [name for name in KINDS if name not in elsewhere and not trainer.words(name)] == []
-    assert all(trainer_named("trl").words(name) for name in elsewhere)
+    assert [name for name in KINDS if name not in elsewhere and not trainer.words.get(name)] == []
+    assert all(trainer_named("trl").words.get(name) for name in elsewhere)
 
 
 def test_an_id_stands_for_one_sort_of_change():

@@ -23,7 +23,7 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
-from vramwise.files import STDIN, refuse_unwritable, write_atomic, write_new
+from vramwise.files import STDIN
 from vramwise.options import FitOptions, Options
 from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
@@ -32,6 +32,7 @@ from vramwise.sources import started
 from vramwise.units import parse_size
 from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.report import FitReport
+from vramwise.whole_files import refuse_unwritable, write_atomic, write_new
 
 
 @click.command("fit")

@@ -12,7 +12,6 @@ from vramwise.cli.completion import complete_models
 from vramwise.cli.options import TARGET_OPTIONS, target_options, terminal_width
 from vramwise.cli.writing import Status, pass_on, say, say_all
 from vramwise.errors import VramwiseError
-from vramwise.files import write_new
 from vramwise.options import NewOptions, Options
 from vramwise.render.folding import fold_all
 from vramwise.render.json_text import json_text
@@ -21,6 +20,7 @@ from vramwise.render.new_text import render_new
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers
 from vramwise.verbs.starting.result import New
+from vramwise.whole_files import write_new
 
 _COUNT = click.IntRange(min=1)
 _METHODS = ("auto", "full", "lora", "qlora")

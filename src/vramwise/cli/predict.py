@@ -21,7 +21,7 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
-from vramwise.files import looks_like_a_model, write_new
+from vramwise.files import looks_like_a_model
 from vramwise.options import Options, PredictOptions
 from vramwise.render.json_text import json_text
 from vramwise.render.prediction_json import prediction_json, what_if_json
@@ -35,6 +35,7 @@ from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.predict import Answer, OnCard, WhatIf, on_cards, opened, predict, scenarios
 from vramwise.verbs.predict import what_if as what_changes
+from vramwise.whole_files import write_new
 
 
 @click.command("predict")

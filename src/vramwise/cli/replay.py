@@ -18,6 +18,7 @@ from vramwise.recordings.replay import ReplayResult, replay
 from vramwise.render.compared import comparison_json, comparison_text
 from vramwise.render.json_text import json_text
 from vramwise.units import gib, mib, parse_size, readable
+from vramwise.verbs.predict import opened
 
 
 @click.command("replay")
@@ -84,8 +85,6 @@ def command(
 
 
 def _compared(recording: Recording, config: str, options: Options, ask: PredictOptions) -> Comparison:
-    from vramwise.verbs.predict import opened  # late: a replay needs neither a trainer nor the ghost run
-
     prediction = opened(config, options, ask).prediction()
     recorded = timeline_of(recording, recording.torch or prediction.run.target.torch)
     return compare(prediction.timeline, recorded)

@@ -11,7 +11,7 @@ from vramwise.cli.writing import say
 from vramwise.errors import VramwiseError
 from vramwise.facts.models import cached_config, local_config, read_config
 from vramwise.facts.tracing import trace_document
-from vramwise.files import put_whole
+from vramwise.whole_files import put_whole
 
 
 @click.command("trace")

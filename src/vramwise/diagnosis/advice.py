@@ -65,7 +65,7 @@ def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
 
 def _in_own_words(case: Case, name: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
     """Replace the keys of remedies with the trainer's own lines, if it has any for this name."""
-    own = case.speaker.trainer.words(name)
+    own = case.speaker.trainer.words.get(name, ())
     return tuple(replace(remedy, keys=own) if own and remedy.keys else remedy for remedy in remedies)
 
 

@@ -43,7 +43,7 @@ def build(name: str, subject: Subject | None, trainer: Trainer) -> Remedy | None
     """Return a change as a remedy: edits for a config, or the trainer's keys; None if it does not apply."""
     row = _stored()["changes"][name]
     if subject is None:
-        return Remedy(title=row["title"], keys=trainer.words(name))
+        return Remedy(title=row["title"], keys=trainer.words.get(name, ()))
     wanted: Change | None = getattr(changes, row["change"])(subject.run)
     spelling = None if wanted is None else subject.trainer.spell(subject.run, wanted)
     if wanted is None or spelling is None or not spelling.edits:

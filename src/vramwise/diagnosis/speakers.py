@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from vramwise.diagnosis.evidence import Frame, LogFacts
 from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
+from vramwise.trainers.registry import DEFAULT, all_identities, trainer_named
 
 # Settings that only one trainer uses, with its package.
-_OWN_KEYS: Mapping[str, str] = {getattr(one, "own_setting", ""): one.package for one in all_trainers()}
+_OWN_KEYS: Mapping[str, str] = {one.own_setting: one.package for one in all_identities()}
 # What any run of transformers' Trainer shows, with an unknown script around it.
 _LOOP, _LIBRARY = "/transformers/trainer.py", "/transformers/"
 _ANYBODYS_KEY = "per_device_train_batch_size"
@@ -41,9 +41,9 @@ def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = No
     files = [frame.file.replace("\\", "/").lower() for frame in frames]
     named = {name for file in files for name in named_trainers(file)} | log.trainers
     named |= {package for key, package in _OWN_KEYS.items() if key in log.keys_written}
-    for trainer in all_trainers():
-        if trainer.package in named:
-            return Speaker(trainer=trainer, known=True)
+    for one in all_identities():
+        if one.package in named:
+            return Speaker(trainer=trainer_named(one.name), known=True)
     if any(_LOOP in file for file in files) or _ANYBODYS_KEY in log.keys_written:
         return Speaker(trainer=trainer_named(_PLAIN), known=True)
     plain = log.training_loop or any(_LIBRARY in file for file in files)

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from vramwise.budget import limits, parse_json
 from vramwise.errors import VramwiseError
-from vramwise.files import put_whole
+from vramwise.whole_files import put_whole
 
 SECONDS = 3.0
 LARGEST_BYTES = limits.MODEL_BYTES

@@ -27,9 +27,9 @@ from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.trace_templates import NotCovered, document_of
 from vramwise.facts.traces import FORMAT, model_from_trace
-from vramwise.files import put_whole
 from vramwise.types import ModelSpec
 from vramwise.units import mib
+from vramwise.whole_files import put_whole
 
 _TRACER = "2"  # counts changes of what is recorded: traces and failures from before are made again
 SWITCH = "VRAMWISE_TRACE"  # 0 turns tracing off

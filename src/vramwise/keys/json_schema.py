@@ -9,7 +9,7 @@ from vramwise.errors import VramwiseError
 from vramwise.keys.lookup import listing_trainers, memory_note, rules_about
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.value_types import ValueType, bounds, parse_type
-from vramwise.trainers.vocabulary import KeyFact, closed_blocks_of, key_facts_of
+from vramwise.trainers.vocabulary import KeyFact, key_facts_of
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
@@ -25,7 +25,7 @@ def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
         known = ", ".join(one.name for one in listing_trainers())
         raise VramwiseError(f"no key list for {trainer.title}: schemas exist for {known}")
     title = f"{trainer.title} {version}"
-    writer = _Writer(trainer, title, facts, closed_blocks_of(trainer, version))
+    writer = _Writer(trainer, title, facts, trainer.closed_blocks(version))
     return {
         "$schema": DRAFT,
         "title": title,

@@ -15,7 +15,6 @@ from vramwise.diagnosis.evidence import Diagnosis, Remedy
 from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.files import write_new
 from vramwise.options import Options, Text
 from vramwise.page.desk import options_of
 from vramwise.render.diagnosis_html import advice
@@ -23,6 +22,7 @@ from vramwise.render.html import picture
 from vramwise.render.html.data import page_data
 from vramwise.sources import read_document, trainer_of
 from vramwise.types import Document
+from vramwise.whole_files import write_new
 
 
 def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:

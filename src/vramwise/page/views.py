@@ -26,7 +26,7 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import reasons, sentence, state_of, stopped, would_need
 from vramwise.subject import Subject
-from vramwise.trainers.registry import all_trainers
+from vramwise.trainers.registry import all_identities
 from vramwise.types import Document, Finding
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
@@ -47,7 +47,7 @@ def catalogue(version: str) -> dict[str, Any]:
         "trainers": [
             # `composes`: `start` can write a config for it
             {"name": trainer.name, "title": trainer.title, "composes": trainer.name in starting_trainers()}
-            for trainer in all_trainers()
+            for trainer in all_identities()
         ],
         "allow": [{"word": word, "meaning": ALLOWED[word]} for word in ALLOW],
     }

@@ -48,7 +48,8 @@ def prediction_json(
         },
         "retries": report.retries,
         "phases": _phases(needs),
-        "breakdown": {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(needs)},
+        "breakdown": _breakdown(needs),
+        "mixed_rows": _mixed_rows(prediction),
         "allocator": needs.settings,
         "stack": stack_json(prediction.run.target.stack),
         "assumptions": list(prediction.assumptions),
@@ -60,6 +61,22 @@ def prediction_json(
         "range": _range(prediction, verdict),
         "remedies": _remedies(answer) if answer else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
+    }
+
+
+def _breakdown(report: MemoryReport) -> dict[str, int]:
+    return {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(report)}
+
+
+def _mixed_rows(prediction: Prediction) -> dict[str, Any] | None:
+    """Return the run over mixed rows, if these need more than full ones; otherwise None."""
+    report = prediction.decisive
+    if report is prediction.needs:
+        return None
+    return {
+        "peak_reserved_bytes": report.highest_reserved_bytes,
+        "peak_at": {"step": report.peak_step, "phase": report.peak_phase},
+        "breakdown": _breakdown(report),
     }
 
 

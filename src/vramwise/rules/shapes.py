@@ -36,8 +36,8 @@ def unpadded_sequences(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
     down to 32.4 GiB: if they are on, padding has no benefit, and the rule reports only with `--pedantic`.
 
     With a card, the run is predicted with varying and with constant widths. The difference is the cost. If a tenth of
-    the card is free anyway, the finding is only a note. Without a prediction, padding is not a safe fix: full
-    rows may need more memory than your data's rows.
+    the card is free anyway, the finding is only a note. Without a prediction, or if full rows do not fit,
+    padding is not a safe fix: full rows may need more memory than your data's rows.
 
     Padding has a cost: pad tokens are computed like any other. Packing fills the rows with more samples instead, which
     gives constant shapes with little waste, but changes the contents of a batch. Padding alone changes no result,
@@ -55,8 +55,9 @@ def unpadded_sequences(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hi
         return
     cost = "shapes change every step, cached blocks do not fit and reserved memory creeps up"
     message = f"{_widths(run)}: {cost}; {_price(run)}"
-    # Full rows take more memory than short ones: without a prediction, nobody knows that they fit.
-    yield Hit(field=_FIELD, message=message, change=change, by_request=memory is None and not run.shapes.sample_packing)
+    # Full rows take more memory than short ones: they may not fit, or nobody knows.
+    risky = memory is None or memory.out_of_memory is not None
+    yield Hit(field=_FIELD, message=message, change=change, by_request=risky and not run.shapes.sample_packing)
 
 
 def _widths(run: RunSpec) -> str:

@@ -1,4 +1,4 @@
-"""The protocol of a trainer: how its files are recognised, what its keys mean, and how a change becomes edits.
+"""What every trainer provides: what its keys mean, how a change becomes edits, its rules, and new configs.
 
 Every difference between two trainers, or between two versions of one, ends up in the RunSpec that `resolve` returns:
 code after that does not ask which trainer it was. This room is pure: the caller reads the files beside the config and
@@ -7,12 +7,18 @@ passes them in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
+from vramwise.trainers.signs import Identity
 from vramwise.types import Change, Document, Edit, RunSpec, Schedule, Stack, Target
+
+if TYPE_CHECKING:
+    from vramwise.trainers.starting import ScriptWriter, Starter
+    from vramwise.trainers.vocabulary import KeyFact, Words
+    from vramwise.trainers.wishes import Wishes
 
 # The files that `side_files` names: name as in the config → its content, or None if it could not be read.
 SideFiles = Mapping[str, Mapping[str, Any] | None]
@@ -38,71 +44,61 @@ class DatasetBlock:
     evaluation: bool = False
 
 
-class Trainer(Protocol):
-    """What every trainer implements."""
+def _no_blocks(version: str) -> frozenset[str]:
+    return frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trainer:
+    """What a trainer does, as functions: `TRAINER` of its `trainer.py`. Members with a default are optional."""
+
+    identity: Identity
+    # Returns the names of files that affect memory too, as the config writes them.
+    side_files: Callable[[Document], tuple[str, ...]]
+    # Returns the datasets that the config names, in order.
+    datasets: Callable[[Document], tuple[DatasetBlock, ...]]
+    # Returns how long the config trains; this affects neither memory nor the speed of a step.
+    schedule: Callable[[Document], Schedule]
+    # Returns what this config really does on this target, with these versions.
+    resolve: Callable[[Document, Target, SideFiles], RunSpec]
+    # Returns a change as edits of the file; None if the trainer has no key for it, or the file conflicts with it.
+    spell: Callable[[RunSpec, Change], Spelling | None]
+    # The lines to set for a change if there is no config.
+    words: Mapping[str, tuple[str, ...]]
+    # Returns the keys whose value has a wrong type, each with a sentence.
+    type_errors: Callable[[Document, Stack], Sequence[tuple[str, str]]]
+    # Returns why the first part of a key is unknown ("did you mean …"); None if it is known.
+    key_unknown: Callable[[str, Stack], str | None]
+    # Returns the rules about its own keys.
+    rules: Callable[[], Sequence[Rule]]
+    # Returns the trainer for one kind of training; raises VramwiseError for an unknown kind.
+    of_kind: Callable[[str], Trainer] | None = None
+    # Its keys: as fields of dataclasses (without a document: of every file), or each with facts in a known version.
+    vocabulary: Callable[[Document | None, Stack], Words] | None = None
+    key_facts: Callable[[str], Mapping[str, KeyFact]] | None = None
+    # Returns the blocks in which an unknown key stops the run, in a known version.
+    closed_blocks: Callable[[str], frozenset[str]] = _no_blocks
+    # Returns the values of a config for these wishes.
+    compose: Callable[[Wishes], Mapping[str, Any]] | None = None
+    # Return the modules that write new configs and scripts.
+    starter: Callable[[], Starter] | None = None
+    script_writer: Callable[[], ScriptWriter] | None = None
 
     @property
     def name(self) -> str:
         """Its name on the command line and in JSON."""
-        ...
-
-    @property
-    def package(self) -> str:
-        """The package whose version decides what its keys mean."""
-        ...
+        return self.identity.name
 
     @property
     def title(self) -> str:
         """Its name for display."""
-        ...
+        return self.identity.title
 
-    def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """Return whether a file with these values is one of its training configs."""
-        ...
-
-    def might_be(self, keys: frozenset[str]) -> bool:
-        """Return whether an unreadable text with these top-level keys may be meant as one of its configs."""
-        ...
-
-    def side_files(self, document: Document) -> tuple[str, ...]:
-        """Return the names of files that affect memory too, as the config writes them."""
-        ...
-
-    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """Return the datasets that the config names, in order."""
-        ...
-
-    def schedule(self, document: Document) -> Schedule:
-        """Return how long the config trains; this affects neither memory nor the speed of a step."""
-        ...
-
-    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Return what this config really does on this target, with these versions."""
-        ...
-
-    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """Return the change as edits of this trainer's file.
-
-        None if the trainer has no key for it, or the file conflicts with it.
-        """
-        ...
-
-    def words(self, change_id: str) -> tuple[str, ...]:
-        """Return the lines to set for a change if there is no config."""
-        ...
-
-    def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """Return the keys whose value has a wrong type, each with a sentence."""
-        ...
-
-    def key_unknown(self, key: str, stack: Stack) -> str | None:
-        """Return why the first part of a key is unknown to this trainer ("did you mean …"); None if it is known."""
-        ...
+    @property
+    def package(self) -> str:
+        """The package whose version decides what its keys mean."""
+        return self.identity.package
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Return the known versions, oldest first, each with the package versions that it installs with."""
-        ...
-
-    def rules(self) -> Sequence[Rule]:
-        """Return the rules about its own keys."""
-        ...
+        return self.identity.releases()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.trainers.registry import all_trainers, trainer_named
-from vramwise.trainers.wishes import Composes, Wishes
+from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
+from vramwise.trainers.wishes import Wishes
 
 METHODS = ("none", "lora", "qlora")
 
@@ -15,7 +15,7 @@ METHODS = ("none", "lora", "qlora")
 def composing_trainers() -> tuple[str, ...]:
     """Return the names of the trainers that can write such a config in their own keys; the first is the default."""
     some = Wishes(model="some/model", adapter="lora")
-    found = [one for one in all_trainers() if isinstance(one, Composes) and one.recognises(one.compose(some))]
+    found = [one for one in all_trainers() if one.compose and one.identity.recognises(one.compose(some))]
     return tuple(one.name for one in found)
 
 
@@ -26,9 +26,8 @@ def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None =
     """
     if not model:
         raise VramwiseError("name a model, such as Qwen/Qwen3-8B")
-    name = trainer or composing_trainers()[0]
-    found = trainer_named(name)
-    if not isinstance(found, Composes):
+    found = trainer_named(trainer or DEFAULT)
+    if found.compose is None:
         known = ", ".join(composing_trainers())
         raise VramwiseError(f"without a file, only {known} are supported, not {found.title}: write a config")
     adapter = wished.get("adapter") or "none"

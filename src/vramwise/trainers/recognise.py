@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import all_trainers
-from vramwise.trainers.signs import HasOtherFiles, Sign, words
+from vramwise.trainers.registry import all_identities, trainer_named
+from vramwise.trainers.signs import Sign, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def unreadable_as(text: str) -> Foreign | None:
     Other tools' YAML has tags, several documents or unusual keys, which is not a mistake there.
     """
     keys = frozenset(_KEY.findall(text))
-    return None if any(trainer.might_be(keys) for trainer in all_trainers()) else _sign_of(set(keys))
+    return None if any(one.might_be(keys) for one in all_identities()) else _sign_of(set(keys))
 
 
 def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
@@ -64,15 +64,14 @@ def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
     keys = {key for key in values if isinstance(key, str)}
     # YAML 1.1 reads the key `on` of a workflow as true
     keys |= {"on"} if True in values else set()
-    for trainer in all_trainers():
-        if trainer.recognises(values):
-            return trainer
+    for one in all_identities():
+        if one.recognises(values):
+            return trainer_named(one.name)
     return _sign_of(keys)
 
 
 def _sign_of(keys: set[str]) -> Foreign:
-    others = (sign for one in all_trainers() if isinstance(one, HasOtherFiles) for sign in one.other_files())
-    for sign in chain(_SIGNS, others):
+    for sign in chain(_SIGNS, *(one.other_files for one in all_identities())):
         if keys & sign.any_of and keys >= sign.all_of:
             return Foreign(kind=sign.kind, what=sign.what)
     return NOBODYS

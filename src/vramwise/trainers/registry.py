@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import Trainer
+from vramwise.trainers.signs import Identity
 
-# Name → class, in the order in which they are asked whether a file is theirs. A trainer is imported when it is asked:
-# most files are recognised by the first.
-_CLASSES = {
-    "axolotl": "axolotl.trainer:Axolotl",
-    "llamafactory": "llamafactory.trainer:LlamaFactory",
-    "transformers": "transformers.trainer:PlainTransformers",
-    "unsloth": "unsloth.trainer:Unsloth",
-    "trl": "trl.trainer:Trl",
-    "hf-trainer": "huggingface.trainer:HfTrainer",
+# Name → folder, in the order in which they are asked whether a file is theirs. `recognise.py` of a folder is imported
+# when it is asked, which most files are recognised by the first; `trainer.py` when the file is its own.
+_FOLDERS = {
+    "axolotl": "axolotl",
+    "llamafactory": "llamafactory",
+    "transformers": "transformers",
+    "unsloth": "unsloth",
+    "trl": "trl",
+    "hf-trainer": "huggingface",
 }
-TRAINER_NAMES = tuple(_CLASSES)
+TRAINER_NAMES = tuple(_FOLDERS)
 # The trainer that is assumed if nothing decides, and the engine that runs other trainers' files.
 DEFAULT = TRAINER_NAMES[0]
 EMBEDDED = "transformers"
@@ -27,35 +27,36 @@ EMBEDDED = "transformers"
 EMBEDDED_TRAINS = (DEFAULT, EMBEDDED, "hf-trainer")
 
 
+def all_identities() -> Iterator[Identity]:
+    """Return who each trainer is, in the order in which they are asked."""
+    return map(identity_named, TRAINER_NAMES)
+
+
 def all_trainers() -> Iterator[Trainer]:
-    """Return every trainer, in the order in which they are asked."""
-    return map(_trainer, TRAINER_NAMES)
+    """Return every trainer, in the same order; this imports what each of them does."""
+    return map(trainer_named, TRAINER_NAMES)
 
 
-@cache
-def _trainer(name: str) -> Trainer:
-    module, _, kind = _CLASSES[name].partition(":")
-    made: Trainer = getattr(import_module(f"vramwise.trainers.{module}"), kind)()
-    return made
+def identity_named(name: str) -> Identity:
+    """Return who the trainer with this name is."""
+    found: Identity = import_module(f"vramwise.trainers.{_FOLDERS[name]}.recognise").IDENTITY
+    return found
 
 
-@cache
 def trainer_named(name: str) -> Trainer:
     """Return the trainer with this name, optionally with a kind: `trl:dpo`.
 
     Raises VramwiseError for an unknown name, or for a kind if the trainer has none.
     """
     first, _, kind = name.partition(":")
-    if first not in _CLASSES:
+    if first not in _FOLDERS:
         raise VramwiseError(f"unknown trainer '{name}': choose one of {', '.join(TRAINER_NAMES)}")
-    trainer = _trainer(first)
+    trainer: Trainer = import_module(f"vramwise.trainers.{_FOLDERS[first]}.trainer").TRAINER
     if not kind:
         return trainer
-    of_kind = getattr(trainer, "of_kind", None)
-    if of_kind is None:
+    if trainer.of_kind is None:
         raise VramwiseError(f"trainer {trainer.name} has no kinds: remove ':{kind}'")
-    made: Trainer = of_kind(kind)
-    return made
+    return trainer.of_kind(kind)
 
 
 def running(owner: Trainer, engine: str) -> Trainer:

@@ -1,10 +1,10 @@
-"""Recognises files by their keys: words of one tool, and signs of files that are not training configs."""
+"""Who a trainer is, and what its files are recognised by: loaded for every trainer that a file might belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 
 def words(text: str) -> frozenset[str]:
@@ -22,10 +22,21 @@ class Sign:
     all_of: frozenset[str] = frozenset()
 
 
-@runtime_checkable
-class HasOtherFiles(Protocol):
-    """A trainer whose tools also read files that are not training configs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A trainer's names and releases, and how its files and logs are recognised: `IDENTITY` of its `recognise.py`."""
 
-    def other_files(self) -> Sequence[Sign]:
-        """Return their signs, the most specific first."""
-        ...
+    name: str  # on the command line and in JSON
+    title: str  # for display
+    package: str  # the package whose version decides what its keys mean
+    # Returns the known versions, oldest first, each with the package versions that it installs with.
+    releases: Callable[[], Mapping[str, Mapping[str, str]]]
+    # Returns whether a file with these values is one of its training configs.
+    recognises: Callable[[Mapping[Any, Any]], bool]
+    # Returns whether an unreadable text with these top-level keys may be meant as one of its configs.
+    might_be: Callable[[frozenset[str]], bool]
+    # Files of its tools that are not training configs, the most specific first.
+    other_files: tuple[Sign, ...] = ()
+    # Its further names in logs, and a setting that logs print with this name for no other trainer.
+    other_names: tuple[str, ...] = ()
+    own_setting: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import RunSpec
@@ -120,25 +120,13 @@ class Starter(Protocol):
         ...
 
 
-@runtime_checkable
-class Starts(Protocol):
-    """A trainer that writes new configs."""
+class ScriptWriter(Protocol):
+    """Writes new scripts for a trainer that is also used from Python: its module `script`.
 
-    @property
-    def name(self) -> str:
-        """Its short name."""
-        ...
+    `SCRIPT_FIRST`: it is used that way more than with a config.
+    """
 
-    def starter(self) -> Starter:
-        """Return the object that writes them."""
-        ...
-
-
-@runtime_checkable
-class WritesScripts(Protocol):
-    """A trainer that is also used from Python. `script_first`: it is used that way more than with a config."""
-
-    script_first: bool
+    SCRIPT_FIRST: bool
 
     def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str], head: Sequence[str]) -> str:
         """Return a Python script that trains what the config values say.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from vramwise.trainers.base import Trainer
-from vramwise.types import Document, Origin, Release, Stack
+from vramwise.types import Origin, Release, Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,6 @@ class KeyFact:
     field: str = ""  # the field of RunSpec that it sets, if its name differs
     memory: str = ""  # its effect on memory, if the trainer's own facts say so
     brings_keys: bool = False  # a name that is not in `names` may bring its own keys
-
-
-@runtime_checkable
-class ListsKeys(Protocol):
-    """A trainer that lists its keys."""
-
-    def key_facts(self, version: str) -> Mapping[str, KeyFact]:
-        """Return every key of a known version by its dotted name; `datasets[].path` is a key of a list's items."""
-        ...
-
-    def closed_blocks(self, version: str) -> frozenset[str]:
-        """Return the blocks in which an unknown key stops the run."""
-        ...
 
 
 class Words(Protocol):
@@ -61,25 +48,12 @@ class Words(Protocol):
         ...
 
 
-@runtime_checkable
-class HasWords(Protocol):
-    """A trainer whose keys are the fields of dataclasses."""
-
-    def vocabulary(self, document: Document | None, stack: Stack) -> Words:
-        """Return the keys that a file may have; without a file, all keys."""
-        ...
-
-
 def key_facts_of(trainer: Trainer, version: str) -> Mapping[str, KeyFact]:
     """Return the keys of a trainer in a known version; empty if it lists none."""
-    if isinstance(trainer, ListsKeys):
+    if trainer.key_facts is not None:
         return trainer.key_facts(version)
-    return _of_words(trainer.vocabulary(None, _stack(trainer, version))) if isinstance(trainer, HasWords) else {}
-
-
-def closed_blocks_of(trainer: Trainer, version: str) -> frozenset[str]:
-    """Return the blocks in which an unknown key stops the run."""
-    return trainer.closed_blocks(version) if isinstance(trainer, ListsKeys) else frozenset()
+    words = None if trainer.vocabulary is None else trainer.vocabulary(None, _stack(trainer, version))
+    return {} if words is None else _of_words(words)
 
 
 def _of_words(words: Words) -> dict[str, KeyFact]:

@@ -1,10 +1,8 @@
-"""A run without a file: the few options that describe it, and trainers that turn them into a config."""
+"""A run without a file: the few options that describe it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +21,3 @@ class Wishes:
     packing: bool | None = None
     fused_loss: bool | None = None
     eval_batch: int | None = None
-
-
-@runtime_checkable
-class Composes(Protocol):
-    """A trainer that writes a config from such a description."""
-
-    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
-        """Return the values of a matching config, in the trainer's keys."""
-        ...

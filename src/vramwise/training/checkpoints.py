@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramwise.files import sync_folder
 from vramwise.training.marker import MARKER, Marker, faults, read_marker, seal, sentence
+from vramwise.whole_files import sync_folder
 
 ASIDE = ".vramwise-saving"
 # The second form is used if another run or trainer already uses the name.

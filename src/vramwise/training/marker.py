@@ -18,7 +18,7 @@ from typing import Any
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
-from vramwise.files import put_whole, sync_folder
+from vramwise.whole_files import put_whole, sync_folder
 
 MARKER = "vramwise-complete.json"
 _FORMAT = 2  # format 1 listed no files

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
-from vramwise.files import write_new
 from vramwise.types import GpuSpec, Target
+from vramwise.whole_files import write_new
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"

@@ -6,6 +6,7 @@ end in `_bytes`; MiB and GiB are 1024-based.
 """
 
 from vramwise.types.document import START as START
+from vramwise.types.document import Asked as Asked
 from vramwise.types.document import Bounds as Bounds
 from vramwise.types.document import Config as Config
 from vramwise.types.document import Document as Document
@@ -38,9 +39,9 @@ from vramwise.types.run import SETTINGS as SETTINGS
 from vramwise.types.run import RunSpec as RunSpec
 from vramwise.types.run import Schedule as Schedule
 from vramwise.types.run import Unfollowed as Unfollowed
-from vramwise.types.run import flat_name as flat_name
 from vramwise.types.run import in_sections as in_sections
 from vramwise.types.run import neutral as neutral
+from vramwise.types.sections import setting_of as setting_of
 from vramwise.types.sections.adapter import TrainedBlocks as TrainedBlocks
 from vramwise.types.sections.kernels import BY_LABEL as BY_LABEL
 from vramwise.types.sections.kernels import ChunksInPlace as ChunksInPlace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -83,8 +84,9 @@ class Script:
     """How a document was read from Python source. `trainer` and `kind` come from the call that trains.
 
     `homes`: the calls that hold keys, by role. `home_of`: maps a key to its role and argument. `cells`: the first line
-    and the number of each cell of a notebook. `raw`: the file's content; of a notebook, only the sources of its code
-    cells, as a notebook. `file_text`: returns the file's whole content. `reread`: reads another `raw` in the same way.
+    and the number of each cell of a notebook. `raw`: the file's content; of an edited notebook, only the sources of its
+    code cells, as a notebook, with what the file has `around` them. `file_text`: returns the whole content. `reread`:
+    reads another `raw` in the same way.
     """
 
     trainer: str
@@ -92,7 +94,7 @@ class Script:
     line: int
     trainings: tuple[str, ...]
     chosen: int
-    reread: Callable[[bytes], Document]
+    reread: Callable[[bytes, tuple[str, ...]], Document]
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
     unsaid: tuple[Unsaid, ...] = ()
@@ -105,6 +107,7 @@ class Script:
     variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the source sets itself
     cells: tuple[tuple[int, int], ...] = ()
     raw: str
+    around: tuple[str, ...] = ()
     file_text: Callable[[], str]
     encoding: str = "utf-8"
     split_seed: int | None = None  # the seed of the script's only `train_test_split`
@@ -165,25 +168,28 @@ class Config:
     """The values written in the file, by dotted key: `config.get("fsdp_config.offload_params")`.
 
     `values` are the file's values after the trainer's coercions and the renaming of old spellings. `sources` maps a
-    renamed key to the key in the file, so that places and edits point at what the user wrote. `asked` collects the
-    top-level keys that are looked up until the run is resolved; no other key affects the run.
+    renamed key to the key in the file, so that places and edits point at what the user wrote. `asked` are the top-level
+    keys that were looked up while the run was resolved; no other key affects the run.
     """
 
-    __slots__ = ("_resolved", "_sources", "asked", "document", "values")
+    __slots__ = ("_sources", "asked", "document", "values")
 
-    def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        values: Mapping[str, Any],
+        sources: Mapping[str, str],
+        asked: AbstractSet[str | int] = frozenset(),
+    ) -> None:
         self.document = document
         self.values = values
         self._sources = sources
-        self.asked: set[str | int] = set()
-        self._resolved = False
+        self.asked = asked
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key, or the default if it is absent or null."""
         found: Any = self.values
-        parts = split_key(key)
-        self._note(parts)
-        for part in parts:
+        for part in split_key(key):
             try:
                 found = found[part]
             except (KeyError, IndexError, TypeError):
@@ -193,18 +199,9 @@ class Config:
     def __contains__(self, key: str) -> bool:
         """Return whether the key is written, even with a null value."""
         path = self.path(key)
-        self._note(path)
         if self.document.script is not None and len(path) == 1:  # a value that a call implies has no span
             return path[0] in self.document.values
         return path in self.document.spans
-
-    def _note(self, parts: KeyPath) -> None:
-        if not self._resolved:
-            self.asked.add(parts[0])
-
-    def resolved(self) -> None:
-        """Mark the run as resolved: later lookups are not added to `asked`."""
-        self._resolved = True
 
     def path(self, key: str) -> KeyPath:
         """Return the path of a dotted key in the file, under the spelling that the file uses."""
@@ -214,6 +211,30 @@ class Config:
         """Return where the key is written, or None."""
         span = self.document.spans.get(self.path(key))
         return None if span is None else place_of(self.document.text, span.key_start, span.value_end)
+
+
+class Asked(Config):
+    """A config while a run is resolved from it: it records which keys are looked up."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        self._noted: set[str | int] = set()
+        super().__init__(document, values, sources, self._noted)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a dotted key, or the default if it is absent or null."""
+        self._noted.add(split_key(key)[0])
+        return super().get(key, default)
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether the key is written, even with a null value."""
+        self._noted.add(self.path(key)[0])
+        return super().__contains__(key)
+
+    def settled(self) -> Config:
+        """Return the config of the resolved run, with what was asked until now."""
+        return Config(self.document, self.values, self._sources, frozenset(self._noted))
 
 
 def place_of(text: str, start: int, end: int) -> Place:

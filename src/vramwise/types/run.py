@@ -7,13 +7,14 @@ Each setting has a flat name, which JSON, origins, `keys` and changes use, and o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any
 
 from vramwise.types.document import Config, DuplicateKey, Origin, join_key
 from vramwise.types.machine import Target
 from vramwise.types.sections import (
+    Setting,
     adapter,
     allocator,
     batch,
@@ -24,6 +25,8 @@ from vramwise.types.sections import (
     optimizer,
     precision,
     savings,
+    setting,
+    setting_of,
     shapes,
     sharding,
 )
@@ -89,7 +92,7 @@ class RunSpec:
     model_type: str | None  # transformers' name of the base model's architecture; None: not known
     duplicate_keys: tuple[DuplicateKey, ...]  # keys that appear twice in the file
     added_variables: Mapping[str, str]  # allocator variables that the trainer itself sets
-    base_model: str | None
+    base_model: str | None = field(metadata=setting(None, ghost=False))
     batch: batch.Batch
     shapes: shapes.Shapes
     evaluation: evaluation.Evaluation
@@ -102,7 +105,8 @@ class RunSpec:
     kernels: kernels.Kernels
     sharding: sharding.Sharding
     allocator: allocator.Allocator
-    unfollowed: tuple[Unfollowed, ...]  # things that the trainer does and no prediction includes
+    # things that the trainer does and no prediction includes
+    unfollowed: tuple[Unfollowed, ...] = field(metadata=setting((), ghost=False, rare=True))
 
     @property
     def output_dir(self) -> str | None:
@@ -149,39 +153,35 @@ def _is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and value in PLACEHOLDERS
 
 
-# Section modules by attribute, in reading order. Each module defines NEUTRAL for its type.
-SECTIONS = {
-    "batch": batch,
-    "shapes": shapes,
-    "evaluation": evaluation,
-    "precision": precision,
-    "loading": loading,
-    "adapter": adapter,
-    "objective": objective,
-    "optimizer": optimizer,
-    "savings": savings,
-    "kernels": kernels,
-    "sharding": sharding,
-    "allocator": allocator,
+# The types of the sections by attribute of a run.
+SECTIONS: Mapping[str, type[Any]] = {
+    "batch": batch.Batch,
+    "shapes": shapes.Shapes,
+    "evaluation": evaluation.Evaluation,
+    "precision": precision.Precision,
+    "loading": loading.Loading,
+    "adapter": adapter.Adapter,
+    "objective": objective.Objective,
+    "optimizer": optimizer.Optimizer,
+    "savings": savings.Savings,
+    "kernels": kernels.Kernels,
+    "sharding": sharding.Sharding,
+    "allocator": allocator.Allocator,
 }
 
 
-def flat_name(field: Field[Any]) -> str:
-    """Return the flat name of a section's field."""
-    return str(field.metadata.get("flat", field.name))
+def _in_order() -> Iterator[tuple[str, tuple[str, str], Setting]]:
+    """Yield the flat name, the place and the facts of every setting, in reading order."""
+    for own in fields(RunSpec):
+        for inner in fields(SECTIONS[own.name]) if own.name in SECTIONS else (own,):
+            about = setting_of(inner)
+            if about is not None:
+                yield about.flat or inner.name, ("" if inner is own else own.name, inner.name), about
 
 
-def _places() -> Iterator[tuple[str, tuple[str, str]]]:
-    yield "base_model", ("", "base_model")
-    for section, module in SECTIONS.items():
-        for one in fields(module.NEUTRAL):
-            yield flat_name(one), (section, one.name)
-    yield "unfollowed", ("", "unfollowed")
-
-
-# Flat name of a setting → its section ("" for the run itself) and attribute.
-PLACES: Mapping[str, tuple[str, str]] = dict(_places())
-SETTINGS = tuple(PLACES)
+# Flat name of a setting → its section ("" for the run itself) and attribute; and what it says about itself.
+PLACES: Mapping[str, tuple[str, str]] = {name: place for name, place, _ in _in_order()}
+SETTINGS: Mapping[str, Setting] = {name: about for name, _, about in _in_order()}
 
 
 def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,15 +190,22 @@ def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise TypeError(f"a run has no setting {', '.join(sorted(unknown))}")
     parts: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
-    for name, value in values.items():
-        section, attribute = PLACES[name]
-        parts[section][attribute] = value
+    for name, place in PLACES.items():
+        if name in values:
+            parts[place[0]][place[1]] = values[name]
     direct = parts.pop("")
-    return direct | {section: type(SECTIONS[section].NEUTRAL)(**part) for section, part in parts.items()}
+    return direct | {section: _section(section, part) for section, part in parts.items()}
+
+
+def _section(name: str, part: Mapping[str, Any]) -> Any:
+    missing = [repr(needed.name) for needed in fields(SECTIONS[name]) if needed.name not in part]
+    if missing:
+        where = f"{SECTIONS[name].__name__} in types/sections/{name}.py"
+        raise TypeError(f"{where} has no value for {', '.join(missing)}: the trainer's resolve does not set it")
+    return SECTIONS[name](**part)
 
 
 def neutral(name: str) -> tuple[Any, str]:
     """Return the value of a setting in a run that does not use its section, and the reason as text for the user."""
-    section, attribute = PLACES[name]
-    module = SECTIONS[section]
-    return getattr(module.NEUTRAL, attribute), module.NEUTRAL_WHY
+    section, _ = PLACES[name]
+    return SETTINGS[name].neutral, SECTIONS[section].neutral_why if section else "there is none"

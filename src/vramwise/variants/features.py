@@ -1,80 +1,21 @@
 """The features of a run, by which it is compared with runs whose memory was measured.
 
 A feature is a kind and a phrase ("optimizer" → "muon"). Sizes are not features, since they are counted exactly. Every
-RunSpec field that is a word or a switch is a feature unless it is listed here as irrelevant to memory, so that new
-fields are compared too.
+RunSpec field that is a word or a switch is a feature unless its setting says otherwise (`compared`), so that new fields
+are compared too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 
 from vramwise.allocator.variables import EXPANDABLE
-from vramwise.types import SECTIONS, ModelSpec, RunSpec, flat_name
+from vramwise.types import SECTIONS, SETTINGS, ModelSpec, RunSpec, setting_of
 
-# Words and switches that do not affect memory, or only through fields that are compared.
-_NO_SAY = frozenset(
-    {
-        *("base_model", "can_pad", "samples_apart", "group_by_length", "long_rows", "pad_to_sequence_len"),
-        *("eval_sample_packing", "eval_scheduled", "eval_on_start", "precision_by_card", "use_rslora"),
-        *("lora_target_linear", "upcasts_embeddings_at_load", "gradient_checkpointing", "checkpointing_reentrant"),
-        *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "fsdp_widens", "sync_each_batch"),
-        "host_weights_wide",
-        *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
-        *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
-        *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
-        *("packing_fill", "labels_on", "shuffle_seed"),
-        # consequences of the trainer, its release and the method
-        *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
-        *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
-        "adapters_as_base",
-        *(
-            "fused_lora_wide_grads",
-            "lora_kernels",
-            "nested_scales",
-            "packed_as_bytes",
-            "lora_target_parameters",
-            "liger_chunks_in_place",
-            "mixer_kernels",
-        ),
-        *(
-            "flash_installed",
-            "flash_needs_sinks",
-            "samples_told",
-            "fused_layers",
-            "fused_lora_in_place",
-            "fused_lora_squared",
-            "fused_lora_traced",
-        ),
-        *("saved_pair_tied", "compiled_layers", "tables_each_layer", "embedding_leaves_below"),
-        *("packed_attention", "multiplies_first", "warms_up", "halves_warm_up", "copies_to_half", "shards_by_tensor"),
-        # sizes that may be absent
-        *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
-        *("generation_rows", "completion_len"),
-    }
-)
 # The beginnings of field types that are compared: words, switches, lists of words, and optional numbers.
 _WORDED = ("bool", "str", "Literal", "tuple[str", "int | None", "float | None")
-# Phrases for fields; other fields use their own name.
-_PHRASES: Mapping[str, str] = {
-    "fused_lora": "fused LoRA kernels",
-    "unfrozen": "parameters unfrozen by name",
-    "empty_cache_steps": "cache emptied every so many steps",
-    "collect_steps": "cache emptied around evaluations",
-    "eval_empties_every": "cache emptied during evaluations",
-    "engine_share": "an inference engine on the same card",
-    "torch_compile": "torch.compile",
-    "tiled_mlp": "tiled MLP",
-    "layer_offloading": "layer offloading",
-    "offload_params": "weights offloaded to the host",
-    "offload_optimizer": "optimizer states offloaded to the host",
-    "fp32_embeddings": "fp32 embeddings",
-    "activation_offloading": "activation offloading",
-    "expert_quantization": "quantised experts",
-    "weights_dtype": "weights in",
-}
 _LOSSES = {
     "stock": "stock loss",
     "liger_fused_linear": "Liger's fused linear cross entropy",
@@ -104,14 +45,14 @@ def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
 @cache
 def _switches() -> tuple[str, ...]:
     """Return the fields that are compared directly: not those described below, nor those without an effect."""
-    settings = [one for module in SECTIONS.values() for one in fields(module.NEUTRAL)]
-    worded = [flat_name(one) for one in settings if str(one.type).startswith(_WORDED)]
-    return tuple(name for name in worded if name not in _NO_SAY)
+    worded = [one for kind in SECTIONS.values() for one in fields(kind) if str(one.type).startswith(_WORDED)]
+    settings = [(one.name, setting_of(one)) for one in worded]
+    return tuple(about.flat or name for name, about in settings if about is not None and about.compared)
 
 
 def _phrase(name: str, value: object) -> str:
     """Return `no X`, `X`, or `X` with its value; for numbers and lists only whether there are any."""
-    words = _PHRASES.get(name, name.replace("_", " "))
+    words = SETTINGS[name].phrase or name.replace("_", " ")
     if value in (None, False, "off", "none", ()):
         return f"no {words}"
     return f"{words} {value}" if isinstance(value, str) else words

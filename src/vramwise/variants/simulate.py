@@ -17,17 +17,9 @@ from vramwise.variants.simulations import Simulations
 # Loading has its own transients, and its cache is emptied before the first step, so its peak is kept separate.
 LOADING = frozenset({"load"})
 
-# Settings that a ghost run does not read: the file, the allocator (unless a second model is loaded, which requests less
-# if memory is idle), and settings that are already expressed as shapes.
-UNSEEN_BY_THE_GHOST = frozenset(
-    {
-        "base_model",
-        *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
-        *("packed_together", "shuffle_seed", "labels_on"),
-        *("long_rows", "allocator", "unfollowed", "flash_installed", "flash_needs_sinks"),
-    }
-)
-SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE_GHOST)
+# Others are the file's, the allocator's (unless a second model is loaded, which requests less if memory is idle), or
+# are already expressed as shapes.
+SEEN_BY_THE_GHOST = tuple(name for name, setting in SETTINGS.items() if setting.ghost)
 
 
 def ghost_of(

@@ -126,7 +126,7 @@ def refuse_mistakes(options: Options) -> None:
     """Raise VramwiseError for an unknown card, version or rule before any file is read."""
     if options.select or options.ignore:
         select_rules(all_rules(), select=options.select, ignore=options.ignore)
-    target_for(".", options, trainer_named(options.trainer or DEFAULT))
+    target_for(".", options, trainer_named(options.trainer).name if options.trainer else DEFAULT)
 
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from vramwise.allocator.variables import VARIABLES
 from vramwise.facts.nvml import driver_version, local_gpu
 from vramwise.stacks import PACKAGES
-from vramwise.trainers.registry import all_trainers
+from vramwise.trainers.registry import all_identities
 from vramwise.types import GpuSpec
 
 # Packages that read data, and the agents' SDK: no byte depends on them.
@@ -39,7 +39,7 @@ class Installation:
 def doctor() -> Installation:
     """Return what is installed here."""
     card, cards = local_gpu() or (None, 0)
-    names = dict.fromkeys((*PACKAGES, *(trainer.package for trainer in all_trainers()), *_MORE))
+    names = dict.fromkeys((*PACKAGES, *(trainer.package for trainer in all_identities()), *_MORE))
     return Installation(
         python=platform.python_version(),
         system=platform.platform(),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.files import clear_leftovers, refuse_unwritable, write_atomic
 from vramwise.options import Options
 from vramwise.sources import TEXT, NotOurs, Source, path_of, read_document, started
 from vramwise.subject import Subject, subject_of
@@ -31,6 +30,7 @@ from vramwise.verbs.check import (
     with_command,
     with_its_data,
 )
+from vramwise.whole_files import clear_leftovers, refuse_unwritable, write_atomic
 
 if TYPE_CHECKING:
     from vramwise.variants.search.result import Fit

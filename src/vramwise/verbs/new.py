@@ -13,8 +13,9 @@ from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
+from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_named
-from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
+from vramwise.trainers.starting import FORMATS, Format, ScriptWriter, Start, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
 from vramwise.variants.axes import opened
@@ -37,7 +38,7 @@ AUTO = "auto"
 
 def starting_trainers() -> tuple[str, ...]:
     """Return the names of the trainers that new configs are written for, the default first."""
-    return tuple(one.name for one in all_trainers() if isinstance(one, Starts) and one.name != EMBEDDED)
+    return tuple(one.name for one in all_trainers() if one.starter is not None and one.name != EMBEDDED)
 
 
 def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> New:
@@ -49,11 +50,11 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
     for method in _methods(plan):
         found: list[Trial] = []
         for few in _tries(plan):
-            found = trials(plan, trainer, options, method, few, progress)
+            found = trials(plan, options, method, few, progress)
             chosen = soonest(found)
             if chosen is None:
                 break
-            written = _written(plan, trainer, options, chosen, found, _better(failed))
+            written = _written(plan, options, chosen, found, _better(failed))
             # the search predicts without the card's limit; the written file is predicted on the card
             if written.prediction.verdict().memory == "fits":
                 return written
@@ -70,13 +71,12 @@ def _tries(plan: Plan) -> Sequence[bool]:
     return (True, False) if many else (False,)
 
 
-def _trainer(name: str | None, *, script: bool) -> Starts:
+def _trainer(name: str | None, *, script: bool) -> Trainer:
     if name is not None and name.partition(":")[0] not in starting_trainers():
         raise VramwiseError(f"new cannot write configs for '{name}': choose one of {', '.join(starting_trainers())}")
     found = trainer_named(name or DEFAULT)
-    assert isinstance(found, Starts)
-    if script and not isinstance(found, WritesScripts):
-        scripted = " or ".join(f"--trainer {one.name}" for one in all_trainers() if isinstance(one, WritesScripts))
+    if script and found.script_writer is None:
+        scripted = " or ".join(f"--trainer {one.name}" for one in all_trainers() if one.script_writer is not None)
         raise VramwiseError(f"{found.title} is not used with a script: add {scripted}, or leave --as script out")
     return found
 
@@ -91,12 +91,13 @@ def _methods(plan: Plan) -> Sequence[str]:
     return (ask.method,)
 
 
-def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
+def _plan(ask: NewOptions, trainer: Trainer, options: Options) -> Plan:
     source = unnamed(_format(ask.data_format)) if ask.data is None else recognise_data(ask.data)
     wishes = Wishes(model=ask.model, adapter="lora", rank=ask.rank)
-    script = _as_script(ask, trainer)
-    first = Start(wishes=wishes, source=source, script=script)
-    subject = open_subject(trainer.starter().start(first), options, online=ask.online).with_data()
+    assert trainer.starter is not None
+    starter, writer = trainer.starter(), _writer(ask, trainer)
+    first = Start(wishes=wishes, source=source, script=writer is not None)
+    subject = open_subject(starter.start(first), options, online=ask.online).with_data()
     if subject.model is None:
         raise VramwiseError(subject.model_missing)
     gpu = subject.target.gpu
@@ -113,16 +114,19 @@ def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
         gpu=gpu,
         gpus=subject.run.batch.gpus,
         source=source,
-        script=script,
+        starter=starter,
+        writer=writer,
         data=subject.data,
         fragments=expandable_segments(expandable(subject).run) is not None,
     )
 
 
-def _as_script(ask: NewOptions, trainer: Starts) -> bool:
-    if ask.script is not None:
-        return ask.script
-    return isinstance(trainer, WritesScripts) and trainer.script_first
+def _writer(ask: NewOptions, trainer: Trainer) -> ScriptWriter | None:
+    """Return what writes the script; None if a config is to be written."""
+    if trainer.script_writer is None:
+        return None
+    writer = trainer.script_writer()
+    return writer if (writer.SCRIPT_FIRST if ask.script is None else ask.script) else None
 
 
 def _format(word: str | None) -> Format:
@@ -132,21 +136,19 @@ def _format(word: str | None) -> Format:
     return found
 
 
-def _written(
-    plan: Plan, trainer: Starts, options: Options, chosen: Trial, found: Sequence[Trial], better: Better | None
-) -> New:
+def _written(plan: Plan, options: Options, chosen: Trial, found: Sequence[Trial], better: Better | None) -> New:
     """Return the chosen trial as a text, read again like any other config."""
     fitted = _fixed(chosen.fitted)
     comments = reasons(plan, chosen, fitted, found, better)
-    companions = trainer.starter().companions(chosen.start)
-    launch, settled = _launch(plan, trainer, fitted)
+    companions = plan.starter.companions(chosen.start)
+    launch, settled = _launch(plan, fitted)
     comments = with_silenced(comments, settled, "the command sets the allocator")
     comments = with_silenced(comments, _passed_by(plan, fitted), "its fix is slower with this data")
-    requirements = trainer.starter().requirements(chosen.start)
+    requirements = plan.starter.requirements(chosen.start)
     head = _head(plan, chosen, launch, companions, requirements)
 
     def written(comments: Mapping[str, str]) -> Subject:
-        return _read_again(plan, trainer, options, chosen, fitted, comments, head)
+        return _read_again(plan, options, chosen, fitted, comments, head)
 
     subject = written(comments)
     findings = check_subject(subject, Policy(predicts=True)).findings
@@ -179,7 +181,6 @@ def _written(
 
 def _read_again(
     plan: Plan,
-    trainer: Starts,
     options: Options,
     chosen: Trial,
     fitted: Subject,
@@ -188,12 +189,11 @@ def _read_again(
 ) -> Subject:
     """Write the config of a subject as a text with these comments, and open that text."""
     values, head = fitted.document.values, _with_first(head, comments)
-    if plan.script:
-        assert isinstance(trainer, WritesScripts)
-        text = trainer.script(values, chosen.start, comments, head)
+    if plan.writer is not None:
+        text = plan.writer.script(values, chosen.start, comments, head)
         options = replace(options, trainer=None)  # the trainer of a script is recognised from its calls
     else:
-        text = config_text(values, trainer.starter().GROUPS, comments, head)
+        text = config_text(values, plan.starter.GROUPS, comments, head)
     return open_subject(Text(text), options, online=plan.ask.online).knowing(fitted)
 
 
@@ -211,17 +211,16 @@ def _fixed(subject: Subject) -> Subject:
     return subject
 
 
-def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence[Finding]]:
+def _launch(plan: Plan, fitted: Subject) -> tuple[str, Sequence[Finding]]:
     """Return the launch command, and the findings that a variable set by that command settles.
 
     Some trainers have no key for the allocator. What fits without the variable also fits with it.
     """
     path = shlex.quote(plan.ask.path or ("train.py" if plan.script else "config.yml"))
-    if plan.script:
-        assert isinstance(trainer, WritesScripts)
-        command = trainer.launch_script(fitted.run, path)
+    if plan.writer is not None:
+        command = plan.writer.launch_script(fitted.run, path)
     else:
-        command = trainer.starter().launch(fitted.run, path)
+        command = plan.starter.launch(fitted.run, path)
     if expandable_segments(fitted.run) is None:
         return command, ()
     target = replace(fitted.target, alloc_conf=EXPANDABLE)
@@ -243,7 +242,7 @@ def _passed_by(plan: Plan, fitted: Subject) -> Sequence[Finding]:
     """
     if not plan.fragments or plan.lengths is None:
         return ()
-    return of_rounding(check_subject(replace(fitted, data=NO_DATA, _memo={}), Policy(predicts=True)).findings)
+    return of_rounding(check_subject(fitted.changed(data=NO_DATA), Policy(predicts=True)).findings)
 
 
 def _head(

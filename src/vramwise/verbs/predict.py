@@ -97,7 +97,7 @@ def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Su
         if evaluation is None:
             return subject
         train = subject.data.train
-    return replace(subject, data=replace(subject.data, train=train, evaluation=evaluation), _memo={})
+    return subject.changed(data=replace(subject.data, train=train, evaluation=evaluation))
 
 
 def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> Subject:
@@ -106,7 +106,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     edits = [words for words in changes if "==" not in words]
     if versions:
         options = _with_versions(options, versions)
-        target = target_for(subject.document.path, options, subject.trainer)
+        target = target_for(subject.document.path, options, subject.trainer.name)
         other = on_target(
             subject.document,
             subject.trainer,

@@ -42,6 +42,7 @@ def _as_json(bench, data):
 
 def _refused(bench, data):
     """What `train` would say of it under the embedded engine, and the engine's own words for the rest."""
+    from vramwise.options import Options
     from vramwise.subject import open_subject
     from vramwise.trainers.registry import EMBEDDED_TRAINS
     from vramwise.training.embedded import translated, unsupported
@@ -49,7 +50,7 @@ def _refused(bench, data):
     write_model(bench)
     name = bench.write("config.yml", data)
     with bench.watched("unsupported"):
-        run = open_subject(name, api_options(data)).run
+        run = open_subject(name, Options(**api_options(data))).run
         if run.trainer in EMBEDDED_TRAINS and not unsupported(run):
             translated(run)
 

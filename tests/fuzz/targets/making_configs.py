@@ -188,7 +188,7 @@ def options_of(data):
 def api_options(data, **more):
     """The same for the Python interface."""
     said = options_of(data)
-    return {"versions": [said["--with"]] if "--with" in said else [], "trainer": said.get("--trainer"), **more}
+    return {"versions": (said["--with"],) if "--with" in said else (), "trainer": said.get("--trainer"), **more}
 
 
 def odd_setting(rng, key):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vramwise.trainers.registry import all_trainers
+from vramwise.trainers.registry import all_identities
 
 # transformers is named in all runs; it is recognized by its training loop instead.
 _BELOW_ALL = "transformers"
 _NAMES = {
     name: trainer.package
-    for trainer in all_trainers()
+    for trainer in all_identities()
     if trainer.package != _BELOW_ALL
-    for name in (trainer.package, *getattr(trainer, "other_names", ()))
+    for name in (trainer.package, *trainer.other_names)
 }
 # A module, folder or command of the trainer; short names also occur inside words and as a hub account.
 _NAMED = {

@@ -174,7 +174,9 @@ def _abbreviated(given: Mapping[str, Result], fields: Mapping[str, Result]) -> d
     found: dict[str, Result] = {}
     for key in given.keys() - fields.keys():
         start = key.rpartition("_")[0]
-        meant = [name for name in by_start.get(start, []) if start and name.startswith(key)]
+        alike = by_start.get(start, []) if start else []
+        work(len(alike))
+        meant = [name for name in alike if name.startswith(key)]
         if len(meant) == 1 and meant[0] not in given:
             found[meant[0]] = noted(
                 given[key], note=f"{key} is no field and may be ignored: it is taken for {meant[0]}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramwise.budget.meter import Spent
-from vramwise.documents.python.notebook import cells_of
+from vramwise.documents.python.notebook import apart, cells_of
 from vramwise.documents.python.original import Splice, spliced
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
@@ -237,12 +237,13 @@ def _read_back(document: Document, splices: list[Splice], wanted: dict[str, Any]
     """Return the document with some spans replaced; raises EditRefused if anything else would change."""
     script = document.script
     assert script is not None
-    cells = cells_of(script.raw) if script.cells else ()
+    raw, around = apart(script.raw) if script.cells and not script.around else (script.raw, script.around)
+    cells = cells_of(raw) if script.cells else ()
     changed = document.text
     for one in sorted(splices, reverse=True):
         changed = changed[: one.start] + one.text + changed[one.end :]
     try:
-        after = script.reread(spliced(script.raw, script.encoding, cells, splices))
+        after = script.reread(spliced(raw, script.encoding, cells, splices), around)
     except Spent as error:
         raise EditRefused(f"the change cannot be checked: {error.message}") from error
     except ConfigError as error:

@@ -32,8 +32,8 @@ from vramwise.documents.python.scopes import RETURNED, Scope, Site, dotted
 # The depth of name lookups: far more than real scripts need.
 _DEEPEST = 60
 _LONGEST_NAME = 200
-_DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
-_WHOLE = frozenset({"uint8", "int8"})
+_DTYPES = ("bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn")
+_WHOLE = ("uint8", "int8")
 
 
 class Evaluator(Expressions):
@@ -176,7 +176,7 @@ class Evaluator(Expressions):
             return holder.items[key]
         if isinstance(holder, Record) and holder.open:
             return self._of_library(f"{holder.name}.{key}", node)
-        if isinstance(holder, Value) and holder.value in _DTYPES and key == "is_floating_point":
+        if isinstance(holder, Value) and key == "is_floating_point" and holder.value in _DTYPES:
             return Value(value=holder.value not in _WHOLE, notes=holder.notes)
         if isinstance(holder, Value) and isinstance(holder.value, dict | list | str | tuple):
             try:

@@ -34,6 +34,7 @@ def is_notebook(text: str) -> bool:
     return _START.match(text) is not None and '"cells"' in text and _loaded(text) is not None
 
 
+@lru_cache(maxsize=1)  # a search edits the same file in many ways
 def apart(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a notebook of only the sources of its code cells, and what the file has before, between and behind them.
 

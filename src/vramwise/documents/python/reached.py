@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from vramwise.documents.python.scopes import Index, Scope, dotted
+from vramwise.documents.python.scopes import Index, Scope, children, dotted
 
 # Hydra's decorator does not run the function: it is called by its name.
 _CALLED_BY_NAME = "hydra.main"
@@ -19,7 +19,7 @@ def reached(found: Index) -> set[int]:
     first = _names(found.module.node)
     if not any(isinstance(one.node, _FUNCTIONS) and one.node.name in first for one in scopes):
         return {id(found.module), *map(id, scopes)}
-    return _Reach(scopes).of(found.module)
+    return _Reach(scopes).of(found.module, first)
 
 
 class _Reach:
@@ -33,15 +33,16 @@ class _Reach:
         self.held: set[int] = set()
         self.waiting: list[Scope] = []
 
-    def of(self, module: Scope) -> set[int]:
-        """Return the ids of all scopes that a module reaches."""
+    def of(self, module: Scope, first: set[str]) -> set[int]:
+        """Return the ids of all scopes that a module reaches, which names the first ones."""
         self._hold(module)
         while self.waiting:
             scope = self.waiting.pop()
             for inner in (*scope.functions.values(), *scope.classes.values()):
                 if _name(inner) in self.named or _runs_unnamed(inner):
                     self._hold(inner)
-            for name in _names(scope.node) - self.named:
+            names = first if scope is module else _names(scope.node)
+            for name in names - self.named:
                 self.named.add(name)
                 for one in self.by_name[name]:
                     if not _is_method(one) or id(one.parent) in self.held:
@@ -80,7 +81,7 @@ def _inner(scope: Scope) -> Iterator[Scope]:
 def _names(node: ast.AST) -> set[str]:
     """Return the names and attributes in a scope's own statements, without those of inner scopes."""
     found: set[str] = set()
-    left = list(ast.iter_child_nodes(node))
+    left = children(node)
     while left:
         one = left.pop()
         if isinstance(one, ast.Name):
@@ -88,5 +89,5 @@ def _names(node: ast.AST) -> set[str]:
         elif isinstance(one, ast.Attribute):
             found.add(one.attr)
         if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            left += ast.iter_child_nodes(one)
+            left += children(one)
     return found

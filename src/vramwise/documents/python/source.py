@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from vramwise.budget.limits import READER_WORDS
 from vramwise.budget.meter import work
-from vramwise.documents.python.notebook import CELL_END, Cell, apart, cells_of, is_notebook
+from vramwise.documents.python.notebook import CELL_END, Cell, cells_of, is_notebook
 from vramwise.documents.python.original import code_of, decoded
 from vramwise.errors import ConfigError
 from vramwise.types import version_parts
@@ -42,9 +42,8 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
-    # The file's content, with its mark and line ends, and its encoding; of a notebook, see `notebook.apart`.
+    # The file's content, with its mark and line ends, and its encoding.
     raw: str = ""
-    around: tuple[str, ...] = ()
     encoding: str = "utf-8"
     # Package → version, from lines that install packages.
     versions: dict[str, str] = field(default_factory=dict)
@@ -70,16 +69,12 @@ class Source:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
 
-def read_source(data: bytes, around: tuple[str, ...] = ()) -> Source:
-    """Parse a script or a notebook; raises ConfigError with its place if it is neither.
-
-    `around`: if the data is a notebook of only its sources, what the file has around them.
-    """
+def read_source(data: bytes) -> Source:
+    """Parse a script or a notebook; raises ConfigError with its place if it is neither."""
     raw, encoding = decoded(data)
     text = code_of(raw)
     cells: tuple[Cell, ...] = ()
     if is_notebook(raw):
-        raw, around = (raw, around) if around else apart(raw)
         cells = cells_of(raw)
         text = "".join(cell.text for cell in cells)
     elif text.lstrip().startswith("{") and '"cells"' in text:
@@ -100,7 +95,6 @@ def read_source(data: bytes, around: tuple[str, ...] = ()) -> Source:
         tree=tree,
         cells=cells,
         raw=raw,
-        around=around,
         encoding=encoding,
         versions=_versions(text),
         unread=unread,

@@ -1,14 +1,15 @@
-"""The base class of trainers built on TrainingArguments."""
+"""What trainers built on TrainingArguments have in common."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys
-from vramwise.trainers.arguments.vocabulary import Vocabulary, argument_versions, training_arguments, unknown_key
+from vramwise.trainers.arguments.vocabulary import Vocabulary, argument_versions
+from vramwise.trainers.base import Trainer
 from vramwise.types import Document, RunSpec, Schedule, Severity, Stack, version_parts
 
 # The default of TrainingArguments, and more steps than any run has.
@@ -16,44 +17,20 @@ _EPOCHS = 3.0
 _MOST = 1e12
 
 
-class ArgumentsTrainer:
-    """A base for trainers, which add recognition, resolving, spelling and their own keys."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArgumentsTrainer(Trainer):
+    """A trainer built on TrainingArguments: its keys are the fields of dataclasses."""
 
-    name = ""
-    package = ""
-    title = ""
-    # The key for the part of the data that is held out for evaluation, if there is one.
-    held_out_key = ""
+    # Returns every key that a file may have; without a file, every key.
+    vocabulary: Callable[[Document | None, Stack], Vocabulary]
+    # Returns every key that the file of a run may have.
+    vocabulary_of: Callable[[RunSpec], Vocabulary]
+    # Returns the unknown keys of a file.
+    strange_keys: Callable[[RunSpec], Iterable[StrangeKey]]
+    # Returns the severity of an unknown key, and its effect as the end of a sentence.
+    unknown_keys: Callable[[RunSpec], tuple[Severity, str]]
     # Its releases refuse a transformers newer than the one that they install with.
-    caps_transformers = False
-
-    def schedule(self, document: Document) -> Schedule:
-        """Return the schedule from `num_train_epochs` (default: three) or `max_steps`."""
-        values = document.values
-        epochs, steps = _number(values.get("num_train_epochs")), _number(values.get("max_steps"))
-        held = _number(values.get(self.held_out_key)) if self.held_out_key else None
-        return Schedule(
-            epochs=_EPOCHS if epochs is None else max(0.0, epochs),
-            max_steps=int(steps) if steps is not None and steps >= 1 else None,
-            held_out=max(0.0, held or 0.0),
-            split_seed=self.split_seed(document),
-        )
-
-    def split_seed(self, document: Document) -> int | None:
-        """Return the seed for drawing held-out samples; None if every run draws differently."""
-        return None if document.script is None else document.script.split_seed
-
-    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """Return every key that this file may have; without a file, every key."""
-        return training_arguments(stack)
-
-    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
-        """Return every key that the file of a run may have."""
-        return self.vocabulary(run.config.document, run.target.stack)
-
-    def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
-        """Return the severity of an unknown key, and its effect as the end of a sentence."""
-        return Severity.ERROR, f"{self.title} stops"
+    caps_transformers: bool = False
 
     def release_with(self, run: RunSpec, key: str) -> str:
         """Return the newest known release that has an unknown key, if the run's own is only assumed; otherwise ""."""
@@ -70,24 +47,40 @@ class ArgumentsTrainer:
                     return f"{package} {version}"
         return ""
 
-    def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the known versions, oldest first."""
-        return {}
 
-    def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
-        """Return the unknown keys of a file."""
-        found = strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
-        return [one for one in found if in_config(run, one.key)]
+def split_seed(document: Document) -> int | None:
+    """Return the seed with which a script draws held-out samples; None if every run draws differently."""
+    return None if document.script is None else document.script.split_seed
 
-    def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """Return the values whose type cannot work, each with a sentence."""
-        words = self.vocabulary(document, stack)
-        grave = ((one.key, one.sentence) for one in words.misreadings(document.values) if one.grave)
-        return [*words.type_errors(document.values), *grave]
 
-    def key_unknown(self, key: str, stack: Stack) -> str | None:
-        """Return why a key is unknown; None for a key of the dataclasses."""
-        return unknown_key(key, self.vocabulary(None, stack), self.title)
+def schedule(
+    document: Document, held_out_key: str = "", seed_of: Callable[[Document], int | None] = split_seed
+) -> Schedule:
+    """Return the schedule from `num_train_epochs` (default: three) or `max_steps`.
+
+    `held_out_key`: the key for the part of the data that is held out for evaluation, if there is one.
+    """
+    values = document.values
+    epochs, steps = _number(values.get("num_train_epochs")), _number(values.get("max_steps"))
+    held = _number(values.get(held_out_key)) if held_out_key else None
+    return Schedule(
+        epochs=_EPOCHS if epochs is None else max(0.0, epochs),
+        max_steps=int(steps) if steps is not None and steps >= 1 else None,
+        held_out=max(0.0, held or 0.0),
+        split_seed=seed_of(document),
+    )
+
+
+def strange_arguments(run: RunSpec, words: Vocabulary, title: str) -> list[StrangeKey]:
+    """Return the keys of a file, or of the arguments' call in a script, that its trainer does not have."""
+    found = strange_keys(run.config.document.values, words, title, run.keys)
+    return [one for one in found if in_config(run, one.key)]
+
+
+def argument_type_errors(document: Document, words: Vocabulary) -> list[tuple[str, str]]:
+    """Return the values whose type cannot work, each with a sentence."""
+    grave = ((one.key, one.sentence) for one in words.misreadings(document.values) if one.grave)
+    return [*words.type_errors(document.values), *grave]
 
 
 def _number(value: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.budget import parse_json
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
-from vramwise.types import Config, Document, Origin
+from vramwise.types import Asked, Config, Document, Origin
 
 # Blocks whose keys may have the block's name as a prefix: `fsdp_config.fsdp_offload_params`.
 _PREFIXED = {"fsdp_config": "fsdp_"}
@@ -28,7 +28,7 @@ def arguments_config(document: Document, words: Vocabulary) -> Config:
         if isinstance(value, dict) and key in _PREFIXED:
             value = _without_prefix(key, value, sources)
         values[key] = value
-    return Config(document, values, sources)
+    return Asked(document, values, sources)
 
 
 def _mapping(value: Any, written: str | None) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.signs import words
+from vramwise.trainers.axolotl.schema import releases
+from vramwise.trainers.signs import Identity, words
 
 # Keys that are rare outside Axolotl's configs: several of them are enough.
 OWN = words(
@@ -48,3 +49,14 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
     if model is not None and not isinstance(model, dict | list):
         return bool(settings)
     return len(settings & OWN) >= _SEVERAL
+
+
+IDENTITY = Identity(
+    name="axolotl",
+    title="Axolotl",
+    package="axolotl",
+    releases=releases,
+    recognises=is_training_config,
+    might_be=lambda keys: "base_model" in keys or bool(keys & OWN),
+    own_setting="micro_batch_size",
+)

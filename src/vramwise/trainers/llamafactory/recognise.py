@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.signs import Sign, words
+from vramwise.trainers.llamafactory.keys import releases
+from vramwise.trainers.signs import Identity, Sign, words
 
 # Keys of LLaMA-Factory's training files that TRL's and transformers' files do not have.
 OWN = words(
@@ -92,4 +93,16 @@ OTHER_FILES = (
         any_of=words("model_class kernel_config dist_config peft_config"),
         all_of=words("model"),
     ),
+)
+
+IDENTITY = Identity(
+    name="llamafactory",
+    title="LLaMA-Factory",
+    package="llamafactory",
+    releases=releases,
+    recognises=is_training_config,
+    might_be=lambda keys: "model_name_or_path" in keys and bool(keys & OWN),
+    other_files=OTHER_FILES,
+    other_names=("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory"),
+    own_setting="cutoff_len",
 )

@@ -1,112 +1,62 @@
-"""LLaMA-Factory as a trainer: the functions of this folder as methods of the protocol."""
+"""LLaMA-Factory: the files of `llamafactory-cli train`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
-from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
-from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
-from vramwise.trainers.signs import Sign
-from vramwise.types import Change, Document, RunSpec, Stack, Target
+from vramwise.trainers.arguments import ARGUMENT_RULES, side_files, unknown_key
+from vramwise.trainers.arguments.trainer import ArgumentsTrainer, argument_type_errors, schedule, strange_arguments
+from vramwise.trainers.llamafactory.datasets import dataset_blocks
+from vramwise.trainers.llamafactory.keys import vocabulary
+from vramwise.trainers.llamafactory.recognise import IDENTITY
+from vramwise.trainers.llamafactory.resolve import resolve_llamafactory
+from vramwise.trainers.llamafactory.spell import WORDS, spell
+from vramwise.types import Document, Severity
 
 if TYPE_CHECKING:
     from vramwise.trainers.starting import Starter
     from vramwise.trainers.wishes import Wishes
 
-
 # The default of TrainingArguments.
 _SEED = 42
 
 
-class LlamaFactory(ArgumentsTrainer):
-    """The files of `llamafactory-cli train`."""
+def _split_seed(document: Document) -> int | None:
+    """Return `seed`, which also draws the held-out samples."""
+    seed = document.values.get("seed", _SEED)
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
 
-    name = "llamafactory"
-    package = "llamafactory"
-    title = "LLaMA-Factory"
-    held_out_key = "val_size"
-    caps_transformers = True
-    other_names = ("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory")  # in logs
-    own_setting = "cutoff_len"  # logs print a setting with this name for no other trainer
 
-    def split_seed(self, document: Document) -> int | None:
-        """Return `seed`, which also draws the held-out samples."""
-        seed = document.values.get("seed", _SEED)
-        return seed if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 else None
+def _compose(wishes: Wishes) -> Mapping[str, Any]:
+    from vramwise.trainers.llamafactory.compose import compose  # late: only for runs without a file
 
-    def other_files(self) -> Sequence[Sign]:
-        """Return signs of files that are not training configs."""
-        from vramwise.trainers.llamafactory.recognise import OTHER_FILES
+    return compose(wishes)
 
-        return OTHER_FILES
 
-    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
-        """Return its own keys and those of TrainingArguments."""
-        from vramwise.trainers.llamafactory.keys import vocabulary
+def _starter() -> Starter:
+    from vramwise.trainers.llamafactory import start
 
-        return vocabulary(stack)
+    return start
 
-    def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """Recognise a file by a model, training settings and its own keys."""
-        from vramwise.trainers.llamafactory.recognise import is_training_config
 
-        return is_training_config(values)
-
-    def might_be(self, keys: frozenset[str]) -> bool:
-        """Return whether there is a model and one of its own keys."""
-        from vramwise.trainers.llamafactory.recognise import OWN
-
-        return "model_name_or_path" in keys and bool(keys & OWN)
-
-    def side_files(self, document: Document) -> tuple[str, ...]:
-        """Return the files of DeepSpeed and FSDP."""
-        return side_files(document.values)
-
-    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
-        """Return the datasets of `dataset` and `eval_dataset`."""
-        from vramwise.trainers.llamafactory.datasets import dataset_blocks
-
-        return tuple(dataset_blocks(document.values))
-
-    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Return the run as this version resolves it."""
-        from vramwise.trainers.llamafactory.resolve import resolve_llamafactory
-
-        return resolve_llamafactory(document, target, side_files)
-
-    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """Return the change as edits of the file."""
-        from vramwise.trainers.llamafactory.spell import spell
-
-        return spell(run, change)
-
-    def words(self, change_id: str) -> tuple[str, ...]:
-        """Return the lines to write for a change."""
-        from vramwise.trainers.llamafactory.spell import WORDS
-
-        return WORDS.get(change_id, ())
-
-    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
-        """Return a config for supervised fine-tuning from a few options."""
-        from vramwise.trainers.llamafactory.compose import compose
-
-        return compose(wishes)
-
-    def starter(self) -> Starter:
-        """Return the module that writes new configs."""
-        from vramwise.trainers.llamafactory import start
-
-        return start
-
-    def releases(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the known versions with the versions that they install with."""
-        from vramwise.trainers.llamafactory.keys import releases
-
-        return releases()
-
-    def rules(self) -> Sequence[Rule]:
-        """Return the rules about its own keys, and those that all arguments share."""
-        return (*rules_below("vramwise.trainers.llamafactory.rules"), *rules_below(ARGUMENT_RULES))
+TRAINER = ArgumentsTrainer(
+    identity=IDENTITY,
+    side_files=lambda document: side_files(document.values),
+    datasets=lambda document: tuple(dataset_blocks(document.values)),
+    schedule=lambda document: schedule(document, "val_size", _split_seed),
+    resolve=resolve_llamafactory,
+    spell=spell,
+    words=WORDS,
+    vocabulary=lambda document, stack: vocabulary(stack),
+    vocabulary_of=lambda run: vocabulary(run.target.stack),
+    type_errors=lambda document, stack: argument_type_errors(document, vocabulary(stack)),
+    key_unknown=lambda key, stack: unknown_key(key, vocabulary(stack), IDENTITY.title),
+    strange_keys=lambda run: strange_arguments(run, vocabulary(run.target.stack), IDENTITY.title),
+    unknown_keys=lambda run: (Severity.ERROR, f"{IDENTITY.title} stops"),
+    caps_transformers=True,
+    rules=lambda: (*rules_below("vramwise.trainers.llamafactory.rules"), *rules_below(ARGUMENT_RULES)),
+    compose=_compose,
+    starter=_starter,
+)

@@ -84,7 +84,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
 
 
 def _read(path: str, data: bytes, reading: Reading) -> Document:
-    source = read_source(data, reading.around)
+    source = read_source(data)
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
     given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
@@ -171,8 +171,7 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
-    again = replace(reading, call=chosen + 1, around=source.around)
-    raw, around = source.raw, source.around
+    raw, around = source.raw, reading.around
 
     def home_of(key: str) -> tuple[str, str] | None:
         if key in written:
@@ -189,8 +188,8 @@ def _document(
             return None
         return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
-    def reread(changed: bytes) -> Document:
-        return read_script(path, changed, again)
+    def reread(changed: bytes, around: tuple[str, ...]) -> Document:
+        return read_script(path, changed, replace(reading, call=chosen + 1, around=around))
 
     one = training.found
     script = Script(
@@ -212,6 +211,7 @@ def _document(
         variables=own_variables(source.tree),
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),
         raw=raw,
+        around=around,
         file_text=lambda: whole(raw, around) if around else raw,
         encoding=source.encoding,
         split_seed=split_seed(training.evaluator),

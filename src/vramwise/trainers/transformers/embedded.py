@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
 
-from vramwise.rules.base import Rule
-from vramwise.trainers.base import SideFiles, Spelling, Trainer
+from vramwise.trainers.base import Spelling, Trainer
 from vramwise.trainers.transformers.trainer import as_plain_trainer, lacks
-from vramwise.types import Change, Document, Origin, RunSpec, Target
-
-
-class EmbeddedOn:
-    """A trainer's files under the embedded engine; everything not defined here is the trainer's own."""
-
-    def __init__(self, owner: Trainer) -> None:
-        self._owner = owner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._owner, name)
-
-    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """Return the run as the embedded engine does it."""
-        return as_embedded(self._owner.resolve(document, target, side_files))
-
-    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """Return the change in the file's own keys, or None if the engine does not support it."""
-        return None if lacks(change) or change.fields.get("sample_packing") else self._owner.spell(run, change)
-
-    def rules(self) -> Sequence[Rule]:
-        """Return the trainer's rules without those that do not apply under the engine."""
-        return [rule for rule in self._owner.rules() if not rule.moot_when_embedded]
+from vramwise.types import Change, Origin, RunSpec
 
 
 def embedded_on(owner: Trainer) -> Trainer:
     """Return the trainer for the owner's files under the embedded engine."""
-    return cast(Trainer, EmbeddedOn(owner))
+
+    def spell(run: RunSpec, change: Change) -> Spelling | None:
+        return None if lacks(change) or change.fields.get("sample_packing") else owner.spell(run, change)
+
+    return replace(
+        owner,
+        resolve=lambda document, target, files: as_embedded(owner.resolve(document, target, files)),
+        spell=spell,
+        rules=lambda: [rule for rule in owner.rules() if not rule.moot_when_embedded],
+    )
 
 
 def as_embedded(run: RunSpec) -> RunSpec:

@@ -6,14 +6,14 @@ themselves, an evaluation happens only where one is scheduled, and the allocator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramwise.allocator.variables import prepared_variables, settings_in_force
-from vramwise.rules.base import Rule
-from vramwise.trainers.axolotl.trainer import Axolotl
-from vramwise.trainers.base import SideFiles, Spelling
-from vramwise.types import Change, Document, Origin, RunSpec, Target, neutral
+from vramwise.trainers.axolotl.trainer import TRAINER as AXOLOTL
+from vramwise.trainers.axolotl.trainer import unknown_key
+from vramwise.trainers.transformers.recognise import IDENTITY
+from vramwise.types import SETTINGS, Change, Origin, RunSpec
 
 # Fields whose keys it does not take, and values of others.
 _LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
@@ -22,70 +22,6 @@ _NOT = {
     "loss_kernel": ("chunked",),
     "precision": ("fp8",),
 }
-
-
-# What Axolotl does to a run and the plain Trainer does not: the neutral value, for this reason.
-_UNTOUCHED = {
-    "upcasts_at_load": "the plain Trainer casts nothing",
-    "quantised_base_prepared": "adapters go around the base as it is",
-    "resets_load_peaks": "the peak figures begin with the process",
-    "lora_kernels": "the plain Trainer has none",
-    "fused_lora": "the plain Trainer has none",
-    "fused_lora_wide_grads": "the plain Trainer has none",
-    "fused_lora_in_place": "the plain Trainer has none",
-    "fused_lora_squared": "the plain Trainer has none",
-    "fused_lora_traced": "the plain Trainer has none",
-    "saved_pair_tied": "PEFT copies each module",
-    "compiled_layers": "the plain Trainer compiles no layers",
-    "tables_each_layer": "the plain Trainer has none",
-    "head_in_fp32": "the plain Trainer leaves the head as it is",
-    "warms_up": "transformers' own way of loading",
-    "halves_warm_up": "as transformers since 5.0",
-    "copies_to_half": "weights are read in their type",
-    "multiplies_first": "nothing is multiplied",
-    "embedding_leaves_below": "embeddings stay on the card",
-    "fused_layers": "the plain Trainer has none",
-    "packed_attention": "the plain Trainer has none",
-    "linear_targets_by_name": "all-linear is passed to PEFT",
-    "embeddings_want_grads": "only if blocks are checkpointed",
-    "varlen_sdpa": "the plain Trainer builds a mask",
-    "liger_before_build": "Liger replaces methods of the model once it is built",
-    "eval_on_start": "the plain Trainer evaluates on schedule",
-    "eval_empties_every": "the plain Trainer keeps the losses and the cache",
-    "empty_cache_steps": "not passed on",
-    "collect_steps": "not passed on",
-    "fsdp_one_root": "FSDP 2 as accelerate wraps it",
-    "fsdp_widens": "FSDP 2 as accelerate wraps it",
-    "fsdp_adapters_apart": "FSDP 2 as accelerate wraps it",
-    "host_weights_wide": "no weight is cast before DeepSpeed takes them",
-}
-
-
-class PlainTransformers(Axolotl):
-    """Transformers' own Trainer on a config in Axolotl's keys."""
-
-    name = "transformers"
-    title = "the embedded engine"
-
-    def recognises(self, values: Mapping[Any, Any]) -> bool:
-        """Never by itself: it is asked for."""
-        return False
-
-    def might_be(self, keys: frozenset[str]) -> bool:
-        """Never by itself."""
-        return False
-
-    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
-        """The run as the embedded engine does it."""
-        return as_plain_trainer(super().resolve(document, target, side_files))
-
-    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
-        """The same keys, but for what this engine has none of: it would refuse the file."""
-        return None if lacks(change) else super().spell(run, change)
-
-    def rules(self) -> Sequence[Rule]:
-        """The rules about the file, less those that this engine makes moot."""
-        return [rule for rule in super().rules() if not rule.moot_when_embedded]
 
 
 def lacks(change: Change) -> bool:
@@ -99,7 +35,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     settings, origin = settings_in_force(run.target, added, "vramwise train")
     wide = run.precision.weights_dtype == "fp32"
     changed: dict[str, tuple[Any, str]] = {
-        **{name: (neutral(name)[0], why) for name, why in _UNTOUCHED.items()},
+        **{name: (setting.neutral, setting.plain) for name, setting in SETTINGS.items() if setting.plain},
         "fp32_embeddings": (wide, "the plain Trainer leaves weights as they were loaded"),
         "loads_through": (
             _way(run),
@@ -137,3 +73,14 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
     origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
     return run.changed(evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)
+
+
+TRAINER = replace(
+    AXOLOTL,
+    identity=IDENTITY,
+    resolve=lambda document, target, files: as_plain_trainer(AXOLOTL.resolve(document, target, files)),
+    # what this engine does not have would make it refuse the file
+    spell=lambda run, change: None if lacks(change) else AXOLOTL.spell(run, change),
+    key_unknown=lambda key, stack: unknown_key(key, stack, IDENTITY.title),
+    rules=lambda: [rule for rule in AXOLOTL.rules() if not rule.moot_when_embedded],
+)

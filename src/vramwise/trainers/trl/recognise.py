@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.signs import Sign, words
-from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, own_words
+from vramwise.trainers.signs import Identity, Sign, words
+from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, RELEASES, own_words
 
 # Training settings: a file without one of them does not train.
 TRAINING = words(
@@ -78,4 +78,14 @@ OTHER_FILES = (
         what="a file with too few TRL or transformers arguments to identify its trainer",
         any_of=words("per_device_train_batch_size per_device_eval_batch_size"),
     ),
+)
+
+IDENTITY = Identity(
+    name="trl",
+    title="TRL",
+    package="trl",
+    releases=lambda: RELEASES,
+    recognises=is_training_config,
+    might_be=might_be,
+    other_files=OTHER_FILES,
 )

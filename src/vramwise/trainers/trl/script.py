@@ -8,6 +8,9 @@ from typing import Any
 
 from vramwise.trainers.script_text import held_out, literal, loading, reason, script_text
 from vramwise.trainers.starting import Source, Start
+from vramwise.types import RunSpec
+
+SCRIPT_FIRST = False
 
 # Keys of the command that are not arguments of SFTConfig or DPOConfig; the script expresses them differently.
 _MODEL = frozenset({"model_name_or_path", "dtype", "attn_implementation", "load_in_4bit"})
@@ -37,6 +40,12 @@ def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str],
         list(_trainer(values, kind, conversational)),
     ]
     return script_text(head, blocks)
+
+
+def launch_script(run: RunSpec, path: str) -> str:
+    """Return the launch command; accelerate starts a process for each GPU."""
+    several = f"accelerate launch --num_processes {run.batch.gpus}" if run.batch.gpus > 1 else "python"
+    return f"{several} {path}"
 
 
 def _environment(values: Mapping[str, Any]) -> Iterator[str]:

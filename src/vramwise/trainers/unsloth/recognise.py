@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.signs import words
-from vramwise.trainers.unsloth.keys import CLI_KEYS
+from vramwise.trainers.signs import Identity, words
+from vramwise.trainers.unsloth.keys import CLI_KEYS, releases
 
 _TOP = words("model data training lora logging")
 # Keys that no other tool nests in such sections.
@@ -25,3 +25,14 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
 def might_be(keys: frozenset[str]) -> bool:
     """Return whether an unreadable text may be meant as one."""
     return keys >= {"model", "training"} and keys <= _TOP
+
+
+IDENTITY = Identity(
+    name="unsloth",
+    title="Unsloth",
+    package="unsloth",
+    releases=releases,
+    recognises=is_training_config,
+    might_be=might_be,
+    other_names=("Unsloth", "unsloth_zoo"),
+)

@@ -8,6 +8,9 @@ from typing import Any
 
 from vramwise.trainers.script_text import held_out, literal, loading, reason, script_text
 from vramwise.trainers.starting import Source, Start
+from vramwise.types import RunSpec
+
+SCRIPT_FIRST = True
 
 # Keys that are arguments of from_pretrained and get_peft_model, with their names there.
 _MODEL = {
@@ -44,6 +47,12 @@ def script(values: Mapping[str, Any], start: Start, comments: Mapping[str, str],
         list(_trainer(values, comments)),
     ]
     return script_text([*head, *([_SETTLED] if start.gpus > 1 else [])], blocks)
+
+
+def launch_script(run: RunSpec, path: str) -> str:
+    """Return the launch command of a script; Unsloth uses several cards only under torchrun."""
+    several = f"torchrun --nproc_per_node {run.batch.gpus}" if run.batch.gpus > 1 else "python"
+    return f"{several} {path}"
 
 
 def _chats(source: Source) -> bool:

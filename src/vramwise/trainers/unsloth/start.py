@@ -143,9 +143,3 @@ def requirements(start: Start) -> tuple[str, ...]:
 def launch(run: RunSpec, path: str) -> str:
     """Return the launch command, which uses one card."""
     return f"unsloth train --config {path}"
-
-
-def launch_script(run: RunSpec, path: str) -> str:
-    """Return the launch command of a script; Unsloth uses several cards only under torchrun."""
-    several = f"torchrun --nproc_per_node {run.batch.gpus}" if run.batch.gpus > 1 else "python"
-    return f"{several} {path}"

@@ -20,10 +20,10 @@ from typing import Any
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
-from vramwise.files import put_whole
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
 from vramwise.units import MIB, parse_size, readable, whole_number
+from vramwise.whole_files import put_whole
 
 OOM_FILE = "oom.json"
 MAX_SNAPSHOT_BYTES = 32 * MIB

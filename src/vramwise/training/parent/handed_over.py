@@ -12,9 +12,9 @@ from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.files import write_new
 from vramwise.training.plan import TrainPlan
 from vramwise.types import Document, Edit
+from vramwise.whole_files import write_new
 
 
 def config_of(plan: TrainPlan) -> Document:

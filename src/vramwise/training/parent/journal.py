@@ -14,9 +14,9 @@ from typing import Any
 
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
-from vramwise.files import write_new
 from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.plan import ESCAPED, PLAN_FILE, TrainPlan
+from vramwise.whole_files import write_new
 
 
 class Journal:

@@ -17,9 +17,9 @@ from typing import Any
 
 from vramwise.budget import parse_json, read_file
 from vramwise.errors import VramwiseError
-from vramwise.files import write_new
 from vramwise.training.parent.written_names import ANY_FILE, ANY_FOLDER, RECORDS, matches
 from vramwise.training.plan import PLAN_FILE
+from vramwise.whole_files import write_new
 
 LIST = ".vramwise-written.json"
 _MOST_BYTES = 4 * 1024**2

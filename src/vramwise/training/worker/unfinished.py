@@ -16,9 +16,9 @@ from typing import Any
 from transformers import Trainer
 
 from vramwise.budget import limits, parse_json, read_file
-from vramwise.files import put_whole
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.stop import StopOnSignal
+from vramwise.whole_files import put_whole
 
 FILE = "vramwise-unfinished.json"
 # Older releases of transformers have one large function, in which nothing can be made up for.

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vramwise.types.sections import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Sizes are None if the run does not evaluate."""
 
-    evaluates: bool
-    eval_batch_size: int | None
-    eval_sequence_len: int | None
-    eval_sample_packing: bool
-    eval_scheduled: bool  # False: samples are held out, but no evaluation is scheduled
-    eval_on_start: bool
-    eval_steps: float | None
-    eval_empties_every: int | None  # evaluation empties the cache after so many batches; None: never
+    neutral_why: ClassVar[str] = "nothing is evaluated"
 
-
-NEUTRAL = Evaluation(
-    evaluates=False,
-    eval_batch_size=None,
-    eval_sequence_len=None,
-    eval_sample_packing=False,
-    eval_scheduled=True,
-    eval_on_start=False,
-    eval_steps=None,
-    eval_empties_every=None,
-)
-NEUTRAL_WHY = "nothing is evaluated"
+    evaluates: bool = field(metadata=setting(False, compared=False))
+    eval_batch_size: int | None = field(metadata=setting(None, compared=False))
+    eval_sequence_len: int | None = field(metadata=setting(None, compared=False))
+    eval_sample_packing: bool = field(metadata=setting(False, compared=False))
+    # False: samples are held out, but no evaluation is scheduled
+    eval_scheduled: bool = field(metadata=setting(True, compared=False))
+    eval_on_start: bool = field(
+        metadata=setting(False, compared=False, plain="the plain Trainer evaluates on schedule")
+    )
+    eval_steps: float | None = field(metadata=setting(None, compared=False))
+    # evaluation empties the cache after so many batches; None: never
+    eval_empties_every: int | None = field(
+        metadata=setting(
+            None, phrase="cache emptied during evaluations", plain="the plain Trainer keeps the losses and the cache"
+        )
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from vramwise.types.sections import setting
 
 # When transformers zeroes rows that are routed to no expert of this rank: never, before the first product and after the
 # last, or also after each product.
@@ -18,9 +20,13 @@ BY_LABEL = frozenset(("tiled", "slices", "fp32_slices"))
 class Kernels:
     """The kernels of LoRA are in the adapter section."""
 
-    attn_implementation: str
-    varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel if the model allows it
-    rotary_by_product: bool  # rotary angles come from a matrix product, the first of a run
+    neutral_why: ClassVar[str] = "transformers' own kernels"
+
+    attn_implementation: str = field(metadata=setting("sdpa", compared=False))
+    # packed rows under sdpa use torch's variable-length kernel if the model allows it
+    varlen_sdpa: bool = field(metadata=setting(False, rare=True, plain="the plain Trainer builds a mask"))
+    # rotary angles come from a matrix product, the first of a run
+    rotary_by_product: bool = field(metadata=setting(True, compared=False))
     # "tiled", "slices", "rows", "room": the head runs on tiles, on 256 tokens or on some rows at a time ("room": as
     # many as fit), so that neither training nor evaluation holds all logits. "fp32_slices": slices whose operands are
     # cast to fp32. "in_place": gradients overwrite the logits
@@ -40,48 +46,42 @@ class Kernels:
         "eaft",
         "dft_whole",
         "eaft_whole",
-    ]
-    head_in_fp32: bool  # the head casts its outputs to fp32: logits in half precision go at once
-    loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
-    liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
-    liger_before_build: bool  # Liger replaces classes before the model is built: no module keeps its own
-    liger_chunks_in_place: ChunksInPlace
-    expert_masks: ExpertMasks
-    mixer_kernels: tuple[str, ...]  # mixers whose fused kernels are installed: "state space", "delta rule"
-    flash_installed: bool  # FlashAttention is known to be installed
-    flash_needs_sinks: bool  # flash attention fails in models without attention sinks
+    ] = field(metadata=setting("stock", compared=False))
+    # the head casts its outputs to fp32: logits in half precision go at once
+    head_in_fp32: bool = field(metadata=setting(False, rare=True, plain="the plain Trainer leaves the head as it is"))
+    # slices of the logits that the chunked loss takes one at a time
+    loss_chunks: int = field(metadata=setting(8, rare=True))
+    # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
+    liger: tuple[str, ...] = field(metadata=setting((), compared=False))
+    # Liger replaces classes before the model is built: no module keeps its own
+    liger_before_build: bool = field(
+        metadata=setting(False, compared=False, plain="Liger replaces methods of the model once it is built")
+    )
+    liger_chunks_in_place: ChunksInPlace = field(metadata=setting("never"))
+    expert_masks: ExpertMasks = field(metadata=setting("products"))
+    # mixers whose fused kernels are installed: "state space", "delta rule"
+    mixer_kernels: tuple[str, ...] = field(metadata=setting((), compared=False))
+    # FlashAttention is known to be installed
+    flash_installed: bool = field(metadata=setting(False, ghost=False, compared=False))
+    # flash attention fails in models without attention sinks
+    flash_needs_sinks: bool = field(metadata=setting(False, ghost=False, compared=False))
     # the collator passes the sample boundaries of packed rows; otherwise every layer reads them from the card
-    samples_told: bool
-    torch_compile: bool
+    samples_told: bool = field(metadata=setting(False, compared=False))
+    torch_compile: bool = field(metadata=setting(False, phrase="torch.compile"))
     # Layers without such kernels (norms, feed-forward layers) run compiled; LoRA is added as a separate product
-    compiled_layers: bool
+    compiled_layers: bool = field(
+        metadata=setting(False, compared=False, rare=True, plain="the plain Trainer compiles no layers")
+    )
     # How those layers attend to flattened rows: a variable-length kernel with grouped heads, one that needs repeated
     # heads, or one call per sample
-    packed_attention: Literal["varlen", "repeated", "segments"]
+    packed_attention: Literal["varlen", "repeated", "segments"] = field(
+        metadata=setting("varlen", compared=False, rare=True, plain="the plain Trainer has none")
+    )
     # Model types whose norms, rotation and attention run in the trainer's own kernels
-    fused_layers: tuple[str, ...]
-    tables_each_layer: bool  # each of those layers has its own rotary tables, created with the model
-
-
-NEUTRAL = Kernels(
-    attn_implementation="sdpa",
-    varlen_sdpa=False,
-    rotary_by_product=True,
-    loss_kernel="stock",
-    head_in_fp32=False,
-    loss_chunks=8,
-    liger=(),
-    liger_before_build=False,
-    liger_chunks_in_place="never",
-    expert_masks="products",
-    mixer_kernels=(),
-    flash_installed=False,
-    flash_needs_sinks=False,
-    samples_told=False,
-    torch_compile=False,
-    compiled_layers=False,
-    packed_attention="varlen",
-    fused_layers=(),
-    tables_each_layer=False,
-)
-NEUTRAL_WHY = "transformers' own kernels"
+    fused_layers: tuple[str, ...] = field(
+        metadata=setting((), compared=False, rare=True, plain="the plain Trainer has none")
+    )
+    # each of those layers has its own rotary tables, created with the model
+    tables_each_layer: bool = field(
+        metadata=setting(False, compared=False, rare=True, plain="the plain Trainer has none")
+    )

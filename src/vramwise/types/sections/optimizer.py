@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vramwise.types.sections import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """`name` is the name that transformers or the trainer uses."""
 
-    name: str = field(metadata={"flat": "optimizer"})
-    max_grad_norm: float
+    neutral_why: ClassVar[str] = "transformers' default"
 
-
-NEUTRAL = Optimizer(name="adamw_torch", max_grad_norm=1.0)
-NEUTRAL_WHY = "transformers' default"
+    name: str = field(metadata=setting("adamw_torch", flat="optimizer", compared=False))
+    max_grad_norm: float = field(metadata=setting(1.0))

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
+
+from vramwise.types.sections import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """`compute`: the dtype of matrix products; `weights_dtype`: the dtype that unquantised weights are stored in."""
 
-    compute: Literal["bf16", "fp16", "fp32", "fp8"] = field(metadata={"flat": "precision"})
-    weights_dtype: Literal["bf16", "fp16", "fp32"]
-    refuses_fp8_below: tuple[int, int] | None  # the trainer refuses fp8 on older cards; None: it does not check
-    precision_by_card: bool  # bf16 if the card supports it, else fp16
-    autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
-    fp32_embeddings: bool  # norms, embeddings and head stay in fp32
+    neutral_why: ClassVar[str] = "no mixed precision"
 
-
-NEUTRAL = Precision(
-    compute="fp32",
-    weights_dtype="fp32",
-    refuses_fp8_below=None,
-    precision_by_card=False,
-    autocast=False,
-    fp32_embeddings=True,
-)
-NEUTRAL_WHY = "no mixed precision"
+    compute: Literal["bf16", "fp16", "fp32", "fp8"] = field(metadata=setting("fp32", flat="precision", compared=False))
+    weights_dtype: Literal["bf16", "fp16", "fp32"] = field(metadata=setting("fp32", phrase="weights in"))
+    # the trainer refuses fp8 on older cards; None: it does not check
+    refuses_fp8_below: tuple[int, int] | None = field(metadata=setting(None, rare=True))
+    precision_by_card: bool = field(metadata=setting(False, compared=False))  # bf16 if the card supports it, else fp16
+    # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
+    autocast: bool = field(metadata=setting(False, compared=False))
+    # norms, embeddings and head stay in fp32
+    fp32_embeddings: bool = field(metadata=setting(True, phrase="fp32 embeddings"))

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from vramwise.types.sections import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
     """`gradient_checkpointing` is the request in the config, `recompute` what really happens."""
 
-    gradient_checkpointing: bool
-    recompute: bool
-    checkpointing_reentrant: bool
+    neutral_why: ClassVar[str] = "nothing is recomputed or offloaded"
+
+    gradient_checkpointing: bool = field(metadata=setting(False, compared=False))
+    recompute: bool = field(metadata=setting(False, compared=False))
+    checkpointing_reentrant: bool = field(metadata=setting(False, compared=False))
     # "hidden_states", "staged": only inputs of checkpointed blocks; "staged" copies them back into permanent buffers
-    activation_offloading: Literal["off", "stream", "legacy", "hidden_states", "staged"]
-    layer_offloading: bool
-    tiled_mlp: bool
-    tiled_mlp_pieces: int | None  # None: one for every 32,768 tokens
-
-
-NEUTRAL = Savings(
-    gradient_checkpointing=False,
-    recompute=False,
-    checkpointing_reentrant=False,
-    activation_offloading="off",
-    layer_offloading=False,
-    tiled_mlp=False,
-    tiled_mlp_pieces=None,
-)
-NEUTRAL_WHY = "nothing is recomputed or offloaded"
+    activation_offloading: Literal["off", "stream", "legacy", "hidden_states", "staged"] = field(
+        metadata=setting("off", phrase="activation offloading")
+    )
+    layer_offloading: bool = field(metadata=setting(False, phrase="layer offloading", rare=True))
+    tiled_mlp: bool = field(metadata=setting(False, phrase="tiled MLP", rare=True))
+    tiled_mlp_pieces: int | None = field(metadata=setting(None, rare=True))  # None: one for every 32,768 tokens

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
+
+from vramwise.types.sections import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +33,36 @@ class ZeroSettings:
 class Sharding:
     """`kind`: how the run is divided among the ranks."""
 
-    kind: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"] = field(metadata={"flat": "sharding"})
-    offload_params: bool
-    offload_optimizer: bool
-    shard_ranks: int | None  # the number of data-parallel ranks that FSDP shards weights over; None: all
-    reshard_after_forward: bool  # FSDP: gathered weights are freed after forward
-    sync_each_batch: bool  # gradients are exchanged at every micro-step, not only at the last
-    gathers_checkpoints: bool  # each checkpoint collects all shards in one rank's host memory
-    zero: ZeroSettings | None  # only under DeepSpeed's ZeRO
-    fsdp_one_root: bool  # FSDP 2: everything outside blocks is one unit
-    fsdp_widens: Literal["nothing", "trained", "all"]  # FSDP under mixed precision: which shards are cast to fp32
-    fsdp_adapters_apart: bool  # FSDP 2: each adapter matrix is its own unit, not part of its block's
-    host_weights_wide: bool  # ZeRO 3: offloaded weights take the dtype of the first one, which the trainer cast to fp32
-    tensor_parallel_size: int
-    context_parallel_size: int
+    neutral_why: ClassVar[str] = "one GPU"
+
+    kind: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"] = field(
+        metadata=setting("none", flat="sharding", compared=False)
+    )
+    offload_params: bool = field(metadata=setting(False, phrase="weights offloaded to the host"))
+    offload_optimizer: bool = field(metadata=setting(False, phrase="optimizer states offloaded to the host"))
+    # the number of data-parallel ranks that FSDP shards weights over; None: all
+    shard_ranks: int | None = field(metadata=setting(None, compared=False))
+    # FSDP: gathered weights are freed after forward
+    reshard_after_forward: bool = field(metadata=setting(True, compared=False))
+    # gradients are exchanged at every micro-step, not only at the last
+    sync_each_batch: bool = field(metadata=setting(False, compared=False))
+    # each checkpoint collects all shards in one rank's host memory
+    gathers_checkpoints: bool = field(metadata=setting(False, compared=False))
+    zero: ZeroSettings | None = field(metadata=setting(None))  # only under DeepSpeed's ZeRO
+    # FSDP 2: everything outside blocks is one unit
+    fsdp_one_root: bool = field(metadata=setting(False, plain="FSDP 2 as accelerate wraps it"))
+    # FSDP under mixed precision: which shards are cast to fp32
+    fsdp_widens: Literal["nothing", "trained", "all"] = field(
+        metadata=setting("trained", compared=False, plain="FSDP 2 as accelerate wraps it")
+    )
+    # FSDP 2: each adapter matrix is its own unit, not part of its block's
+    fsdp_adapters_apart: bool = field(metadata=setting(False, compared=False, plain="FSDP 2 as accelerate wraps it"))
+    # ZeRO 3: offloaded weights take the dtype of the first one, which the trainer cast to fp32
+    host_weights_wide: bool = field(
+        metadata=setting(False, compared=False, plain="no weight is cast before DeepSpeed takes them")
+    )
+    tensor_parallel_size: int = field(metadata=setting(1))
+    context_parallel_size: int = field(metadata=setting(1))
 
     @property
     def is_fsdp(self) -> bool:
@@ -55,22 +73,3 @@ class Sharding:
     def is_zero(self) -> bool:
         """Whether DeepSpeed's ZeRO shards the run."""
         return self.kind in ("zero1", "zero2", "zero3")
-
-
-NEUTRAL = Sharding(
-    kind="none",
-    offload_params=False,
-    offload_optimizer=False,
-    shard_ranks=None,
-    reshard_after_forward=True,
-    sync_each_batch=False,
-    gathers_checkpoints=False,
-    zero=None,
-    fsdp_one_root=False,
-    fsdp_widens="trained",
-    fsdp_adapters_apart=False,
-    host_weights_wide=False,
-    tensor_parallel_size=1,
-    context_parallel_size=1,
-)
-NEUTRAL_WHY = "one GPU"

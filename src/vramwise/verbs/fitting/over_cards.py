@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
-from vramwise.trainers.starting import Starts
 from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.changes.spread import fsdp_shards, zero_shards
@@ -124,4 +123,5 @@ def _launch(subject: Subject, run: RunSpec) -> str:
     path = shlex.quote(subject.document.path)
     if subject.document.script is not None:
         return f"accelerate launch --num_processes {run.batch.gpus} {path}"
-    return subject.trainer.starter().launch(run, path) if isinstance(subject.trainer, Starts) else ""
+    starter = subject.trainer.starter
+    return "" if starter is None else starter().launch(run, path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from vramwise.options import NewOptions
-from vramwise.trainers.starting import Format, Precision, Source, Start
+from vramwise.trainers.starting import Format, Precision, ScriptWriter, Source, Start, Starter
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import GpuSpec, ModelSpec
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
@@ -42,8 +42,8 @@ class Rows:
 class Plan:
     """What is known before a search.
 
-    `script`: it is written as a Python script. `data`: the lengths of the data, if it was read. `fragments`: the
-    trainer has no key for expandable segments, so rows of many lengths leave gaps.
+    `starter` writes the config, or `writer` a Python script. `data`: the lengths of the data, if it was read.
+    `fragments`: the trainer has no key for expandable segments, so rows of many lengths leave gaps.
     """
 
     ask: NewOptions
@@ -51,9 +51,15 @@ class Plan:
     gpu: GpuSpec
     gpus: int
     source: Source
-    script: bool = False
+    starter: Starter
+    writer: ScriptWriter | None = None
     data: Data = NO_DATA
     fragments: bool = False
+
+    @property
+    def script(self) -> bool:
+        """Whether a Python script is written."""
+        return self.writer is not None
 
     @property
     def lengths(self) -> Lengths | None:

@@ -10,7 +10,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.rulebook import rules_for
-from vramwise.trainers.starting import Start, Starts
+from vramwise.trainers.starting import Start
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis, opened
 from vramwise.variants.changes.kernels import expandable_segments
@@ -73,7 +73,7 @@ class Trial:
     @property
     def fitted(self) -> Subject:
         """The resulting config, with all data."""
-        return replace(self.searched, data=self.data, _memo={})
+        return self.searched.changed(data=self.data)
 
     @property
     def duration(self) -> Duration | None:
@@ -83,24 +83,22 @@ class Trial:
         return None if speed is None else fitted.duration(speed)
 
 
-def trials(
-    plan: Plan, trainer: Starts, options: Options, method: str, few: bool, progress: Progress | None
-) -> list[Trial]:
+def trials(plan: Plan, options: Options, method: str, few: bool, progress: Progress | None) -> list[Trial]:
     """Return the method with packed and with padded rows, each fitted; those with more objections are left out.
 
     `few`: search with a few of the samples. Rows that cannot be faster than the first trial get no trial.
     """
-    starts = [_start(plan, trainer, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
+    starts = [_start(plan, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
     least = min(_objections(subject) for _, subject in starts)
     found: list[Trial] = []
     for start, subject in starts:
         if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
         packed = bool(start.wishes.packing)
-        subject = replace(subject, data=plan.data, _memo={})
+        subject = subject.changed(data=plan.data)
         if few:
             data = sampled(subject.divided, plan.ask.batch, packed=packed)
-            subject = replace(subject, data=data, _memo={})
+            subject = subject.changed(data=data)
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
         if best is None:
             found[:1] = [replace(first, unbeaten=True) for first in found[:1]]
@@ -133,9 +131,9 @@ def soonest(found: Sequence[Trial]) -> Trial | None:
     return fitting[0] if fitting else None
 
 
-def _start(plan: Plan, trainer: Starts, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
+def _start(plan: Plan, options: Options, method: str, packed: bool) -> tuple[Start, Subject]:
     """Return the start with the fewest objections of `check` among several attention settings, its errors fixed."""
-    made = [_opened(start, trainer, options, plan) for start in _starts(plan, method, packed)]
+    made = [_opened(start, options, plan) for start in _starts(plan, method, packed)]
     start, subject = min(made, key=lambda one: _objections(one[1]))
     return start, repaired(subject)[0]
 
@@ -147,8 +145,8 @@ def _starts(plan: Plan, method: str, packed: bool) -> Iterator[Start]:
         yield plan.start(method, packed=packed, attention=attention)
 
 
-def _opened(start: Start, trainer: Starts, options: Options, plan: Plan) -> tuple[Start, Subject]:
-    subject = open_subject(trainer.starter().start(start), options, online=plan.ask.online)
+def _opened(start: Start, options: Options, plan: Plan) -> tuple[Start, Subject]:
+    subject = open_subject(plan.starter.start(start), options, online=plan.ask.online)
     return start, expandable(subject)
 
 
@@ -177,13 +175,13 @@ def _fitted(
     may leave the experts out, which can then be quantised with the rest. Scripts are launched without a file
     for sharding.
     """
-    full_rows = replace(subject, data=NO_DATA, _memo={}).prediction(on_card=False)
+    full_rows = subject.changed(data=NO_DATA).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may divide the weights
     if alone and proof_bytes(subject, (), full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
-    slowest = None if first is None else _slowest(replace(subject, data=plan.data, _memo={}), first)
+    slowest = None if first is None else _slowest(subject.changed(data=plan.data), first)
     ask = partial(answer_of, margin_bytes=margin, slowest=slowest, progress=progress)
     more = _EIGHT_BIT if method == "full" else _NARROWER
     if more == _NARROWER and not has_experts(subject.run):

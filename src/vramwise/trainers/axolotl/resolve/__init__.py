@@ -19,13 +19,15 @@ from vramwise.trainers.axolotl.resolve.savings import resolve_memory_savers
 from vramwise.trainers.axolotl.resolve.shapes import resolve_shapes
 from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding, spread_by_file
 from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.axolotl.schema.values import axolotl_config
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields, resolved
-from vramwise.types import Config, RunSpec, Target, Unfollowed
+from vramwise.types import Config, Document, RunSpec, Target, Unfollowed
 
 
-def resolve_axolotl(config: Config, target: Target, files: SideFiles) -> RunSpec:
+def resolve_axolotl(document: Document, target: Target, files: SideFiles) -> RunSpec:
     """Return the run. `files`: the readable files that the config and the launcher name."""
+    config = axolotl_config(document, target.stack)
     fields = Fields(config, "Axolotl")
     fields.take("base_model", None)
     resolve_sharding(fields, target, files)

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.value_types import accepts, decoded, parse_type
-from vramwise.types import Config, Document, Stack
+from vramwise.types import Asked, Config, Document, Stack
 
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
 _FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
@@ -25,7 +25,7 @@ def axolotl_config(document: Document, stack: Stack) -> Config:
             block = isinstance(value, dict)
             values[key] = _coerce_block(schema, key, value) if block else coerce(schema.key_type(key), value)
     sources = _unprefix_fsdp(values)
-    return Config(document, values, sources)
+    return Asked(document, values, sources)
 
 
 def _plain(value: Any) -> Any:

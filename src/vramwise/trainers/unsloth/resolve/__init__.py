@@ -33,7 +33,7 @@ from vramwise.trainers.unsloth.resolve.precision import resolve_dtypes
 from vramwise.trainers.unsloth.resolve.savings import resolve_checkpointing
 from vramwise.trainers.unsloth.resolve.shapes import resolve_rows
 from vramwise.trainers.unsloth.resolve.unfollowed import resolve_unfollowed
-from vramwise.types import Config, Document, RunSpec, Target
+from vramwise.types import Asked, Config, Document, RunSpec, Target
 
 _UNROUNDED = (2, 10)  # torch version
 
@@ -100,7 +100,7 @@ def cli_config(document: Document) -> Config:
             values[key] = _cli_value(key, block[name])
     values["full_finetuning"] = _section(document, "training").get("training_type") == "full"
     sources["full_finetuning"] = "training.training_type"
-    return Config(document, values, sources)
+    return Asked(document, values, sources)
 
 
 def _section(document: Document, name: str) -> Mapping[str, Any]:

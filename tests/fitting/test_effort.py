@@ -95,9 +95,8 @@ def test_a_search_that_is_not_cut_short_does_not_say_so():
     assert UNTRIED not in found.fallen
 
 
-def test_a_remedy_beyond_the_limit_is_a_command(monkeypatch):
-    limit(monkeypatch, 1)
-    out = way_out(small(LORA, 4))
+def test_a_remedy_beyond_the_limit_is_a_command():
+    out = way_out(small(LORA, 4), most=1)
     assert out.attempt is None
     assert out.command == "vramwise fit config.yml --gpu 4096MiB"
 

@@ -30,8 +30,7 @@ class AnyOrder(list):
         if event[0] != Action.FREE:
             super().append(event)
             return
-        ends = [place for repeat in self.tape.repeats for place in (repeat.start, repeat.end)]
-        first, bound = len(self), max([0, *self.tape.cuts, *ends])
+        first, bound = len(self), max([0, *self.tape.cuts, *self.tape.bounds])
         while first > bound and self[first - 1][0] == Action.FREE:
             first -= 1
         self.insert(self.chance.randint(first, len(self)), event)

@@ -10,7 +10,7 @@ from truth import BUNDLED, cases
 from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.loops.plan import assumptions
+from vramwise.ghost.loops.assumptions import assumptions
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.linear import Linear
 from vramwise.ghost.model.mlp import GatedMlp

@@ -41,7 +41,11 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
         node.saved = ()
         node.extra = None
         node.frame = None
-        _hold(results, node.edges)
+        # all are counted before the first of them is delivered
+        for result, edge in zip(results, node.edges, strict=True):
+            if result is not None and edge is not None:
+                result.holders += 1
+        result = None
         for position, edge in enumerate(node.edges):
             if edge is None:
                 continue
@@ -69,13 +73,6 @@ def _release_unpacked(node: Node) -> None:
     for position in range(len(held)):
         held[position] = None
     node.saved = ()
-
-
-def _hold(results: Sequence[Tensor | None], edges: Sequence[tuple[Node, int] | None]) -> None:
-    """Count the receivers of each result, before the first of them gets it."""
-    for result, edge in zip(results, edges, strict=True):
-        if result is not None and edge is not None:
-            result.holders += 1
 
 
 def _let_go(received: Sequence[Tensor | None]) -> None:

@@ -14,6 +14,7 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vramwise.ghost.dtypes import DType
@@ -64,6 +65,8 @@ class Tape:
         self.repeats: list[Repeat] = []
         # positions where the events of another of the model's numbered parts begin
         self.cuts: list[int] = []
+        # positions where steps and micro-steps begin and end
+        self.bounds: list[int] = []
         self._part = ""
         self._parts: list[str] = []  # by tag
         self._tag_numbers: dict[tuple[str, str], int] = {}
@@ -161,6 +164,10 @@ class Tape:
         """Write that the trainer resets torch's peak figures."""
         self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
+    def bound(self) -> None:
+        """Note that a step or micro-step begins or ends here."""
+        self.bounds.append(len(self.events))
+
     def timeline(self) -> Timeline:
         """Return what was written so far.
 
@@ -168,19 +175,16 @@ class Tape:
         requests: interpreters differ in theirs, and an allocator is left the same.
         """
         events = self.events[:]
-        bounds = {*self.cuts, len(events)}
-        for repeat in self.repeats:
-            bounds |= _bounds(repeat)
-        first = -1  # of the frees under way
-        for place, (action, *_) in enumerate(self.events):
-            if first >= 0 and (action != _FREE or place in bounds):
-                if place - first > 1:
-                    events[first:place] = sorted(events[first:place])
-                first = -1
-            if action == _FREE and first < 0:
-                first = place
-        if first >= 0:
-            events[first:] = sorted(events[first:])
+        bounds = {*self.cuts, *self.bounds}
+        last = 0
+        for place, (one, two) in enumerate(pairwise(self.events), 1):
+            if two[0] == _FREE == one[0] and two[1] < one[1] and place >= last and place not in bounds:
+                first, last = place - 1, place + 1
+                while first not in bounds and events[first - 1][0] == _FREE:
+                    first -= 1
+                while last < len(events) and last not in bounds and events[last][0] == _FREE:
+                    last += 1
+                events[first:last] = sorted(events[first:last])
         return Timeline(events=events, tags=self.tags, phases=self.phases, repeats=self.repeats, cuts=self.cuts)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -236,8 +240,3 @@ class Tape:
         else:
             node.saved = saved[::-1]
         return node
-
-
-def _bounds(repeat: Repeat) -> set[int]:
-    """Return where a repeat and those within it begin and end."""
-    return {repeat.start, repeat.end}.union(*map(_bounds, repeat.inner))

@@ -31,6 +31,9 @@ from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import whole_number
 
+# Their checkpoints hold the experts' 3-D weights as they are.
+_STORED_AS_ONE = ("gpt_oss", "llama4")
+
 
 def stays_on_host(sharding: Sharding) -> bool:
     """Whether the card never holds the whole model: its weights are spread over ranks, or stay in host memory."""
@@ -66,6 +69,22 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
     if run.loading.expert_quantization is not None:
         t.empty_cache()
+
+
+@lru_cache(maxsize=64)
+def checkpoint_order(model: ModelSpec) -> Sequence[Described]:
+    """Return the model's parameters in the order in which transformers reads them: names, with numbers by value."""
+    return tuple(sorted(parameters(model), key=lambda parameter: _natural(parameter.name)))
+
+
+def _is_merged(model: ModelSpec, parameter: Described) -> bool:
+    """Return whether the checkpoint holds the weight as one tensor an expert."""
+    return len(parameter.shape) == 3 and parameter.kind == "experts" and model.family not in _STORED_AS_ONE
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    numbers = ((part, whole_number(part)) for part in name.split("."))
+    return [(1, part) if number is None else (0, number) for part, number in numbers]
 
 
 class _Reader:
@@ -221,26 +240,6 @@ def move_to_device(t: Tape, weights: Weights) -> None:
     for name in [*planned]:  # of a head that is tied, which is no parameter of its own
         adapter_beside(t, weights, name, planned)
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
-
-
-# Their checkpoints hold the experts' 3-D weights as they are.
-_STORED_AS_ONE = ("gpt_oss", "llama4")
-
-
-@lru_cache(maxsize=64)
-def checkpoint_order(model: ModelSpec) -> Sequence[Described]:
-    """The model's parameters as they are read: by their names, numbers in them by value."""
-    return tuple(sorted(parameters(model), key=lambda parameter: _natural(parameter.name)))
-
-
-def _is_merged(model: ModelSpec, parameter: Described) -> bool:
-    """Whether the weight is put together from one tensor an expert."""
-    return len(parameter.shape) == 3 and parameter.kind == "experts" and model.family not in _STORED_AS_ONE
-
-
-def _natural(name: str) -> list[tuple[int, int | str]]:
-    numbers = ((part, whole_number(part)) for part in name.split("."))
-    return [(1, part) if number is None else (0, number) for part, number in numbers]
 
 
 # The warm-up leaves this much of the card's free memory alone.

@@ -21,9 +21,10 @@ from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
+from vramwise.ghost.loops.assumptions import assumptions
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
 from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import assumptions, make_plan
+from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.state import Batch, LoopState
 from vramwise.ghost.loops.steps import MicroStep, Plan, Step
@@ -160,6 +161,7 @@ class Run:
     def train_step(self, plan: Plan, number: int, state: LoopState) -> None:
         """One step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
         t = self.t
+        t.bound()
         self.step = number
         t.phase("forward", number)
         step = plan.step(number)
@@ -176,13 +178,16 @@ class Run:
         if self.run.optimizer.max_grad_norm > 0 and self.engine is None:
             state.grad_norm = clip_grad_norm(t, self.trainable)
         self.update(number)
+        t.bound()
 
     def train_micro_step(self, micro: MicroStep, state: LoopState, empties: bool) -> None:
         """One micro-batch: its loss replaces the last one's, and is looked at."""
         assert state.inputs is not None
+        self.t.bound()
         self.note(micro.shape)
         state.loss = self.micro_step(state.inputs, micro.shape.padded, self.step, empties)
         self._filter(state.loss)
+        self.t.bound()
 
     def update(self, step: int) -> None:
         """The optimizer's step, and the gradients' end."""

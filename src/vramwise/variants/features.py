@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.types import SECTIONS, ModelSpec, RunSpec, flat_name
 
 # Words and switches that do not affect memory, or only through fields that are compared.

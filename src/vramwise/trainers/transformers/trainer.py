@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramwise.allocator.settings import prepared_variables, settings_in_force
+from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import SideFiles, Spelling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.attention import flash_stops, same_attention, uses_flash_library
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind

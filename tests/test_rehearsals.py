@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from opened import check_document, make_target, subject_of_text
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.document import parse_document
 from vramwise.ghost.loops.batches import largest
 from vramwise.ghost.loops.sft import ghost_run

@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE.parent.parent / "src"), str(HERE.parent)]
 
 import vramwise.facts  # noqa: E402
 from new_table import CARDS, MODELS  # noqa: E402
-from vramwise.allocator.settings import EXPANDABLE  # noqa: E402
+from vramwise.allocator.variables import EXPANDABLE  # noqa: E402
 from vramwise.facts.gpus import find_gpus  # noqa: E402
 from vramwise.facts.models import from_catalogue  # noqa: E402
 from vramwise.facts.parameters import parameter_count  # noqa: E402

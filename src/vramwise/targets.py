@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from vramwise.allocator.settings import VARIABLES, parse_settings
+from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.facts.nvml import local_gpu

@@ -4,9 +4,6 @@ The behaviour follows PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/
 was checked against torch 2.13's own parser. The version that introduced each option was read from the libraries of
 torch 2.2 to 2.15. Versions before 2.2 are treated as 2.2. Options for pinned host memory, locking and virtual addresses
 (`expandable_segments_reserve` and its variant by class of stream) are ignored: they do not change device memory.
-
-Also says which settings apply to a target, and which shell line sets them. The caller passes the variables that a
-trainer adds.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.types import Origin, Target
 from vramwise.units import MIB
 
 TorchVersion = tuple[int, int]
@@ -26,8 +22,6 @@ OLDEST: TorchVersion = (2, 2)
 CUDA_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 HIP_VARIABLE = "PYTORCH_HIP_ALLOC_CONF"
 GENERIC_VARIABLE = "PYTORCH_ALLOC_CONF"
-VARIABLES = (CUDA_VARIABLE, HIP_VARIABLE, GENERIC_VARIABLE)
-EXPANDABLE = "expandable_segments:True"
 
 # roundup_power2_divisions has one slot for each power of two from 1 MiB to 32 GiB.
 DIVISION_SLOTS = 16
@@ -267,42 +261,3 @@ _SINCE: dict[str, TorchVersion] = {
     "expandable_segments_reserve": (2, 15),
     "expandable_segments_reserve_by_class": (2, 15),
 }
-
-
-def allocator_variable(torch: TorchVersion) -> str:
-    """Return the variable to set: the newest one that this torch's CUDA allocator reads."""
-    return CUDA_VARIABLE if torch < (2, 10) else GENERIC_VARIABLE
-
-
-def settings_in_force(target: Target, added: Mapping[str, str], whose: str) -> tuple[str, Origin]:
-    """Return the allocator's settings string and its origin.
-
-    `--alloc-conf` comes first, then the user's variables, then those in `added`. `whose` names who adds them.
-    """
-    if target.alloc_conf is not None:
-        return target.alloc_conf, Origin(kind="option", why="--alloc-conf")
-    settings, variable = effective_settings(target.torch, {**added, **target.alloc_env})
-    version = f"torch {target.torch[0]}.{target.torch[1]}"
-    if variable is None:
-        return "", Origin(kind="default", why=f"no allocator variable that {version} reads is set")
-    if variable in target.alloc_env:
-        return settings, Origin(kind="environment", why=f"{variable} in the environment")
-    return settings, Origin(kind="derived", why=f"{whose} sets {variable} for {version}")
-
-
-def prepared_variables(target: Target) -> dict[str, str]:
-    """Return the variables to set before torch is imported: `--alloc-conf`, otherwise expandable segments.
-
-    Empty if the user's own variables apply.
-    """
-    if target.alloc_conf is not None:
-        # every version reads this variable first, so that an inherited one cannot override it
-        return {CUDA_VARIABLE: target.alloc_conf}
-    if effective_settings(target.torch, target.alloc_env)[1] is not None:
-        return {}
-    return {allocator_variable(target.torch): EXPANDABLE}
-
-
-def export_line(torch: TorchVersion) -> str:
-    """Return the shell line that makes this torch use expandable segments."""
-    return f"export {allocator_variable(torch)}={EXPANDABLE}"

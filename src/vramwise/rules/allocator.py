@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from vramwise.allocator.settings import (
     CUDA_VARIABLE,
-    EXPANDABLE,
     GENERIC_VARIABLE,
     NO_SPLIT_LIMIT,
     effective_settings,
-    export_line,
     parse_settings,
 )
+from vramwise.allocator.variables import EXPANDABLE, export_line
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Hit, rule
 from vramwise.rules.room import is_tight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity

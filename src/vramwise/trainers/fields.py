@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.allocator.settings import settings_in_force
+from vramwise.allocator.variables import settings_in_force
 from vramwise.types import PLACES, Config, Origin, RunSpec, Target, in_sections, neutral
 
 

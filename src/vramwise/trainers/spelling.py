@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from vramwise.allocator.settings import export_line
+from vramwise.allocator.variables import export_line
 from vramwise.rules.base import insert_key, set_key
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec, join_key

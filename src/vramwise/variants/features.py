@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.types import SECTIONS, SETTINGS, ModelSpec, RunSpec, setting_of
 
 # The beginnings of field types that are compared: words, switches, lists of words, and optional numbers.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vramwise.allocator.settings import EXPANDABLE, parse_settings
+from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import rows_a_sample
 from vramwise.timeline import MemoryReport, Timeline

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from vramwise.allocator.settings import VARIABLES
+from vramwise.allocator.variables import VARIABLES
 from vramwise.facts.nvml import driver_version, local_gpu
 from vramwise.stacks import PACKAGES
 from vramwise.trainers.registry import all_identities

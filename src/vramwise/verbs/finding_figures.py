@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from vramwise.actions import action
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from vramwise.allocator.settings import EXPANDABLE, allocator_variable
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.dataset.formats import recognise_data
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError

@@ -1,6 +1,6 @@
 """A made-up trainer of JSON-like files: `scratch_model`, `rows`, `tokens`, `half`. No rules of its own."""
 
-from vramwise.allocator.settings import settings_in_force
+from vramwise.allocator.variables import settings_in_force
 from vramwise.rules.base import insert_key, set_key
 from vramwise.trainers.base import Spelling, Trainer
 from vramwise.trainers.fields import Fields

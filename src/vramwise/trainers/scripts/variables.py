@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from vramwise.allocator.settings import VARIABLES
+from vramwise.allocator.variables import VARIABLES
 from vramwise.documents.python.scopes import dotted
 
 _ENVIRONMENTS = ("os.environ", "environ")

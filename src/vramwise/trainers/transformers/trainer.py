@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vramwise.allocator.settings import prepared_variables, settings_in_force
+from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.trainers.axolotl.trainer import TRAINER as AXOLOTL
 from vramwise.trainers.axolotl.trainer import unknown_key
 from vramwise.trainers.transformers.recognise import IDENTITY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.allocator.settings import EXPANDABLE, allocator_variable
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS

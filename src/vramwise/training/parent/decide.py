@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.allocator.settings import prepared_variables, settings_in_force
+from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.errors import VramwiseError
 from vramwise.training.plan import Decision
 from vramwise.types import RunSpec, Target

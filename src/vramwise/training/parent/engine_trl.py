@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vramwise.allocator.settings import VARIABLES
+from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.trainers.trl.kind import kind_name
 from vramwise.trainers.trl.resolve.allocator import allocator_variables

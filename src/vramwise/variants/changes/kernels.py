@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.allocator.settings import EXPANDABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.attention import flash_stops, same_attention, uses_flash_library
 from vramwise.facts.liger import has_fused_loss, liger_kernels
 from vramwise.types import Change, RunSpec

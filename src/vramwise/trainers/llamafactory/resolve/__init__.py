@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.allocator.settings import settings_in_force
+from vramwise.allocator.variables import settings_in_force
 from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.settings import CUDA_VARIABLE, EXPANDABLE
+from vramwise.allocator.settings import CUDA_VARIABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.llamafactory.keys import PACKAGE
 from vramwise.types import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.settings import VARIABLES
+from vramwise.allocator.variables import VARIABLES
 from vramwise.trainers.arguments.resolve.accelerate import Accelerate, launched, read_accelerate
 from vramwise.trainers.base import SideFiles
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.settings import EXPANDABLE, allocator_variable
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,

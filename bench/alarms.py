@@ -23,8 +23,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.gpus import find_gpu  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import open_subject  # noqa: E402
 from vramwise.types import Finding, Severity  # noqa: E402
 from vramwise.variants.capacity import on_card  # noqa: E402
 from vramwise.verbs.check import FileReport, check_source  # noqa: E402

@@ -27,8 +27,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 from record import Entry, write  # noqa: E402
 from trainer_lengths import recorded  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 from vramwise.variants.prediction import Prediction  # noqa: E402

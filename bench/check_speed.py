@@ -46,7 +46,7 @@ def _environment() -> dict[str, str]:
 
 def warm(path: Path, gpu: str) -> float:
     """Seconds of CPU of the same in this process."""
-    from vramwise.options import Options
+    from vramwise.opening.options import Options
     from vramwise.verbs.check import check
 
     start = time.process_time()

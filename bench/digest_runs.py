@@ -35,10 +35,10 @@ from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.bundled import bundled_json  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.facts.trace_templates import NotCovered, document_of, template_types  # noqa: E402
 from vramwise.ghost.loops import sft  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import open_subject  # noqa: E402
+from vramwise.models.templates import NotCovered, document_of, template_types  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import open_subject  # noqa: E402
 from vramwise.timeline import Action, Repeat, Timeline  # noqa: E402
 
 TRUTH = HERE.parent / "tests" / "data" / "truth"
@@ -158,7 +158,7 @@ def recorded_streams() -> Iterator[list[Timeline]]:
 def families() -> dict[str, dict[str, Any]]:
     """Return the published config with the fewest layers, by model type."""
     found: dict[str, dict[str, Any]] = {}
-    for shape in bundled_json("facts/models.json")["shapes"]:
+    for shape in bundled_json("models/models.json")["shapes"]:
         config = shape["config"]
         layers = config.get("num_hidden_layers") or config.get("n_layer") or 999
         known = found.get(config["model_type"])

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 from vramwise.units import gib
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 

@@ -22,8 +22,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import open_subject  # noqa: E402
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "olmo2")
 _LIGER = {"liger_rope": True, "liger_rms_norm": True, "liger_glu_activation": True}

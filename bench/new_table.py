@@ -27,7 +27,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
-from vramwise.options import FitOptions, NewOptions, Options, Text
+from vramwise.opening.options import FitOptions, NewOptions, Options, Text
 from vramwise.units import GIB
 from vramwise.verbs.check import check_source
 from vramwise.verbs.fit import fit_source

@@ -79,8 +79,8 @@ def cpu_seconds(command: list[str]) -> float | None:
 def warm_seconds(text: str, changes: Sequence[str]) -> dict[str, float]:
     """Median CPU time of a prediction in this process, and of a further one with one value changed, by change."""
 
-    from vramwise.options import Options, PredictOptions, Text
-    from vramwise.subject import open_subject
+    from vramwise.opening.options import Options, PredictOptions, Text
+    from vramwise.opening.subject import open_subject
     from vramwise.verbs.predict import changed
 
     times: dict[str, list[float]] = {}

@@ -26,8 +26,8 @@ import trainers  # noqa: E402
 from axolotl import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
 from record import Entry  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 
 # Where a run does not say which release it was.

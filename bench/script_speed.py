@@ -22,8 +22,8 @@ from host_alone import alone  # noqa: E402
 from speed import Case, report  # noqa: E402
 from vramwise.facts.rates import efficiency, rates_of  # noqa: E402
 from vramwise.ghost.loops.batches import BatchShape  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.speed.step import priced  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402
 

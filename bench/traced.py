@@ -33,7 +33,7 @@ from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.facts.traces import model_from_trace  # noqa: E402
+from vramwise.models.traces import model_from_trace  # noqa: E402
 from vramwise.timeline import Action, Timeline  # noqa: E402
 from vramwise.types import ModelSpec  # noqa: E402
 
@@ -59,7 +59,7 @@ def traced(case: Case, config: dict[str, Any]) -> tuple[ModelSpec, Timeline]:
 
 @cache
 def _document(config: str, mode: str) -> dict[str, Any]:
-    from vramwise.tracing.document import document
+    from vramwise.models.recorder.document import document
 
     return document(json.loads(config), [mode])
 

@@ -24,8 +24,8 @@ from axolotl import MIB, Figures, measured, one_evaluation  # noqa: E402
 from record import Entry, write  # noqa: E402
 from trainer_lengths import PAIRS, are_drawn, recorded, trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 

@@ -26,8 +26,8 @@ from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.ghost.loops.batches import BatchShape  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import Subject, open_subject  # noqa: E402
 from vramwise.timeline import MemoryReport  # noqa: E402
 from vramwise.types import RunSpec  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402

@@ -22,8 +22,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import open_subject  # noqa: E402
 from vramwise.variants.lengths import parse_lengths  # noqa: E402
 
 GIB = 1024**3

@@ -19,7 +19,7 @@ from operator import attrgetter
 from textwrap import dedent
 
 from generated import ROOT, write_or_check
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.opening.options import Options, PredictOptions, Text
 from vramwise.timeline import Action, Event, Phase, Timeline
 from vramwise.units import MIB
 from vramwise.verbs.predict import opened

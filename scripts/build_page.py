@@ -28,7 +28,7 @@ PYODIDE = "314.0.7"
 PYODIDE_SHA256 = "66b7949e5a0cba2250b586d7e368bf12fb482800748d182c4618254b685ffaa0"
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 # Rooms that a browser has no use for: processes, terminals, servers, notebooks.
-LEFT_OUT = ("training", "mcp", "cli", "integrations", "page/assets", "page/site", "notebook.py", "__main__.py")
+LEFT_OUT = ("training", "mcp", "cli", "integrations", "page/assets", "page/site", "notebook/frames.py", "__main__.py")
 # Of Python's own library what a worker never imports; of its text encodings those that reading a file may ask for.
 LIBRARY_LEFT_OUT = frozenset(
     """

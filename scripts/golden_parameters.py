@@ -61,7 +61,7 @@ _VISION = {
 
 def small_cases() -> Iterable[dict[str, Any]]:
     """Configs of a few layers: each type as it is, then what its switches change."""
-    from vramwise.families import all_model_types
+    from vramwise.models.families import all_model_types
 
     for kind in all_model_types():
         if kind not in _WRITTEN_OUT:
@@ -385,7 +385,7 @@ def main() -> None:
     """Build every case and write the file; with --new only cases that it does not have."""
     import transformers
 
-    from vramwise.facts.models import catalogue_shapes
+    from vramwise.models.known import catalogue_shapes
     from vramwise.whole_files import write_new
 
     transformers.utils.logging.set_verbosity_error()

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 from typical_configs import FIELDS, typical_config  # noqa: E402
-from vramwise.facts.trace_templates import template_types, without_template  # noqa: E402
-from vramwise.families import find_type  # noqa: E402
+from vramwise.models.families import find_type  # noqa: E402
+from vramwise.models.templates import template_types, without_template  # noqa: E402
 
 PAGE = ROOT / "docs" / "model-types.md"
 _MODE = "bf16, autocast"
@@ -55,8 +55,8 @@ def types() -> list[str]:
 
 def traced(name: str) -> dict[str, Any]:
     """What tracing the typical config of a type gives."""
-    from vramwise.facts.traces import model_from_trace
-    from vramwise.tracing.document import document
+    from vramwise.models.recorder.document import document
+    from vramwise.models.traces import model_from_trace
 
     started = time.process_time()
     try:
@@ -145,7 +145,7 @@ def main() -> None:
         PAGE.write_text(page(rows, transformers.__version__))
         return
     transformers.logging.set_verbosity_error()
-    from vramwise.tracing.passes import warm_up
+    from vramwise.models.recorder.passes import warm_up
 
     warm_up()  # once for all processes
     with Path(path).open("a") as file:

@@ -15,8 +15,8 @@ import sys
 from generated import ROOT, write_or_check
 from vramwise.documents.document import parse_document
 from vramwise.facts.gpus import find_gpu
-from vramwise.keys.lookup import known_keys
-from vramwise.stacks import make_stack
+from vramwise.lookup.keys import known_keys
+from vramwise.opening.stacks import make_stack
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.keys import GONE
 from vramwise.types import Target

@@ -1,7 +1,7 @@
 """Make the traces that ship with vramwise: a template a model type, good for any dimensions.
 
     python scripts/trace_templates.py FOLDER [TYPE …] [--workers N] [--seconds S]   # traces types, a file a type
-    python scripts/trace_templates.py FOLDER --write       # writes src/vramwise/facts/trace_templates.json from them
+    python scripts/trace_templates.py FOLDER --write       # writes src/vramwise/models/trace_templates.json from them
 
 Tracing needs torch and transformers. A type is traced at four sets of dimensions, in a process of its own. From the
 first three, formulas are found. A type whose numbers follow no formula, or whose layers follow no known rule, gets no
@@ -34,8 +34,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "scripts")]
 
 from model_types import types  # noqa: E402
 from typical_configs import typical_config  # noqa: E402
-from vramwise.facts.trace_templates import FILE, HEADS, SHARED, WIDTH, NotCovered, filled, layer_words, with_width  # noqa: E402
-from vramwise.families import find_type  # noqa: E402
+from vramwise.models.families import find_type  # noqa: E402
+from vramwise.models.templates import FILE, HEADS, SHARED, WIDTH, NotCovered, filled, layer_words, with_width  # noqa: E402
 
 MODES = ("bf16, autocast", "bf16, fp32 norms, fp32 tables, autocast", "bf16, fp32 norms, autocast")
 _SECONDS, _MEMORY = 300, 12 * 1024**3
@@ -238,7 +238,7 @@ def joined(formulas: Formulas, values: Sequence[Any]) -> Any:
 
 def traces(name: str) -> dict[str, Any]:
     """What a template is made of: the default config of a type, configs of four sets of dimensions and their traces."""
-    from vramwise.tracing.document import document
+    from vramwise.models.recorder.document import document
 
     base, sets = configs(name)
     keys = dimension_fields(base)
@@ -456,7 +456,7 @@ def warm_up_once() -> None:
     """Load what all processes need. A CUDA build's backward starts threads, which forked processes cannot have."""
     import torch
 
-    from vramwise.tracing.passes import build, warm_up
+    from vramwise.models.recorder.passes import build, warm_up
 
     if torch.version.cuda is None:
         warm_up()

@@ -28,8 +28,8 @@ HEAD = """# Keys that no prediction reads
 
 Every key of the trainers' schemas is read by a resolver, harmless for a reason, or named in the answer as "not
 counted". `src/vramwise/trainers/unread.json` is the table behind this page (written by `scripts/unread_keys.py`);
-`tests/keys/test_unread.py` fails where a key is in none of the three. A key that only adds, or only takes, leaves that
-end of the range open. A star stands for any text.
+`tests/lookup/test_unread.py` fails where a key is in none of the three. A key that only adds, or only takes, leaves
+that end of the range open. A star stands for any text.
 """
 
 

@@ -40,9 +40,9 @@ def _quiet_environment(monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VRAMWISE_TRACE", "0")  # an unknown model would be traced for seconds where torch is installed
-    monkeypatch.setattr("vramwise.targets.local_gpu", lambda **_: None)
-    monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: {})
-    from vramwise import targets
+    monkeypatch.setattr("vramwise.opening.targets.local_gpu", lambda **_: None)
+    monkeypatch.setattr("vramwise.opening.stacks._from_here", lambda packages: {})
+    from vramwise.opening import targets
 
     targets._project.cache_clear()
     targets._target.cache_clear()

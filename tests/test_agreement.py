@@ -12,12 +12,12 @@ import vramwise
 from opened import check_document, make_target
 from vramwise import Options
 from vramwise.documents.document import parse_document
+from vramwise.opening.subject import on_target, open_subject
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_html import prediction_page
 from vramwise.render.prediction_json import prediction_json
 from vramwise.render.prediction_text import render_prediction
 from vramwise.render.verdict_text import headline, reasons
-from vramwise.subject import on_target, open_subject
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import readable
 from vramwise.variants.prediction import profile_of

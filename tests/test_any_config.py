@@ -8,10 +8,10 @@ from nightly import examples
 from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
+from vramwise.opening.subject import on_target
 from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text
-from vramwise.subject import on_target
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
 from vramwise.verbs.fix import fix_subject

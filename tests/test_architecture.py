@@ -18,67 +18,41 @@ __all__ = ["trees_for_one_file"]
 TESTS = Path(__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {
-    *("types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"),
-    *("bundled", "actions", "whole_files"),
-}
-GROUND = BASE | {"documents", "facts", "families", "allocator"}
+BASE = {"types", "timeline", "units", "errors", "limits", "bundled", "whole_files"}
+GROUND = BASE | {"documents", "facts", "models", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
-OPENING = {"options", "sidecar", "project", "files", "stacks", "repository", "sources", "targets", "base_models"}
-VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
+    **{name: set() for name in ("types", "timeline", "errors", "bundled")},
     "units": {"errors"},
     "whole_files": {"errors"},
-    "budget": {"errors", "units"},
-    "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
+    "limits": {"errors", "units"},
     "documents": BASE,
-    "facts": BASE | {"families"},
-    "tracing": {"budget", "errors"},  # a child process, started by name: with `training` the only room with torch
-    "families": BASE,
+    "facts": BASE,
+    "models": BASE,
     "allocator": BASE,
     "ghost": GROUND,
     "recordings": BASE | {"allocator"},
     "rules": GROUND | {"variants"},
     "trainers": GROUND | {"rules", "variants"},
     "variants": GROUND | {"ghost"},
-    # What is read before a Subject is opened: files, options, versions, the machine.
-    "options": set(),
-    "sidecar": BASE | {"documents"},
-    "project": BASE,
-    "files": BASE | {"documents"},
-    "stacks": BASE | {"facts"},
-    "repository": BASE,
-    "sources": BASE | {"documents", "trainers", "options", "files", "scripts"},
-    "targets": BASE | {"facts", "allocator", "trainers", "options", "project", "stacks", "sources"},
-    "base_models": BASE | {"facts", "sources"},
-    # The Subject, and the verbs over it, each above the one it asks.
-    # Lengths of samples, from data files.
-    "dataset": BASE | {"trainers", "variants"},
-    # Why a run does not start; what people run besides configs.
-    "stops": BASE | {"rules", "trainers"},
-    "scripts": BASE | {"documents", "facts", "trainers", "options", "files", "sidecar", "repository"},
-    "subject": INSIDE | OPENING | {"dataset", "stops", "scripts"},
-    # `new` asks for the format of data before there is a Subject.
-    "verbs": INSIDE | OPENING | {"subject", "stops", "dataset"},
+    # All reading before a verb works: options, files, versions, data. It opens the Subject.
+    "opening": INSIDE,
+    # Results are displayed by notebooks: the one door that something inside names, when a notebook asks.
+    "verbs": INSIDE | {"opening", "notebook"},
     # What is known about keys, and the search over it and the rules.
-    "keys": INSIDE | {"stacks"},
-    "practice": INSIDE | {"keys"},
-    # A function over a Subject, like training: it stands above the others.
-    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "verbs"},
+    "lookup": INSIDE | {"opening"},
+    # A function over a Subject, like training: it is above the others.
+    "diagnosis": GROUND | {"recordings", "variants", "trainers", "opening", "verbs", "notebook"},
     # Doors: they ask the verbs; training is the one that starts processes.
-    "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
-    "render": INSIDE
-    | OPENING
-    | VERBS_OVER_SUBJECTS
-    | {"recordings", "diagnosis", "training", "keys", "practice", "__version__"},
+    "training": INSIDE | {"opening", "verbs", "recordings", "integrations", "render", "api"},
+    "render": INSIDE | {"opening", "verbs", "recordings", "diagnosis", "training", "lookup", "__version__"},
 }
 # `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
 VERBS = {"rules/__init__.py": {"api"}}
 INNER = set(MAY_IMPORT)
 OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "api", "__main__"}
 # Rooms that read and write nothing: no files, network, clock, chance or other processes.
-PURE = ("documents", "families", "allocator", "ghost", "rules", "trainers", "variants")
+PURE = ("documents", "models/families", "allocator", "ghost", "rules", "trainers", "variants")
 IMPURE_MODULES = {
     "os",
     "socket",
@@ -153,18 +127,32 @@ def test_nothing_but_the_outer_rooms_renders():
     assert wrong == []
 
 
-def test_no_room_but_training_and_tracing_imports_torch():
+# A child process, started by name: with `training` the only code that imports torch.
+RECORDER = "models/recorder"
+
+
+def records(path: Path) -> bool:
+    return path.relative_to(SOURCE).as_posix().startswith(f"{RECORDER}/")
+
+
+def test_nothing_but_training_and_the_recorder_imports_torch():
     users = [
         str(path.relative_to(SOURCE))
         for path in modules()
-        if room(path) not in ("training", "tracing") and {name.split(".")[0] for name in imports(path)} & HEAVY
+        if room(path) != "training" and not records(path) and {name.split(".")[0] for name in imports(path)} & HEAVY
     ]
     assert users == []
 
 
-def test_nobody_imports_the_room_that_traces():
+def test_nobody_imports_the_recorder():
     """It is started by name, in a process of its own: whoever checks a known model loads nothing of it."""
-    assert [path.name for path in modules() if room(path) != "tracing" and "tracing" in our_rooms(path)] == []
+    importers = [path for path in modules() if not records(path)]
+    assert [path.name for path in importers if any("models.recorder" in name for name in imports(path))] == []
+
+
+def test_the_recorder_imports_little_of_ours():
+    theirs = [name for path in modules() if records(path) for name in imports(path) if name.startswith("vramwise.")]
+    assert [name for name in theirs if not re.match(r"vramwise\.(limits|errors|models\.recorder)\b", name)] == []
 
 
 def test_the_parent_of_training_imports_no_torch():
@@ -176,7 +164,7 @@ def test_the_parent_of_training_imports_no_torch():
 def test_pure_rooms_touch_no_files_network_or_clock():
     wrong = []
     for path in modules():
-        if room(path) in PURE:
+        if path.relative_to(SOURCE).as_posix().startswith(tuple(f"{name}/" for name in PURE)):
             used = {name.split(".")[0] for name in imports(path)} & IMPURE_MODULES
             wrong += [f"{path.relative_to(SOURCE)}: {name}" for name in sorted(used | impure_calls(path))]
     assert wrong == []
@@ -211,10 +199,10 @@ NAMING = {
     "cli/main.py": "an example of a command",
     "cli/new.py": "the trainers that `new` can write scripts for",
     "mcp/starting.py": "the same",
-    "stacks.py": "packages whose versions are looked up",
-    "facts/models.py": "the folder of the hub's cache",
-    "facts/catalogue.py": "the owner of copies on the hub",
-    "facts/model_names.py": "the owner and the names of copies on the hub",
+    "opening/stacks.py": "packages whose versions are looked up",
+    "models/known.py": "the folder of the hub's cache",
+    "models/catalogue.py": "the owner of copies on the hub",
+    "models/names.py": "the owner and the names of copies on the hub",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
 }
 
@@ -346,7 +334,7 @@ def test_there_is_one_way_out():
     assert wrong == []
 
 
-# Calls that take in a file or a text from elsewhere, and the modules that may make them. All others go through budget/.
+# Calls that take in a file or a text from elsewhere, and the modules that may make them. All others go through limits/.
 READING_CALLS = {
     *("json.load", "json.loads", "yaml.load", "yaml.safe_load", "tomllib.load", "tomllib.loads", "csv.reader"),
     *("csv.DictReader", "pickle.load", "pickle.loads", "gzip.open", "zlib.decompress", "zlib.decompressobj"),
@@ -354,18 +342,18 @@ READING_CALLS = {
 }
 OWN = "our own files, or what we wrote a moment ago"
 READERS = {
-    "budget/child.py": "the kernel's word on our memory",
-    "budget/reading.py": "the budget",
-    "budget/json_values.py": "the budget",
-    "budget/meter.py": "the kernel's word on our memory",
-    "dataset/rows.py": "charges a Budget line by line",
-    "dataset/tokens_child.py": "what its parent gives, in a confined process",
+    "limits/child.py": "the kernel's word on our memory",
+    "limits/reading.py": "the budget",
+    "limits/json_values.py": "the budget",
+    "limits/meter.py": "the kernel's word on our memory",
+    "opening/data/rows.py": "charges a Budget line by line",
+    "opening/data/tokens_child.py": "what its parent gives, in a confined process",
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
     "bundled.py": OWN,
-    "facts/hub_request.py": "an answer, read up to a bound",
-    "facts/catalogue.py": OWN,
-    "facts/trace_templates.py": OWN,
-    "files.py": "configs up to CONFIG_BYTES",
+    "models/hub_request.py": "an answer, read up to a bound",
+    "models/catalogue.py": OWN,
+    "models/templates.py": OWN,
+    "opening/files.py": "configs up to CONFIG_BYTES",
     "whole_files.py": "what is written, compared with what is there",
     "page/answers.py": "what the page itself asks",
     "page/failures.py": OWN,
@@ -373,11 +361,11 @@ READERS = {
     "mcp/arguments.py": OWN,
     "mcp/worker.py": "calls that the server itself wrote",
     "mcp/worker_process.py": "answers of our own worker process",
-    "practice/entries.py": OWN,
-    "project.py": "up to a million characters of TOML, and keys of 100 parts",
+    "lookup/entries.py": OWN,
+    "opening/project.py": "up to a million characters of TOML, and keys of 100 parts",
     "recordings/unpickle.py": "a pickle whose memory was counted",
-    "tracing/sandbox.py": "the kernel's words on the process itself, and one byte of each other, to see that none can be read",
-    "tracing/worker.py": "what its parent gives, in a confined process",
+    "models/recorder/sandbox.py": "the kernel's words on the process itself, and one byte of each other, to see that none can be read",
+    "models/recorder/worker.py": "what its parent gives, in a confined process",
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/marker.py": "digests, in pieces",
     "training/parent/engine_script.py": "the one line in which a Python says where its packages are",
@@ -400,7 +388,7 @@ def reading_calls(path: Path) -> set[str]:
 
 
 def test_whoever_reads_is_known_and_bounded():
-    """A new reader of files goes through budget/, or is listed here with the bound that it has."""
+    """A new reader of files goes through limits/, or is listed here with the bound that it has."""
     readers = {path.relative_to(SOURCE).as_posix() for path in modules() if reading_calls(path)}
     assert readers == set(READERS)
 
@@ -437,7 +425,7 @@ def looks_at_versions(path: Path) -> bool:
 
 def test_versions_end_at_resolve():
     """A version that decides something is read by a trainer's resolve (`trainers/installed.py`), or listed here."""
-    rooms = ("ghost", "variants", "rules", "families")
+    rooms = ("ghost", "variants", "rules", "models")
     found = {
         path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
     }

@@ -177,7 +177,7 @@ def _value(document, key):
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_fix_twice_is_once(version):
-    from vramwise.subject import open_subject
+    from vramwise.opening.subject import open_subject
     from vramwise.verbs.fix import fix_subject
 
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):

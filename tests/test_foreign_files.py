@@ -6,9 +6,9 @@ import pytest
 
 from installed import needs_corpus
 from vramwise.documents.document import parse_document
-from vramwise.options import Options
-from vramwise.sources import NotOurs
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.sources import NotOurs
+from vramwise.opening.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpus"

@@ -39,7 +39,7 @@ def test_check_without_a_prediction_loads_no_ghost_run(more):
     modules = loaded_by("check", str(EXAMPLES / "qlora.yml"), *more)
     rooms = {".".join(module.split(".")[:3]) for module in modules}
     unneeded = {"vramwise.ghost", "vramwise.allocator.run", "vramwise.variants.search", "vramwise.verbs.fitting"}
-    assert not rooms & (unneeded | {"vramwise.dataset", "vramwise.verbs.fix", "vramwise.variants.prediction"})
+    assert not rooms & (unneeded | {"vramwise.opening.data", "vramwise.verbs.fix", "vramwise.variants.prediction"})
 
 
 @pytest.mark.parametrize("verb", ["check", "predict"])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import vramwise
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.variants.lengths import NO_DATA
 
 ROOT = Path(__file__).parent.parent

@@ -4,8 +4,8 @@ import pytest
 
 from opened import make_target
 from vramwise.documents.document import parse_document
+from vramwise.opening.subject import on_target
 from vramwise.render.verdict_text import reasons, sentence
-from vramwise.subject import on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import GIB, MIB
 from vramwise.variants import doubts

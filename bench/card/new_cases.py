@@ -32,10 +32,10 @@ import vramwise.facts  # noqa: E402
 from new_table import CARDS, MODELS  # noqa: E402
 from vramwise.allocator.variables import EXPANDABLE  # noqa: E402
 from vramwise.facts.gpus import find_gpus  # noqa: E402
-from vramwise.facts.models import from_catalogue  # noqa: E402
-from vramwise.facts.parameters import parameter_count  # noqa: E402
-from vramwise.options import NewOptions, Options  # noqa: E402
-from vramwise.subject import on_target  # noqa: E402
+from vramwise.models.known import from_catalogue  # noqa: E402
+from vramwise.models.parameters import parameter_count  # noqa: E402
+from vramwise.opening.options import NewOptions, Options  # noqa: E402
+from vramwise.opening.subject import on_target  # noqa: E402
 from vramwise.types import ModelSpec  # noqa: E402
 from vramwise.verbs.new import new  # noqa: E402
 from vramwise.verbs.starting.result import New  # noqa: E402

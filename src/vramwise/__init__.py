@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         train,
     )
     from vramwise.errors import ConfigError, VramwiseError
-    from vramwise.options import FitOptions, NewOptions, Options, PredictOptions
+    from vramwise.opening.options import FitOptions, NewOptions, Options, PredictOptions
     from vramwise.training.parent.prepare import TrainOptions
     from vramwise.types import Finding, Severity
     from vramwise.verbs.check import FileReport
@@ -60,7 +60,7 @@ _ELSEWHERE = {
     "ConfigError": "vramwise.errors",
     "FileReport": "vramwise.verbs.check",
     "Finding": "vramwise.types",
-    **dict.fromkeys(("FitOptions", "NewOptions", "Options", "PredictOptions"), "vramwise.options"),
+    **dict.fromkeys(("FitOptions", "NewOptions", "Options", "PredictOptions"), "vramwise.opening.options"),
     "FixReport": "vramwise.verbs.fix",
     "Severity": "vramwise.types",
     "TrainOptions": "vramwise.training.parent.prepare",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import FitOptions, Machine, NewOptions, Options, PredictOptions, Reading, Text
+from vramwise.opening.options import FitOptions, Machine, NewOptions, Options, PredictOptions, Reading, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def check(
 
     A multi-line string or a mapping is checked as a config itself.
     """
-    from vramwise.displayed import Several
+    from vramwise.notebook.displayed import Several
     from vramwise.verbs import check as verb
 
     settings = _options(options, given)
@@ -68,7 +68,7 @@ def fix(
 
     A multi-line string or a mapping is fixed as a config itself: `after` holds the text.
     """
-    from vramwise.displayed import Several
+    from vramwise.notebook.displayed import Several
     from vramwise.verbs import fix as verb
 
     settings = _options(options, given)

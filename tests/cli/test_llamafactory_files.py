@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from vramwise.documents.document import parse_document
-from vramwise.options import Options
-from vramwise.subject import open_subject, subject_of
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject, subject_of
 from vramwise.trainers.registry import trainer_named
 from vramwise.verbs.check import check_subject
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.variants.batches import train_shapes
 
 TRL = """\

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from yaml_texts import CORPUS_FILES, documents, examples, reference
 
 from installed import needs_corpus
-from vramwise.budget.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.documents import compose as composing
 from vramwise.documents.compose import Node, compose, compose_slowly
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
+from vramwise.limits.ceilings import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.types import Document, KeyPath
 
 

@@ -6,7 +6,7 @@ from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.facts import accuracy
 from vramwise.facts.accuracy import Recorded, expected_error
-from vramwise.subject import on_target
+from vramwise.opening.subject import on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import RunSpec
 from vramwise.variants.bounds import bounds

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.options import Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 from vramwise.variants.search import finding
 from vramwise.verbs.fitting.fastest import fit_subject
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.verbs.fitting.fastest import fit_subject, opens
 from vramwise.verbs.fitting.proof import proof_bytes
 

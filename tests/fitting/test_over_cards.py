@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from vramwise.options import FitOptions, Options
+from vramwise.opening.options import FitOptions, Options
+from vramwise.opening.subject import open_subject
 from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import over_cards, render_fit
-from vramwise.subject import open_subject
 from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.over_cards import fastest, strategies
 

@@ -99,10 +99,10 @@ class Bench:
             del os.environ[name]
         os.environ.update(HOME=str(self.folder), HF_HUB_OFFLINE="1", NO_COLOR="1", VRAMWISE_TRACE="0")
         import vramwise.facts.torch
-        import vramwise.targets
+        import vramwise.opening.targets
 
         # No card and no torch of this machine: the same input does the same everywhere.
-        vramwise.targets.local_gpu = lambda **_: None
+        vramwise.opening.targets.local_gpu = lambda **_: None
         vramwise.facts.torch.installed_torch = lambda: None
         self._see_bugs()
         signal.signal(signal.SIGPROF, self._ring)

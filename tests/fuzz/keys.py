@@ -123,7 +123,7 @@ def all_keys():
 
 def _unlisted(trainer, facts):
     """Keys that are read although the trainer's list has none of that name."""
-    from vramwise.stacks import make_stack
+    from vramwise.opening.stacks import make_stack
     from vramwise.trainers.registry import trainer_named
     from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, GONE, launcher_keys
     from vramwise.trainers.unsloth.keys import CLI_KEYS

@@ -64,7 +64,7 @@ def _collect(value, seen):
 @cache
 def model_configs():
     """Parsed config.json of every shape in the catalogue."""
-    from vramwise.facts.models import catalogue_shapes
+    from vramwise.models.known import catalogue_shapes
 
     tiny = json.loads((ROOT / "examples/tiny/model/config.json").read_bytes())
     return [tiny, *(dict(shape["config"]) for shape in catalogue_shapes())]

@@ -9,8 +9,8 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import unroll
 from vramwise.errors import VramwiseError
-from vramwise.families import all_model_types
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.models.families import all_model_types
 from vramwise.timeline import Action
 
 COMMON = {

@@ -10,8 +10,8 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
-from vramwise.families import all_model_types
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.models.families import all_model_types
 from vramwise.timeline import Action
 
 CARDS = [None, "h200", "a100", "rtx-4090", "rtx-3090", "t4", "v100", "b200", "mi300x", "24GB"]

@@ -12,14 +12,14 @@ import pytest
 
 from truth import _case
 from vramwise.errors import VramwiseError
-from vramwise.facts.catalogue import more_shapes
-from vramwise.facts.model_config import model_from_config
-from vramwise.facts.models import by_name, find_model, from_catalogue
-from vramwise.facts.parameters import parameter_count
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import begin
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import Tape
+from vramwise.models.catalogue import more_shapes
+from vramwise.models.config import model_from_config
+from vramwise.models.known import by_name, find_model, from_catalogue
+from vramwise.models.parameters import parameter_count
 from vramwise.timeline import Action
 
 WIDE = {"hidden_size": 768, "num_hidden_layers": 3, "num_attention_heads": 12, "intermediate_size": 3072}

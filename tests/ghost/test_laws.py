@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nightly import examples
 from truth import BUNDLED, cases
-from vramwise.facts.model_config import model_from_config
+from vramwise.models.config import model_from_config
 from vramwise.variants.prediction import Prediction, predict_run
 
 RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")

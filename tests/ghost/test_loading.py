@@ -6,7 +6,6 @@ import pytest
 
 from truth import BUNDLED, H200, cases
 from vramwise.facts.context import CONTEXT_BYTES
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.loading import load, load_reference
@@ -14,6 +13,7 @@ from vramwise.ghost.loading.experts import merge_experts, read_experts
 from vramwise.ghost.loading.reading import checkpoint_order
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
+from vramwise.models.parameters import parameters
 from vramwise.timeline import Action
 
 CASES = {case.name: case for case in cases(BUNDLED)}

@@ -10,13 +10,13 @@ import pytest
 
 from family_cases import all_cases, predicted
 from truth import _case
-from vramwise.families import all_families
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.loading import load
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
+from vramwise.models.families import all_families
 from vramwise.timeline import Action
 
 CASES = {case["name"]: case for case in all_cases()}

@@ -8,8 +8,8 @@ import pytest
 
 import ranks
 from axolotl import Figures, measured
-from vramwise.options import Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 
 ROWS = {
     row["name"]: row

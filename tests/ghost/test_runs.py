@@ -11,9 +11,9 @@ import pytest
 
 from truth import BUNDLED, H200, cases
 from vramwise.allocator.unrolling import unroll
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.models.parameters import parameters
 from vramwise.timeline import Action, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}

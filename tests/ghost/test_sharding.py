@@ -8,11 +8,11 @@ import pytest
 
 from sharded_runs import MODEL, anything_but_states, ghost, labelled, peaks
 from truth import H200
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.sharding.ddp import bucket_sizes
 from vramwise.ghost.tape import Parameter, Tape
+from vramwise.models.parameters import parameters
 from vramwise.timeline import Action
 
 ELEMENTS = {

@@ -123,7 +123,7 @@ def test_no_logits_are_ever_held():
 def test_fp32_weights_double_the_base():
     wide, model = run_of("")
     narrow, _ = run_of("dtype: bfloat16\n")
-    from vramwise.facts.parameters import parameters
+    from vramwise.models.parameters import parameters
 
     count = sum(one.numel for one in parameters(model))
     assert allocated(wide, model) - allocated(narrow, model) > 1.9 * count

@@ -6,9 +6,9 @@ import pytest
 
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
-from vramwise.facts.models import find_model
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.loops.batches import BatchShape
+from vramwise.models.known import find_model
+from vramwise.models.parameters import parameters
 from vramwise.variants.batches import train_shapes
 from vramwise.variants.lengths import parse_lengths
 from vramwise.variants.prediction import predict_run

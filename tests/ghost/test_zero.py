@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sharded_runs import MODEL, anything_but_states, ghost, labelled, peaks
-from vramwise.facts.parameters import parameters
+from vramwise.models.parameters import parameters
 from vramwise.timeline import Timeline
 from vramwise.trainers.deepspeed import as_released, read_deepspeed
 from vramwise.types import ZeroSettings

@@ -3,8 +3,8 @@
 from functools import cache
 
 from vramwise.facts.gpus import find_gpu
-from vramwise.options import Options, Text
-from vramwise.subject import Subject, open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.types import Change
 from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt

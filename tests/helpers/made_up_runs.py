@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from truth import BUNDLED, cases
-from vramwise.facts.model_config import model_from_config
+from vramwise.models.config import model_from_config
 
 RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")
 SMALL = {

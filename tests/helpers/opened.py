@@ -1,10 +1,10 @@
 """Targets and verdicts for tests, without a look at the machine they run on."""
 
 from vramwise.documents.document import parse_document
+from vramwise.opening.stacks import make_stack
+from vramwise.opening.subject import on_target
+from vramwise.opening.targets import make_target as build_target
 from vramwise.rules.base import Rule
-from vramwise.stacks import make_stack
-from vramwise.subject import on_target
-from vramwise.targets import make_target as build_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script

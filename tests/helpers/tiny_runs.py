@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from vramwise.subject import Options
+from vramwise.opening.subject import Options
 from vramwise.training.parent.prepare import TrainOptions, prepare
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "tiny"

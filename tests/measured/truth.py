@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vramwise.facts.model_config import model_from_config
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.models.config import model_from_config
 from vramwise.types import (
     SETTINGS,
     Config,

@@ -6,10 +6,10 @@ import re
 import pytest
 from page_reader import EXAMPLES, SMALL
 
-from vramwise.actions import COMMAND_LINE, action, in_words_of
 from vramwise.page.answers import Answers
 from vramwise.page.wording import ACTIONS
 from vramwise.types import Severity
+from vramwise.types.actions import COMMAND_LINE, action, in_words_of
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 LARGE = SMALL.replace("micro_batch_size: 8", "micro_batch_size: 64")

@@ -7,8 +7,8 @@ import pytest
 from made_recordings import DATA, STRESS, block, entry, load_trace, segment, snapshot, stress_path
 
 from installed import not_root, posix
-from vramwise.budget import limits
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, SEGMENT_ALLOC
 from vramwise.units import MIB
@@ -173,7 +173,7 @@ def test_bad_files_are_one_clear_sentence(data, message):
 
 
 def test_a_file_that_unpacks_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(limits, "RECORDING_BYTES", 1000)
+    monkeypatch.setattr(ceilings, "RECORDING_BYTES", 1000)
     with pytest.raises(VramwiseError, match="unpacks to more than"):
         parse_recording(gzip.compress(b"x" * 100_000), "bomb.gz")
 
@@ -181,7 +181,7 @@ def test_a_file_that_unpacks_without_end_is_refused(monkeypatch):
 def test_a_file_too_large_is_not_even_read(monkeypatch, tmp_path):
     path = tmp_path / "large.pickle"
     path.write_bytes(b"x" * 2000)
-    monkeypatch.setattr(limits, "RECORDING_BYTES", 1000)
+    monkeypatch.setattr(ceilings, "RECORDING_BYTES", 1000)
     with pytest.raises(VramwiseError, match="too large for a recording"):
         read_recording(path)
 

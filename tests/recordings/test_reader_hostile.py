@@ -12,11 +12,11 @@ import pytest
 from made_recordings import block, entry, segment, snapshot
 
 from installed import NOT_THIS_SYSTEM
-from vramwise.budget import limits
 from vramwise.cli.replay import as_json, as_text
 from vramwise.diagnosis.drawing import draw
 from vramwise.diagnosis.reading import read_all
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings
 from vramwise.recordings import unpickle
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.replay import replay
@@ -206,15 +206,15 @@ class TestRepetition:
         assert (events.count, events.left_out, len(events.rows), events.sources[0]) == (1001, 1, 1000, 1)
 
     def test_steps_of_a_pickle_are_counted(self, monkeypatch):
-        monkeypatch.setattr(limits, "MEMORY_BYTES", 30_000)
+        monkeypatch.setattr(ceilings, "MEMORY_BYTES", 30_000)
         with pytest.raises(VramwiseError, match="record a shorter part of the run"):
             unpickle.load_plain(pickle._dumps([None] * 2000))
 
     def test_values_of_a_pickle_are_counted(self, monkeypatch):
         many = pickle.dumps([str(number) for number in range(1000)], protocol=4)
-        monkeypatch.setattr(limits, "MEMORY_BYTES", 200_000)
+        monkeypatch.setattr(ceilings, "MEMORY_BYTES", 200_000)
         assert len(unpickle.load_plain(many)) == 1000
-        monkeypatch.setattr(limits, "MEMORY_BYTES", 100_000)
+        monkeypatch.setattr(ceilings, "MEMORY_BYTES", 100_000)
         with pytest.raises(VramwiseError, match="values would take more than"):
             unpickle.load_plain(many)
 
@@ -223,7 +223,7 @@ class TestRepetition:
         assert unpickle.load_plain(pickle._dumps(many, protocol=4)) == many
 
     def test_a_trace_of_empty_lists(self, monkeypatch):
-        monkeypatch.setattr(limits, "MEMORY_BYTES", 100_000)
+        monkeypatch.setattr(ceilings, "MEMORY_BYTES", 100_000)
         with pytest.raises(VramwiseError, match="values would take"):
             parse_recording(b'{"events": [' + b"[]," * 1000 + b"[]]}", "x")
 

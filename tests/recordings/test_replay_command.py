@@ -121,9 +121,9 @@ def test_what_a_long_recording_leaves_out_is_said(vramwise, monkeypatch):
 
 
 def test_a_diagnosis_of_a_long_snapshot_says_what_it_left_out(vramwise, monkeypatch):
-    from vramwise.budget import limits
+    from vramwise.limits import ceilings
 
-    monkeypatch.setattr(limits, "DIAGNOSED_EVENTS", 20_000)
+    monkeypatch.setattr(ceilings, "DIAGNOSED_EVENTS", 20_000)
     assert "events of the snapshot were skipped" in vramwise("diagnose", "--snapshot", DEFAULT).output
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from vramwise.keys.lookup import known_keys
+from vramwise.lookup.keys import known_keys
 from vramwise.rules.discovery import common_rules
 from vramwise.trainers.registry import trainer_named
 from vramwise.types.run import SETTINGS
@@ -70,8 +70,8 @@ def foreign(text, own):
 
 
 def own_words(name):
-    from vramwise.options import Options
-    from vramwise.targets import target_for
+    from vramwise.opening.options import Options
+    from vramwise.opening.targets import target_for
 
     trainer = trainer_named(name)
     return trainer.vocabulary(None, target_for(".", Options(), trainer.name).stack).keys()

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.options import Command, Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Command, Options
+from vramwise.opening.subject import open_subject
 from vramwise.trainers.launch import is_launch, read_launch, read_shell
 
 

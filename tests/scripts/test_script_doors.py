@@ -8,7 +8,7 @@ import pytest
 
 from vramwise.api import check, fix, predict
 from vramwise.documents.python.notebook import cells_of
-from vramwise.files import config_files
+from vramwise.opening.files import config_files
 from vramwise.page.answers import Answers
 
 SCRIPT = (Path(__file__).parents[2] / "examples" / "train_qlora.py").read_text("utf-8")

@@ -836,7 +836,7 @@ def test_ways_to_load_a_file(loading):
 
 def test_a_quantised_base_of_the_plain_trainer_is_loaded_on_the_card_and_stays_in_fp32_where_peft_casts_it():
     """Measured on an H200: predicted as 16-bit weights from host memory, a QLoRA script came out 16 % too low."""
-    from vramwise.subject import Options, Text, open_subject
+    from vramwise.opening.subject import Options, Text, open_subject
 
     body = """\
 quant = BitsAndBytesConfig(load_in_4bit=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from vramwise import trainers
-from vramwise.budget.meter import Meter, measure, rendered
 from vramwise.documents import python as documents
 from vramwise.documents.python import expressions, functions, growth
 from vramwise.documents.python.edit import apply_to_script
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
-from vramwise.options import Options
-from vramwise.scripts import launched
+from vramwise.limits.meter import Meter, measure, rendered
+from vramwise.opening.options import Options
+from vramwise.opening.scripts import launched
 from vramwise.trainers import launch
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.types import Edit

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from vramwise.cli.main import cli
-from vramwise.options import Options
-from vramwise.scripts import read_training
+from vramwise.opening.options import Options
+from vramwise.opening.scripts import read_training
 from vramwise.trainers.scripts.reading import NoTraining
 
 MAKERS = """\

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from vramwise.api import check, fix, predict
-from vramwise.repository import asked_by_repository
+from vramwise.opening.repository import asked_by_repository
 
 OPTIONS = {"gpu": "rtx-4090", "text_alone": True}
 OLD = """\

@@ -1,8 +1,8 @@
 """How long rows are and how many make a step, before any search."""
 
 from vramwise.facts.gpus import find_gpu
-from vramwise.facts.models import from_catalogue
-from vramwise.options import NewOptions
+from vramwise.models.known import from_catalogue
+from vramwise.opening.options import NewOptions
 from vramwise.trainers.axolotl import start
 from vramwise.trainers.starting import unnamed
 from vramwise.variants.lengths import NO_DATA, Data, Lengths

@@ -4,7 +4,7 @@ import pytest
 
 from vramwise.api import Options, check
 from vramwise.errors import VramwiseError
-from vramwise.subject import open_subject
+from vramwise.opening.subject import open_subject
 from vramwise.trainers.compose import composed, composing_trainers
 
 FULL = {

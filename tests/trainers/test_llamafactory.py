@@ -8,7 +8,7 @@ import pytest
 
 from installed import needs_corpus
 from vramwise import Options, check, predict, rules
-from vramwise.subject import open_subject
+from vramwise.opening.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity, TrainedBlocks

@@ -12,7 +12,7 @@ import pytest
 from opened import make_target
 from vramwise import rules
 from vramwise.documents.document import parse_document
-from vramwise.subject import on_target
+from vramwise.opening.subject import on_target
 from vramwise.trainers.arguments.unknown_keys import other_words
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from vramwise.options import Command, Options
+from vramwise.opening.options import Command, Options
+from vramwise.opening.subject import open_subject
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import render_prediction
-from vramwise.subject import open_subject
 from vramwise.units import gib
 from vramwise.variants.capacity import on_card
 from vramwise.variants.prediction import predict_run

@@ -9,8 +9,8 @@ from opened import make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.sidecar import read_side_files
-from vramwise.subject import on_target
+from vramwise.opening.sidecar import read_side_files
+from vramwise.opening.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
@@ -336,7 +336,7 @@ def test_odd_values_stop_nothing(kind):
 
 
 def test_targets_that_nobody_names_are_pefts():
-    from vramwise.facts.lora_targets import wanted_targets
+    from vramwise.models.lora_targets import wanted_targets
 
     subject = subject_of_text(BASE + "use_peft: true\n", trainer="trl")
     assert wanted_targets(subject.run, subject.model) == ("q_proj", "v_proj")

@@ -11,8 +11,8 @@ import pytest
 
 from opened import make_target, trainer_name
 from vramwise.documents.document import parse_document
-from vramwise.facts.lora_targets import BY_MODEL
-from vramwise.subject import on_target
+from vramwise.models.lora_targets import BY_MODEL
+from vramwise.opening.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.kind import kind_of

@@ -7,8 +7,8 @@ import pytest
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script

@@ -11,7 +11,7 @@ from plans import make_plan
 from hosted_files import FILES, LLAMAFACTORY, TRL
 from tiny_runs import make_folder, prepared
 from vramwise.errors import VramwiseError
-from vramwise.subject import Options
+from vramwise.opening.subject import Options
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent import extras

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 from train_cases import COMMON, LLAMA_1B, LLAMA_8B, cases  # noqa: E402
-from vramwise.options import Options  # noqa: E402
-from vramwise.subject import open_subject  # noqa: E402
+from vramwise.opening.options import Options  # noqa: E402
+from vramwise.opening.subject import open_subject  # noqa: E402
 from vramwise.training.parent.decide import as_loaded  # noqa: E402
 
 MEASURED = {run["name"]: run for run in json.loads((ROOT / "bench/results/train_h200.json").read_text())["runs"]}

@@ -4,7 +4,7 @@ import pytest
 
 from installed import needs
 from tiny_runs import make_folder, write_config
-from vramwise.subject import Options
+from vramwise.opening.subject import Options
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.prepare import TrainOptions
 

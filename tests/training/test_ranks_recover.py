@@ -8,7 +8,7 @@ import pytest
 from installed import needs
 from recovering_runs import CONFIG, STEPS
 from supervised_runs import WORKER, environment, losses
-from vramwise.options import Options
+from vramwise.opening.options import Options
 from vramwise.training.parent.launch import torchrun
 from vramwise.training.parent.measured import read_report
 from vramwise.training.parent.prepare import TrainOptions, prepare

@@ -66,8 +66,8 @@ def test_deepspeed_resumes_only_on_the_users_word(folder):
 
     settings = {"deepspeed": "zero2.json", "auto_resume_from_checkpoints": True}
     (folder / "zero2.json").write_text('{"zero_optimization": {"stage": 2}}')
-    from vramwise.options import Options
-    from vramwise.subject import open_subject
+    from vramwise.opening.options import Options
+    from vramwise.opening.subject import open_subject
 
     run = open_subject(write_config(folder, **settings), Options(gpus=2, torch="2.13"), engine="transformers").run
     assert run.sharding.kind == "zero2"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vramwise.options import Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 from vramwise.variants.doubts import doubts_of, measurement_doubts
 
 SCRIPT = """from unsloth import FastLanguageModel

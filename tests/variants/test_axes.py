@@ -8,7 +8,7 @@ import varied
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.variants.axes import ALLOW, AXES, opened
 
 # What makes a training what it is: no axis that is open by itself may touch it.

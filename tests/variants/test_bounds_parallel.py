@@ -4,7 +4,7 @@ import pytest
 
 from opened import make_target
 from vramwise.documents.document import parse_document
-from vramwise.subject import on_target
+from vramwise.opening.subject import on_target
 from vramwise.trainers.registry import trainer_named
 
 CONFIG = """\

@@ -3,7 +3,7 @@
 import pytest
 
 from vramwise.api import predict
-from vramwise.facts.model_names import MORE_WEIGHTS, is_wide
+from vramwise.models.names import MORE_WEIGHTS, is_wide
 
 QLORA = """
 adapter: qlora

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.types import Schedule
 from vramwise.variants.batches import eval_shapes
 from vramwise.variants.held_out import divided

@@ -6,8 +6,8 @@ import pytest
 import varied
 
 from vramwise.errors import VramwiseError
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.variants.axes import ALLOW, opened
 
 ODD = (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.options import Options, Text
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.packing import Piece, packed_rows

@@ -179,8 +179,8 @@ BOUNDED = ["full.yml", "qlora.yml", "picture.yml"]
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_the_bound_is_below_the_prediction_and_close(name):
-    from vramwise.options import Options
-    from vramwise.subject import open_subject
+    from vramwise.opening.options import Options
+    from vramwise.opening.subject import open_subject
 
     opened = open_subject(Path(__file__).parents[2] / "examples" / name, Options(gpu="rtx-4090"))
     peak = opened.prediction().needs.peak_allocated_bytes

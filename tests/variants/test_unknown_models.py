@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from vramwise.facts.model_config import model_from_config
-from vramwise.facts.models import by_name
-from vramwise.facts.parameters import parameter_count
+from vramwise.models.config import model_from_config
+from vramwise.models.known import by_name
+from vramwise.models.parameters import parameter_count
 from vramwise.variants.doubts import model_doubts
 
 QWEN5 = {

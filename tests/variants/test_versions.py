@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.options import Options
-from vramwise.subject import open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 
 SFT = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: a/b\nper_device_train_batch_size: 4\nmax_length: 1024\n"
 

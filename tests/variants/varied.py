@@ -7,7 +7,7 @@ from pathlib import Path
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.subject import Subject, on_target
+from vramwise.opening.subject import Subject, on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Change, Document, RunSpec, Severity
 from vramwise.variants.axes import Axis, opened

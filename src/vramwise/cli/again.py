@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from vramwise.cli.options import TARGET_OPTIONS
-from vramwise.options import Options
+from vramwise.opening.options import Options
 
 
 def command_again(

@@ -18,7 +18,7 @@ from vramwise.cli.options import (
     terminal_width,
 )
 from vramwise.cli.writing import say_all, say_prose
-from vramwise.options import Options
+from vramwise.opening.options import Options
 from vramwise.render.text import render_text, summary
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.check import check as check_paths

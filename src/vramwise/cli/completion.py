@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from vramwise.facts.gpus import all_gpus
-from vramwise.facts.models import catalogue_ids
+from vramwise.models.known import catalogue_ids
 from vramwise.trainers.rulebook import all_rules
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW

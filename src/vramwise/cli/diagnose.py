@@ -11,7 +11,7 @@ from vramwise.cli.options import TARGET_OPTIONS, completed, target_options
 from vramwise.cli.writing import say, say_all
 from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
+from vramwise.opening.options import Options
 from vramwise.render.diagnosis_json import render_json
 from vramwise.render.diagnosis_text import render_diagnosis
 from vramwise.whole_files import write_new

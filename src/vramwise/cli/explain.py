@@ -10,7 +10,7 @@ import click
 from vramwise.api import explain, rules
 from vramwise.cli.options import completed
 from vramwise.cli.writing import say_all
-from vramwise.keys.lookup import KeyPage, known_keys, listing_trainers, look_up
+from vramwise.lookup.keys import KeyPage, known_keys, listing_trainers, look_up
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import style
 from vramwise.rules.base import Rule

@@ -23,12 +23,12 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
-from vramwise.files import STDIN
-from vramwise.options import FitOptions, Options
+from vramwise.opening.files import STDIN
+from vramwise.opening.options import FitOptions, Options
+from vramwise.opening.sources import started
 from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
 from vramwise.render.json_text import json_text
-from vramwise.sources import started
 from vramwise.units import parse_size
 from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.report import FitReport

@@ -21,7 +21,7 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import in_ci, pass_on, say, say_all, say_note
 from vramwise.documents.edit import diff
-from vramwise.options import Options
+from vramwise.opening.options import Options
 from vramwise.render.fixes import describe_fix
 from vramwise.render.outward import visible
 from vramwise.render.text import render_text, summary

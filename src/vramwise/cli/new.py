@@ -12,7 +12,7 @@ from vramwise.cli.completion import complete_models
 from vramwise.cli.options import TARGET_OPTIONS, target_options, terminal_width
 from vramwise.cli.writing import Status, pass_on, say, say_all
 from vramwise.errors import VramwiseError
-from vramwise.options import NewOptions, Options
+from vramwise.opening.options import NewOptions, Options
 from vramwise.render.folding import fold_all
 from vramwise.render.json_text import json_text
 from vramwise.render.new_text import new_json, render_new

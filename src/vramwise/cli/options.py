@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from vramwise.options import Command
+from vramwise.opening.options import Command
 from vramwise.trainers.registry import TRAINER_NAMES
 
 Decorated = Callable[..., Any]

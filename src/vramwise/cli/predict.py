@@ -25,13 +25,13 @@ from vramwise.cli.options import (
 )
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.errors import VramwiseError
-from vramwise.files import looks_like_a_model
-from vramwise.options import Options, PredictOptions
+from vramwise.opening.files import looks_like_a_model
+from vramwise.opening.options import Options, PredictOptions
+from vramwise.opening.sources import TEXT, Source
+from vramwise.opening.subject import Subject
 from vramwise.render.json_text import json_text
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.prediction_text import render_cards, render_change, render_prediction, render_scenarios
-from vramwise.sources import TEXT, Source
-from vramwise.subject import Subject
 from vramwise.trainers.compose import METHODS, composed
 from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.trainers.wishes import Wishes

@@ -9,7 +9,7 @@ import click
 
 from vramwise.cli.writing import say_all
 from vramwise.facts.torch import parse_torch_version
-from vramwise.options import Options, PredictOptions
+from vramwise.opening.options import Options, PredictOptions
 from vramwise.recordings.compared import Comparison, compare
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recorded_timeline import timeline_of

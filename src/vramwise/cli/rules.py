@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from vramwise.cli.writing import say_all
-from vramwise.practice.search import Found, search
+from vramwise.lookup.search import Found, search
 from vramwise.render.json_text import json_text
 from vramwise.render.knowledge import found_json, rule_json
 from vramwise.render.outward import style

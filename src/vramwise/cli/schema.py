@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from vramwise.cli.writing import say_all
-from vramwise.keys.json_schema import json_schema
-from vramwise.keys.lookup import listing_trainers
+from vramwise.lookup.json_schema import json_schema
+from vramwise.lookup.keys import listing_trainers
+from vramwise.opening.stacks import make_stack
 from vramwise.render.json_text import json_text
-from vramwise.stacks import make_stack
 from vramwise.trainers.registry import trainer_named
 
 

@@ -9,8 +9,8 @@ import click
 
 from vramwise.cli.writing import say
 from vramwise.errors import VramwiseError
-from vramwise.facts.models import cached_config, local_config, read_config
-from vramwise.facts.tracing import trace_document
+from vramwise.models.known import cached_config, local_config, read_config
+from vramwise.models.tracing import trace_document
 from vramwise.whole_files import put_whole
 
 

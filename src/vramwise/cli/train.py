@@ -11,7 +11,7 @@ import click
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
+from vramwise.opening.options import Options
 from vramwise.trainers.launch import is_launch
 from vramwise.training.parent.engines import ENGINES
 from vramwise.training.parent.prepare import TrainOptions

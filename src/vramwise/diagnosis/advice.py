@@ -17,7 +17,7 @@ from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
 from vramwise.diagnosis.read.settings_texts import setting_of
 from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.trainers.base import Trainer
 from vramwise.types import Change, Fix
 from vramwise.variants import changes

@@ -11,7 +11,7 @@ from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
-from vramwise.facts.parameters import parameter_count, parameters
+from vramwise.models.parameters import parameter_count, parameters
 from vramwise.types import RunSpec
 from vramwise.units import readable, whole_number
 

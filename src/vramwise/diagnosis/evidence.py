@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vramwise.displayed import Displayed
+from vramwise.notebook.displayed import Displayed
 from vramwise.types import Fix
 
 if TYPE_CHECKING:

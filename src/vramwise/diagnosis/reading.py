@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from vramwise.budget import limits
 from vramwise.diagnosis.case import snapshot_memory
 from vramwise.diagnosis.causes.ranking import failure_of
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts
@@ -20,10 +19,11 @@ from vramwise.diagnosis.read.snapshot import SnapshotFacts, snapshot_facts
 from vramwise.diagnosis.verdict import conclude, symptom_of
 from vramwise.diagnosis.witness import Ghost, summon
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
+from vramwise.limits import ceilings
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording, calls_of
-from vramwise.subject import open_subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def read_all(
     model: str | None = None,
 ) -> Reading:
     """Read the given files and return the diagnosis. Raises VramwiseError if one cannot be read."""
-    recording = None if snapshot is None else read_recording(snapshot, most_events=limits.DIAGNOSED_EVENTS)
+    recording = None if snapshot is None else read_recording(snapshot, most_events=ceilings.DIAGNOSED_EVENTS)
     facts = _read(log)
     failure = failure_of(facts.symptoms)
     allowed = failure.memory.allowed_bytes if failure is not None and failure.memory is not None else None

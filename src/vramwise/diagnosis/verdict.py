@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.actions import action
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
@@ -12,6 +11,7 @@ from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Phase
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
+from vramwise.types.actions import action
 from vramwise.units import readable
 
 # Below this confidence the diagnosis says that the cause is unclear.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vramwise.diagnosis.evidence import MemoryText
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.timeline import Action
 from vramwise.types import Document, Edit, GpuSpec, RunSpec
 from vramwise.units import gib

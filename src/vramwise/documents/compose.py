@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from vramwise.budget.json_values import OverBudget
-from vramwise.budget.limits import CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.bundled import bundled_json
 from vramwise.errors import ConfigError
+from vramwise.limits.ceilings import CONFIG_DEPTH, CONFIG_VALUES
+from vramwise.limits.json_values import OverBudget
 from vramwise.types import place_of
 
 # libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and non-ASCII

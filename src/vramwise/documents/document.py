@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 from yaml.constructor import SafeConstructor
 
-from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.documents.compose import Node, complaint, compose, error_at
 from vramwise.documents.refusal import too_large
 from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
 from vramwise.errors import ConfigError
+from vramwise.limits.ceilings import CONFIG_BYTES
 from vramwise.types import Document, DuplicateKey, KeyPath, Span, place_of
 
 _KNOWN_TAGS = {

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget import parse_json
 from vramwise.documents import values as intent
 from vramwise.documents.block import style_of
 from vramwise.documents.compose import Node, compose
@@ -26,6 +25,7 @@ from vramwise.documents.refusal import EditRefused
 from vramwise.documents.scalar import inline, plain_value
 from vramwise.documents.tree import locate
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.limits import parse_json
 from vramwise.types import Document, Edit, KeyPath, Span, join_key, split_key
 
 __all__ = ["EditRefused", "apply_edits", "diff"]

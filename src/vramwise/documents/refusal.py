@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.limits.ceilings import CONFIG_BYTES
 from vramwise.units import mib
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
-from vramwise.budget.limits import CONFIG_DEPTH
 from vramwise.documents.refusal import EditRefused
+from vramwise.limits.ceilings import CONFIG_DEPTH
 
 # Strings that need no quotes: a conservative subset of what YAML allows. A colon only inside a word (a URL).
 _PLAIN = re.compile(

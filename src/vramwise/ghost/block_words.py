@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vramwise.families.base import FusedAttention
-from vramwise.families.base import Rotation as RotationWord
 from vramwise.ghost.model.attention import AttentionLayer, ChunkedAttention, FalconAttention, SlicedAttention
 from vramwise.ghost.model.norms import CohereNorm, GemmaNorm, Norm, RmsNorm, WideRmsNorm
 from vramwise.ghost.model.rotary import (
@@ -20,6 +18,8 @@ from vramwise.ghost.model.rotary import (
     rotate_wide,
 )
 from vramwise.ghost.tape import Parameter
+from vramwise.models.families.base import FusedAttention
+from vramwise.models.families.base import Rotation as RotationWord
 
 NORMS: dict[str, Callable[[Parameter], Norm]] = {
     "stock": RmsNorm,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vramwise.families import layout_of
-from vramwise.families.base import ParallelOrder
 from vramwise.ghost.build_attention import Attentions
 from vramwise.ghost.build_feed_forward import FeedForwards
 from vramwise.ghost.build_norms import Norms
@@ -32,6 +30,8 @@ from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
+from vramwise.models.families import layout_of
+from vramwise.models.families.base import ParallelOrder
 
 if TYPE_CHECKING:
     from vramwise.ghost.model.streams import Streams

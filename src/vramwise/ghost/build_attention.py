@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vramwise.families.base import Mixer
 from vramwise.ghost.block_words import FUSED_ATTENTION, ROTATIONS
 from vramwise.ghost.build_norms import Norms
 from vramwise.ghost.fused_kernels import FusedKernels
@@ -25,6 +24,7 @@ from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.weights import Weights
+from vramwise.models.families.base import Mixer
 
 
 class Attentions:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.patterns import pattern_of
 from vramwise.ghost.tape import Parameter
 from vramwise.ghost.weights import Weights
+from vramwise.models.patterns import pattern_of
 from vramwise.types import TrainedBlocks
 
 # Each is matched with the name of every parameter.

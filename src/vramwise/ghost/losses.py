@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from vramwise.families import block_of
 from vramwise.ghost.dtypes import BOOL, INT64
 from vramwise.ghost.model.liger import head_weight, plain_weight
 from vramwise.ghost.model.linear import Projection
@@ -26,6 +25,7 @@ from vramwise.ghost.sharding.fsdp_blocks import LoneHead
 from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.models.families import block_of
 from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
 
 Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]

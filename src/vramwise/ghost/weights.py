@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.facts.lora_targets import LoraTarget
-from vramwise.facts.parameters import parameters
-from vramwise.families import block_of
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Storage
+from vramwise.models.families import block_of
+from vramwise.models.lora_targets import LoraTarget
+from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 
 

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
-from vramwise.options import Options
+from vramwise.opening.options import Options
+from vramwise.opening.sources import NotOurs
+from vramwise.opening.stacks import said_release
+from vramwise.opening.subject import Subject
 from vramwise.render.json_text import json_text
-from vramwise.sources import NotOurs
-from vramwise.stacks import said_release
-from vramwise.subject import Subject
 from vramwise.trainers.registry import TRAINER_NAMES, trainer_named
 
 Config = Annotated[

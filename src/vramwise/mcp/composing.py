@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import next_call
-from vramwise.options import Options, Text
-from vramwise.sources import Source
+from vramwise.opening.options import Options, Text
+from vramwise.opening.sources import Source
 from vramwise.trainers.compose import composed, composing_trainers
 
 _COUNT = Annotated[int | None, Field(ge=1)]

@@ -10,7 +10,7 @@ from pydantic import Field
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, next_call, options_of, plain
 from vramwise.mcp.results import Fitted
-from vramwise.options import FitOptions, Text
+from vramwise.opening.options import FitOptions, Text
 from vramwise.render.fit_json import fit_json
 from vramwise.types import Finding
 from vramwise.variants.axes import ALLOW

@@ -10,11 +10,11 @@ from vramwise.api import explain
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import usable_bytes
 from vramwise.facts.gpus import all_gpus, matching_gpus
-from vramwise.facts.models import catalogue_ids
-from vramwise.keys.lookup import look_up
+from vramwise.lookup.keys import look_up
+from vramwise.lookup.search import search
 from vramwise.mcp.arguments import RefusedError, next_call
 from vramwise.mcp.results import Explained, Keys, Listed, Practice
-from vramwise.practice.search import search
+from vramwise.models.known import catalogue_ids
 from vramwise.render.gpu_json import gpu_json
 from vramwise.render.knowledge import found_json, key_json, rule_json, rule_page
 

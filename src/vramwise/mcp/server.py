@@ -14,9 +14,9 @@ from mcp_types import ToolAnnotations
 from vramwise import __version__
 from vramwise.api import explain, rules
 from vramwise.errors import VramwiseError
+from vramwise.lookup.entries import pages
 from vramwise.mcp.tools import titled_tools
 from vramwise.mcp.worker_process import Worker
-from vramwise.practice.entries import pages
 from vramwise.render.knowledge import rule_page
 from vramwise.render.outward import outward
 

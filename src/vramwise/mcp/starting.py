@@ -9,7 +9,7 @@ from pydantic import Field
 from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import Gpus, Versions, next_call, options_of, plain
 from vramwise.mcp.results import Started
-from vramwise.options import NewOptions
+from vramwise.opening.options import NewOptions
 from vramwise.render.new_text import new_json
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers

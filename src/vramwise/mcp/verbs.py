@@ -13,14 +13,14 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
 from vramwise.mcp.composing import OptionalConfig, WishedRun, predicted_source
 from vramwise.mcp.results import Checked, Diagnosed, Fixed, Predicted
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.opening.options import Options, PredictOptions, Text
+from vramwise.opening.sources import NotOurs
+from vramwise.opening.subject import Subject
 from vramwise.render.diagnosis_json import diagnosis_json
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.report_json import file_json, finding_json
 from vramwise.render.text import summary
-from vramwise.sources import NotOurs
-from vramwise.subject import Subject
 from vramwise.units import GIB
 from vramwise.verbs.check import FileReport, check_source
 from vramwise.verbs.fix import fix_source

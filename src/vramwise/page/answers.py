@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise import __version__
-from vramwise.actions import in_words_of
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.options import FitOptions, NewOptions, PredictOptions, Text
+from vramwise.opening.options import FitOptions, NewOptions, PredictOptions, Text
 from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of, shaped
 from vramwise.page.failures import diagnosed
@@ -30,6 +29,7 @@ from vramwise.render.json_text import json_text
 from vramwise.render.new_text import further, verdict
 from vramwise.render.prediction_html import prediction_page
 from vramwise.render.verdict_text import state_of
+from vramwise.types.actions import in_words_of
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
 from vramwise.verbs.fit import fit_source, repaired

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from vramwise.errors import VramwiseError
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.opening.options import Options, PredictOptions, Text
+from vramwise.opening.subject import Subject
 from vramwise.page.knobs import turned
-from vramwise.subject import Subject
 from vramwise.verbs.check import FileReport, Policy, check_subject
 from vramwise.verbs.predict import opened
 

@@ -15,12 +15,12 @@ from vramwise.diagnosis.evidence import Diagnosis, Remedy
 from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.options import Options, Text
+from vramwise.opening.options import Options, Text
+from vramwise.opening.sources import read_document, trainer_of
 from vramwise.page.desk import options_of
 from vramwise.render.diagnosis_html import advice
 from vramwise.render.html import picture
 from vramwise.render.html.data import page_data
-from vramwise.sources import read_document, trainer_of
 from vramwise.types import Document
 from vramwise.whole_files import write_new
 

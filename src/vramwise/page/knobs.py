@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.documents.edit import apply_edits
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Change, Edit
 from vramwise.variants.axes import AXES
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from vramwise.opening.subject import Subject
 from vramwise.render.verdict_text import EFFECTS, effect
-from vramwise.subject import Subject
 from vramwise.units import gib
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.effort import DIAGNOSIS, Effort

@@ -13,7 +13,8 @@ from typing import Any
 from vramwise.documents.python.notebook import line_in_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
-from vramwise.facts.models import catalogue_ids
+from vramwise.models.known import catalogue_ids
+from vramwise.opening.subject import Subject
 from vramwise.page.wording import ALLOWED
 from vramwise.render.doubt_text import error_lines
 from vramwise.render.html import at_a_glance, picture
@@ -25,7 +26,6 @@ from vramwise.render.prediction_text import describe
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import reasons, sentence, state_of, stopped, would_need
-from vramwise.subject import Subject
 from vramwise.trainers.registry import all_identities
 from vramwise.types import Document, Finding
 from vramwise.units import gib

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.allocator.settings import TorchVersion, first_version_with
-from vramwise.budget import limits, parse_json, read_file, unzipped
-from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file, unzipped
+from vramwise.limits.json_values import OverBudget
 from vramwise.recordings.recorded_settings import settings_text
 from vramwise.recordings.recording import (
     TOO_LARGE,
@@ -31,24 +31,26 @@ from vramwise.units import mib
 _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 
 
-def read_recording(path: str | Path, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS) -> Recording:
+def read_recording(
+    path: str | Path, device: int | None = None, most_events: int = ceilings.REPLAYED_EVENTS
+) -> Recording:
     """Read a snapshot or trace file. `device` defaults to the one with the most events.
 
     Raises VramwiseError if it cannot be read.
     """
-    data = read_file(path, limits.RECORDING_BYTES, "a recording")
+    data = read_file(path, ceilings.RECORDING_BYTES, "a recording")
     return parse_recording(data, str(path), device, most_events)
 
 
 def parse_recording(
-    data: bytes, name: str, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS
+    data: bytes, name: str, device: int | None = None, most_events: int = ceilings.REPLAYED_EVENTS
 ) -> Recording:
     """Return the recording in a file's bytes; `name` is for messages.
 
     If there are more than `most_events` events, the last ones are used. Raises VramwiseError if it is not a recording.
     """
     try:
-        data = unzipped(data, limits.RECORDING_BYTES, "a recording")
+        data = unzipped(data, ceilings.RECORDING_BYTES, "a recording")
         if data[:64].lstrip()[:1] == b"{":
             return _from_trace(_load_json(data), name, device, most_events)
         return _from_snapshot(load_plain(data), name, device, most_events)
@@ -60,8 +62,8 @@ def parse_recording(
 
 
 def _load_json(data: bytes) -> dict[str, Any]:
-    if len(data) > limits.DATA_BYTES:
-        raise VramwiseError(f"the JSON is larger than {mib(limits.DATA_BYTES)}: record a shorter part of the run")
+    if len(data) > ceilings.DATA_BYTES:
+        raise VramwiseError(f"the JSON is larger than {mib(ceilings.DATA_BYTES)}: record a shorter part of the run")
     try:
         loaded = parse_json(data)
     except OverBudget as error:
@@ -78,7 +80,7 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None, most_event
         raise VramwiseError(f"a trace file contains only device 0, not device {device}")
     events = collect_events(trace["events"], most_events)
     segments = []
-    for address, size, kind, stream, expandable in _few(trace.get("final_segments", ()), limits.RECORDED_SEGMENTS):
+    for address, size, kind, stream, expandable in _few(trace.get("final_segments", ()), ceilings.RECORDED_SEGMENTS):
         segments.append(_segment(address, size, kind, stream, expandable, None))
     if not events.count:
         raise VramwiseError('the list of "events" is empty: there is nothing to replay')
@@ -113,9 +115,9 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
         raise VramwiseError(f"nothing was recorded on device {device}, only on {_numbers(recorded)}")
     entries = traces[device]
     events = collect_events(entries, most_events, _row)
-    found = _few([one for one in snapshot["segments"] if one.get("device", 0) == device], limits.RECORDED_SEGMENTS)
-    if sum(len(segment["blocks"]) for segment in found) > limits.RECORDED_BLOCKS:
-        raise VramwiseError(f"it has more than {limits.RECORDED_BLOCKS:,} blocks at its end: too many for a real run")
+    found = _few([one for one in snapshot["segments"] if one.get("device", 0) == device], ceilings.RECORDED_SEGMENTS)
+    if sum(len(segment["blocks"]) for segment in found) > ceilings.RECORDED_BLOCKS:
+        raise VramwiseError(f"it has more than {ceilings.RECORDED_BLOCKS:,} blocks at its end: too many for a real run")
     settings = settings_text(snapshot.get("allocator_settings", {}))
     return Recording(
         name=name,

@@ -14,8 +14,8 @@ import pickle
 import re
 from typing import Any, NoReturn
 
-from vramwise.budget import limits
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings
 from vramwise.units import mib
 
 # The memory of one step: an entry on the unpickler's stack and in a list or dict. One byte of the file may refer to an
@@ -91,9 +91,9 @@ def _check(data: bytes) -> None:
         at = match.end() if match else at
         # Each opcode has at least one byte.
         needed += (min(at - start, _OPCODES_AT_ONCE) + 1) * _STEP_BYTES
-        if needed > limits.MEMORY_BYTES:
+        if needed > ceilings.MEMORY_BYTES:
             raise VramwiseError(
-                f"its values would take more than {mib(limits.MEMORY_BYTES)} of memory: record a shorter part of the "
+                f"its values would take more than {mib(ceilings.MEMORY_BYTES)} of memory: record a shorter part of the "
                 "run, with torch.cuda.memory._record_memory_history(max_entries=100000)"
             )
         opcode = data[at] if at < end else -1

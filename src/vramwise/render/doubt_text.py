@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.actions import action
 from vramwise.render.folding import listed
 from vramwise.render.outward import style
+from vramwise.types.actions import action
 from vramwise.variants.doubts import Doubt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from vramwise.actions import action
 from vramwise.render.doubt_text import doubt_lines
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import STOPPED, at_line, sentence, shortage, stopped, where
 from vramwise.types import PLACES, GpuSpec
+from vramwise.types.actions import action
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import NAMES, TIGHT

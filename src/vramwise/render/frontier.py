@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from math import ceil, floor
 from textwrap import wrap
 
-from vramwise.actions import action
 from vramwise.render import fit_words as words
 from vramwise.render.html.markup import Markup, element
 from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import setting
+from vramwise.types.actions import action
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.keys.lookup import KeyPage
-from vramwise.practice.search import Found
+from vramwise.lookup.keys import KeyPage
+from vramwise.lookup.search import Found
 from vramwise.rules.base import Rule
 
 

@@ -11,7 +11,7 @@ from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, fit_command, reasons, sentence
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict, without_rows
+from vramwise.variants.verdict import Verdict
 from vramwise.verbs.predict import Answer, WhatIf
 
 VERSION = 1
@@ -91,7 +91,7 @@ def _range(prediction: Prediction, verdict: Verdict) -> dict[str, Any] | None:
     if found is not None:
         lower = found.lower_bytes
         if verdict.memory == "may_fit" and (verdict.rows_up_to is not None or prediction.rows_unlimited):
-            lower = min(lower, without_rows(prediction))
+            lower = min(lower, verdict.least_bytes)
         upper = None if prediction.rows_unlimited else found.upper_bytes
         return asdict(replace(found, lower_bytes=lower, upper_bytes=upper))
     doubts = [one for one in prediction.doubts if one.text]

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from vramwise.actions import action
 from vramwise.render.doubt_text import doubt_lines, unsaid
 from vramwise.render.outward import style
 from vramwise.timeline import PhasePeak
 from vramwise.types import Document, Edit, Finding
+from vramwise.types.actions import action
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction

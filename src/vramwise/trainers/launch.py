@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vramwise.budget.meter import Meter, TooLarge, charge, metered, split_units
 from vramwise.errors import ConfigError
+from vramwise.limits.meter import Meter, TooLarge, charge, metered, split_units
 
 _ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")

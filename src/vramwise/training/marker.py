@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.whole_files import put_whole, sync_folder
 
 MARKER = "vramwise-complete.json"
@@ -40,7 +40,7 @@ class Marker:
 def read_marker(folder: str | Path) -> Marker | None:
     """Return the marker of a checkpoint, or None if there is no readable one."""
     try:
-        return _marker(parse_json(read_file(Path(folder) / MARKER, limits.RUN_FILE_BYTES, "a marker")))
+        return _marker(parse_json(read_file(Path(folder) / MARKER, ceilings.RUN_FILE_BYTES, "a marker")))
     except (VramwiseError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

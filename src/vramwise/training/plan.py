@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.types import GpuSpec, Target
 from vramwise.whole_files import write_new
 
@@ -236,7 +236,7 @@ def _rows(values: Any) -> Sequence[dict[str, Any]]:
 def read_plan(path: str | Path) -> TrainPlan:
     """Read a plan from a file; raises VramwiseError if it is not one."""
     try:
-        return TrainPlan.from_json(read_file(path, limits.RUN_FILE_BYTES, "a plan").decode("utf-8"))
+        return TrainPlan.from_json(read_file(path, ceilings.RUN_FILE_BYTES, "a plan").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise VramwiseError(f"{path} is not a readable plan: it is not UTF-8") from error
 

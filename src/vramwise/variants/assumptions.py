@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from vramwise.actions import action
 from vramwise.facts.torch import NEWEST_RECORDED
 from vramwise.facts.torch import shown as version_words
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import goes_by_labels
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.types.actions import action
 from vramwise.variants.batches import lists_widths
 from vramwise.variants.lengths import Lengths
 

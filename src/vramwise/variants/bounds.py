@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vramwise.facts.model_names import MORE_WEIGHTS, is_wide
+from vramwise.models.names import MORE_WEIGHTS, is_wide
 from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, RunSpec, Unfollowed
 from vramwise.variants.unread import unread_features

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from vramwise.facts.accuracy import margins, measured_with
-from vramwise.facts.parameters import parameter_count
+from vramwise.models.parameters import parameter_count
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.features import features
 

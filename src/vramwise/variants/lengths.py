@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramwise.budget import json_memory_bytes, limits, parse_json
-from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, json_memory_bytes, parse_json
+from vramwise.limits.json_values import OverBudget
 from vramwise.types import RunSpec
 from vramwise.units import gib
 
@@ -124,8 +124,8 @@ def parse_lengths(text: str, name: str) -> Lengths:
         return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
-    if json_memory_bytes(text.encode("utf-8", "surrogatepass")) > limits.DATA_VALUES_BYTES:
-        most = gib(limits.DATA_VALUES_BYTES)
+    if json_memory_bytes(text.encode("utf-8", "surrogatepass")) > ceilings.DATA_VALUES_BYTES:
+        most = gib(ceilings.DATA_VALUES_BYTES)
         raise VramwiseError(
             f"{name}: its samples take more than {most} of memory: write only the lengths, one per line"
         )

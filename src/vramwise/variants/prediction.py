@@ -14,7 +14,7 @@ from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
-from vramwise.facts.parameters import parameters
+from vramwise.models.parameters import parameters
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.actions import action
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.types.actions import action
 from vramwise.variants.batches import eval_shapes, first_and_widest, train_shapes
 from vramwise.variants.lengths import Lengths
 

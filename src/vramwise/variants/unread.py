@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.bundled import bundled_json
-from vramwise.facts.parameters import parameter_count
+from vramwise.models.parameters import parameter_count
 from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, RunSpec, Unfollowed
 from vramwise.variants.doubts import Doubt

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
-from vramwise.files import config_files
-from vramwise.options import Options
+from vramwise.notebook.displayed import Displayed
+from vramwise.opening.files import config_files
+from vramwise.opening.options import Options
+from vramwise.opening.sources import NotOurs, Source, path_of, read_document, started
+from vramwise.opening.subject import Subject, subject_of
+from vramwise.opening.targets import project_for, target_for
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import select_rules
 from vramwise.rules.judge import internal_error, judge
 from vramwise.rules.suppress import drop_suppressed
-from vramwise.sources import NotOurs, Source, path_of, read_document, started
-from vramwise.subject import Subject, subject_of
-from vramwise.targets import project_for, target_for
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign

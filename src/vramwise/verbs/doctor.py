@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from vramwise.allocator.variables import VARIABLES
 from vramwise.facts.nvml import driver_version, local_gpu
-from vramwise.stacks import PACKAGES
+from vramwise.opening.stacks import PACKAGES
 from vramwise.trainers.registry import all_identities
 from vramwise.types import GpuSpec
 

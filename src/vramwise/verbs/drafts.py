@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.documents.edit import apply_edits
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Change, Edit, RunSpec
 from vramwise.variants.attempt import Attempt
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from vramwise.actions import action
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.opening.subject import Subject
 from vramwise.rules.base import Rule
-from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
+from vramwise.types.actions import action
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
 from vramwise.variants.effort import FIGURES, is_large

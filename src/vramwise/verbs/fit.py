@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.options import FitOptions, Options, PredictOptions
-from vramwise.sources import Source
-from vramwise.subject import Subject
+from vramwise.opening.options import FitOptions, Options, PredictOptions
+from vramwise.opening.sources import Source
+from vramwise.opening.subject import Subject
 from vramwise.types import Finding, split_key
 from vramwise.verbs.fitting.fastest import fit_subject
 from vramwise.verbs.fitting.over_cards import strategies

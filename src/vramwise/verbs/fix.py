@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.options import Options
-from vramwise.sources import TEXT, NotOurs, Source, path_of, read_document, started
-from vramwise.subject import Subject, subject_of
+from vramwise.notebook.displayed import Displayed
+from vramwise.opening.options import Options
+from vramwise.opening.sources import TEXT, NotOurs, Source, path_of, read_document, started
+from vramwise.opening.subject import Subject, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
 from vramwise.verbs.check import (

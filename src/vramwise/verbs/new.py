@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vramwise.allocator.variables import EXPANDABLE, allocator_variable
-from vramwise.dataset.formats import recognise_data
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.options import NewOptions, Options, Text
-from vramwise.subject import Subject, on_target, open_subject
+from vramwise.opening.data.formats import recognise_data
+from vramwise.opening.options import NewOptions, Options, Text
+from vramwise.opening.subject import Subject, on_target, open_subject
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_named
 from vramwise.trainers.starting import FORMATS, Format, ScriptWriter, Start, unnamed

@@ -8,16 +8,16 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from vramwise.budget import limits, read_file
-from vramwise.displayed import Displayed
 from vramwise.documents.edit import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
-from vramwise.options import Options, PredictOptions
-from vramwise.sources import Source
-from vramwise.stacks import said_release
-from vramwise.subject import Subject, on_target, open_subject
-from vramwise.targets import target_for
+from vramwise.limits import ceilings, read_file
+from vramwise.notebook.displayed import Displayed
+from vramwise.opening.options import Options, PredictOptions
+from vramwise.opening.sources import Source
+from vramwise.opening.stacks import said_release
+from vramwise.opening.subject import Subject, on_target, open_subject
+from vramwise.opening.targets import target_for
 from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, split_key
 from vramwise.variants.capacity import on_card
@@ -233,5 +233,5 @@ def read_lengths(name: str | None) -> Lengths | None:
     """Read sample lengths from a file, or return None without one."""
     if name is None:
         return None
-    data = read_file(name, limits.DATA_BYTES, "a list of lengths, one per line")
+    data = read_file(name, ceilings.DATA_BYTES, "a list of lengths, one per line")
     return parse_lengths(data.decode("utf-8", "replace"), name)

@@ -42,8 +42,8 @@ def _as_json(bench, data):
 
 def _refused(bench, data):
     """What `train` would say of it under the embedded engine, and the engine's own words for the rest."""
-    from vramwise.options import Options
-    from vramwise.subject import open_subject
+    from vramwise.opening.options import Options
+    from vramwise.opening.subject import open_subject
     from vramwise.trainers.registry import EMBEDDED_TRAINS
     from vramwise.training.embedded import translated, unsupported
 

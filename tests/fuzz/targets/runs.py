@@ -109,8 +109,8 @@ def _read_plan(bench, data):
 
 def _resume(bench, data):
     """What `train --resume` learns from the folder of an earlier start."""
-    from vramwise.options import Options
-    from vramwise.subject import open_subject
+    from vramwise.opening.options import Options
+    from vramwise.opening.subject import open_subject
     from vramwise.training.parent.remembered import Found, with_found_batches
 
     bench.write("out/vramwise.json", data)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.diagnosis.case import LATE_STEP, Case
 from vramwise.diagnosis.evidence import Cause, Quote
-from vramwise.growth import shape
+from vramwise.recordings.growth import shape
 from vramwise.units import largest, readable
 
 # Functions with which trainers concatenate the outputs of evaluation batches.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from vramwise.diagnosis.read.frames import Origins
-from vramwise.growth import FEWEST
+from vramwise.recordings.growth import FEWEST
 from vramwise.recordings.recording import ALLOC, Call, Recording, calls_of
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vramwise.facts.stated_counts import base_parameters
+from vramwise.models.stated_counts import base_parameters
 
 _KEYS = (
     *("base_model", "micro_batch_size", "gradient_accumulation_steps", "eval_batch_size", "sequence_len"),

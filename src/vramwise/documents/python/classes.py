@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.flags import fields_of
 from vramwise.documents.python.scopes import Scope, dotted
+from vramwise.limits.meter import work
 
 # The longest chain of base classes that is followed.
 _LONGEST_LINE = 20

@@ -9,9 +9,9 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import charge, work
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Result, Value, merged, plain
 from vramwise.documents.python.scopes import dotted
+from vramwise.limits.meter import charge, work
 
 LARGEST_NUMBER = 2**128
 MOST_ITEMS = 1000

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramwise.budget.meter import charge, measure, split_units, work
 from vramwise.documents.document import parse_value
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.combine import noted, shown
@@ -29,6 +28,7 @@ from vramwise.documents.python.results import (
 )
 from vramwise.documents.python.scopes import Scope, Site, dotted
 from vramwise.errors import ConfigError
+from vramwise.limits.meter import charge, measure, split_units, work
 
 
 @dataclass(slots=True, kw_only=True)

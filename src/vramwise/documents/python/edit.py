@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vramwise.budget.meter import Spent
 from vramwise.documents.python.notebook import apart, cells_of
 from vramwise.documents.python.original import Splice, spliced
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
+from vramwise.limits.meter import Spent
 from vramwise.types import Document, Edit, Home, Script, Span, split_key
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.classes import all_fields, class_of, enclosing_class, lineage
 from vramwise.documents.python.combine import LARGEST_NUMBER, shown
 from vramwise.documents.python.expressions import Expressions
@@ -28,6 +27,7 @@ from vramwise.documents.python.results import (
     plain,
 )
 from vramwise.documents.python.scopes import RETURNED, Scope, Site, dotted
+from vramwise.limits.meter import TooLarge, charge, work
 
 # The depth of name lookups: far more than real scripts need.
 _DEEPEST = 60

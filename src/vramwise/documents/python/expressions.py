@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.budget.meter import charge, work
 from vramwise.documents.python.combine import LARGEST_NUMBER, MOST_ITEMS, joined, noted, one_of, shown
 from vramwise.documents.python.growth import OPERATORS, as_text, is_in, is_not_in, size_of
 from vramwise.documents.python.names import Names
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, merged, plain
 from vramwise.documents.python.scopes import Changing, Each, Site
+from vramwise.limits.meter import charge, work
 
 _MAKE_OBJECTS = frozenset({"from_pretrained", "get_peft_model"})
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.errors import VramwiseError
+from vramwise.limits.meter import work
 
 _LONGEST_LIST = 1000
 _TRUE = ("true", "1", "yes", "y", "on")

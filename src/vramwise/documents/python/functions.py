@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramwise.budget.meter import charge
 from vramwise.documents.python.command_line import CommandLine, as_entries, written_here
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.growth import FUNCTIONS, METHODS, as_text, size_of
@@ -30,6 +29,7 @@ from vramwise.documents.python.results import (
     said,
 )
 from vramwise.documents.python.scopes import WITHOUT
+from vramwise.limits.meter import charge
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from vramwise.budget.limits import READER_VALUE_UNITS
-from vramwise.budget.meter import measure, rendered
+from vramwise.limits.ceilings import READER_VALUE_UNITS
+from vramwise.limits.meter import measure, rendered
 
 _Size = Callable[..., int]
 _NEVER = READER_VALUE_UNITS + 1

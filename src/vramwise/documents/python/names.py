@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from vramwise.budget.meter import Meter, charge, current, work
 from vramwise.documents.python.classes import lineage
 from vramwise.documents.python.combine import (
     defaults_of,
@@ -22,6 +21,7 @@ from vramwise.documents.python.combine import (
 from vramwise.documents.python.flags import decorated_default
 from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Binding, Branch, Each, Index, Scope, Site, branches, dotted
+from vramwise.limits.meter import Meter, charge, current, work
 
 
 class Answer(Protocol):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from vramwise.budget import parse_json
 from vramwise.errors import ConfigError
+from vramwise.limits import parse_json
 
 # A string of valid JSON.
 STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

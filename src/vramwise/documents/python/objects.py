@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from vramwise.budget.meter import charge, work
 from vramwise.documents.python.classes import all_fields, class_of, lineage
 from vramwise.documents.python.command_line import class_fields
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Entries, Record, Result
 from vramwise.documents.python.scopes import Scope, Site
+from vramwise.limits.meter import charge, work
 
 # Suffixes of library classes that scripts extend with their own defaults.
 _FILLED = ("Arguments", "Config")

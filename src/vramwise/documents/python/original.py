@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vramwise.budget import parse_json
 from vramwise.documents.python.notebook import CELL_END, STRING, Cell, source_places
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import ConfigError
+from vramwise.limits import parse_json
 
 _CODING = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BREAK = re.compile("\r\n|\r|\n")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vramwise.budget.meter import TooLarge, charge, measure
 from vramwise.documents.python.scopes import Site
+from vramwise.limits.meter import TooLarge, charge, measure
 
 _LONGEST_NOTE = 300
 # The note of objects that a parser fills.

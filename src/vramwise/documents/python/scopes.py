@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.modules import Module, full_name
+from vramwise.limits.meter import work
 
 # The return value of a function is bound to this name.
 RETURNED = "return"

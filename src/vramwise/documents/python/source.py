@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vramwise.budget.limits import READER_WORDS
-from vramwise.budget.meter import work
 from vramwise.documents.python.notebook import CELL_END, Cell, cells_of, is_notebook
 from vramwise.documents.python.original import code_of, decoded
 from vramwise.errors import ConfigError
+from vramwise.limits.ceilings import READER_WORDS
+from vramwise.limits.meter import work
 from vramwise.types import version_parts
 
 # Larger than any real script; ast would take gigabytes for more. And what parsing a word takes.

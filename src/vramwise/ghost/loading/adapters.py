@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from math import prod
 
-from vramwise.facts.lora_targets import LoraTarget, lora_targets, wanted_targets
-from vramwise.families import layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
 from vramwise.ghost.model.oft import rotation_shape
 from vramwise.ghost.ops.quantised import scales
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.families import layout_of
+from vramwise.models.lora_targets import LoraTarget, lora_targets, wanted_targets
 from vramwise.types import RunSpec
 
 Planned = dict[str, LoraTarget]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.parameters import parameters
 
 # What trainers cast back, or leave in fp32, together.
 KEPT_TOGETHER = frozenset({"norm", "embedding", "lm_head"})

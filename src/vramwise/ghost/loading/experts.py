@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.tape import Storage, Tape
+from vramwise.models.families.parts import Parameter as Described
 
 # for each weight: one list of matrices, or two (gate and up)
 Matrices = dict[str, list[list[Storage]]]

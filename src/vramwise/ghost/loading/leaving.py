@@ -6,9 +6,9 @@ the free memory when the weights are read, and again when adapters are added.
 
 from __future__ import annotations
 
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.tape import Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.parameters import parameters
 from vramwise.timeline import Action
 from vramwise.units import gib
 

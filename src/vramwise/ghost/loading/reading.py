@@ -16,8 +16,6 @@ from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.run import play_timeline
 from vramwise.allocator.settings import parse_settings
 from vramwise.facts.context import CONTEXT_BYTES
-from vramwise.facts.parameters import parameters
-from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
@@ -28,6 +26,8 @@ from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.families.parts import Parameter as Described
+from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import whole_number
 

@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from vramwise.facts.parameters import parameters
-from vramwise.families import layout_of
-from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import (
     Planned,
@@ -35,6 +32,9 @@ from vramwise.ghost.sharding import Fsdp
 from vramwise.ghost.sharding.fsdp_units import shard_dtype
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.families import layout_of
+from vramwise.models.families.parts import Parameter as Described
+from vramwise.models.parameters import parameters
 
 
 def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.actions import action
-from vramwise.families import family_of
 from vramwise.ghost.loops.batches import Widths, largest
 from vramwise.ghost.optimizers import is_known
+from vramwise.models.families import family_of
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.types.actions import action
 
 
 def assumptions(

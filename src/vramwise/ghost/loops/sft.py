@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from vramwise.collecting import uncollected
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
@@ -41,6 +40,7 @@ from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
+from vramwise.limits.collecting import uncollected
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from vramwise.families.base import Mixer
 from vramwise.ghost.model.attention import AttentionLayer
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation
 from vramwise.ghost.tape import Parameter
+from vramwise.models.families.base import Mixer
 from vramwise.types import ModelSpec
 
 # Module and function, imported only when a block has one.

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vramwise.families.base import Mixture
 from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named, relu_squared
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
 from vramwise.ghost.model.norms import UnscaledRmsNorm
@@ -16,6 +15,7 @@ from vramwise.ghost.ops.matmul import batched, linear
 from vramwise.ghost.ops.shape import chunk_last, view
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.models.families.base import Mixture
 
 if TYPE_CHECKING:
     from vramwise.ghost.build_feed_forward import FeedForwards

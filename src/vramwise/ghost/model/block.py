@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramwise.families.base import ParallelOrder
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import add, add_in_place, dropout, scale
 from vramwise.ghost.tape import Tape, Tensor
+from vramwise.models.families.base import ParallelOrder
 
 Mlp = Callable[[Tape, Tensor], Tensor]
 

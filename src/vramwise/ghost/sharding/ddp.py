@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.parameters import parameters
 
 # Gradients are exchanged in buckets of that size, the first of them smaller so that it starts early.
 _BUCKET_BYTES = 25 * 1024 * 1024

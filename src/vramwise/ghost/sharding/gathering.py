@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.families import layout_of
 from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.norms import Norm
@@ -16,6 +15,7 @@ from vramwise.ghost.sharding.zero_engine import ZeroEngine
 from vramwise.ghost.sharding.zero_flat import FlatEngine
 from vramwise.ghost.sharding.zero_spread import SpreadEngine
 from vramwise.ghost.weights import Weights
+from vramwise.models.families import layout_of
 
 _HEAD = "lm_head"
 

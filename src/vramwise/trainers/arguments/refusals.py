@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.budget import parse_json
+from vramwise.limits import parse_json
 from vramwise.rules.base import Hit
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.types import RunSpec, Stack

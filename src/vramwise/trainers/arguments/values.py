@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from vramwise.budget import parse_json
+from vramwise.limits import parse_json
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
 from vramwise.types import Asked, Config, Document, Origin

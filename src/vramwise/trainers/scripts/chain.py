@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
+from vramwise.limits.meter import work
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import unsaid_of
 from vramwise.trainers.scripts.loads import EMPTY, Loads

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramwise.budget.meter import TooLarge, charge, work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.documents.python.scopes import Site
 from vramwise.documents.python.source import Source
+from vramwise.limits.meter import TooLarge, charge, work
 from vramwise.types import Home, KeyPath, Span, Unsaid
 
 

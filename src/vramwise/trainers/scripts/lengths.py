@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import same
 from vramwise.documents.python.results import Missing, Value, plain
 from vramwise.documents.python.scopes import Scope, Site, dotted
+from vramwise.limits.meter import work
 
 # Names of rows that a script cuts: `input_ids[:MAX_LENGTH]`.
 _ROWS = ("input_ids", "labels")

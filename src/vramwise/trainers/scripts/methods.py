@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.results import Called
 from vramwise.documents.python.scopes import Site
+from vramwise.limits.meter import work
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.chain import Chain, cast_by
 

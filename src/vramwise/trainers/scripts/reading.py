@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from vramwise.actions import action
-from vramwise.budget.meter import Meter, metered
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import flags_of, parsed, words_of
@@ -20,6 +18,7 @@ from vramwise.documents.python.reached import reached
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.limits.meter import Meter, metered
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found
@@ -28,6 +27,7 @@ from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
 from vramwise.types import Bounds, Document, Script, Stack, Unsaid, version_parts
+from vramwise.types.actions import action
 
 # A script passes its data to the trainer as an object, so keys that name it do not apply.
 _ITS_OWN = "the script's own data"

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.budget.meter import work
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
+from vramwise.limits.meter import work
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import pads_rows, row_lengths

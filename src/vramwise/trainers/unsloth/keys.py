@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from vramwise.facts.model_names import is_wide
+from vramwise.models.names import is_wide
 from vramwise.trainers.arguments import Vocabulary, versioned_facts
 from vramwise.trainers.arguments.vocabulary import known_versions
 from vramwise.trainers.trl.keys import vocabulary as trl_vocabulary

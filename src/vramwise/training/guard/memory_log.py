@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vramwise.budget import Budget, json_memory_bytes, limits, parse_json
 from vramwise.errors import VramwiseError
+from vramwise.limits import Budget, ceilings, json_memory_bytes, parse_json
 from vramwise.training.guard.samples import PREDICTED_PHASES
 
 LOG_FILE = "memory.jsonl"
@@ -84,14 +84,14 @@ def read_log(path: str | Path) -> LogContents:
     try:
         with Path(path).open("rb") as file:
             # All records are kept: half of the memory is for them, half for what is computed from them.
-            budget = Budget(rows=limits.DATA_LINES, values_bytes=limits.MEMORY_BYTES // 2)
+            budget = Budget(rows=ceilings.DATA_LINES, values_bytes=ceilings.MEMORY_BYTES // 2)
             return replace(parse_log(_lines(file, budget)), cut=budget.cut)
     except OSError as error:
         raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _lines(file: BinaryIO, budget: Budget) -> Iterator[bytes]:
-    while line := file.readline(limits.LOG_LINE_BYTES):
+    while line := file.readline(ceilings.LOG_LINE_BYTES):
         if not budget.take(size_bytes=len(line), lines=1, values_bytes=json_memory_bytes(line)):
             return
         yield line

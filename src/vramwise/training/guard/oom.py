@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
 from vramwise.units import MIB, parse_size, readable, whole_number
@@ -199,7 +199,7 @@ def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
     try:
         if not path.exists():
             return None
-        loaded = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a record"))
+        loaded = parse_json(read_file(path, ceilings.RUN_FILE_BYTES, "a record"))
     except (OSError, ValueError, VramwiseError):
         return {}
     return loaded if isinstance(loaded, dict) else {}

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vramwise.growth import QUARTERS, Trend, steady_climb
+from vramwise.recordings.growth import QUARTERS, Trend, steady_climb
 from vramwise.training.guard.samples import PREDICTED_PHASES, Reading, Sample
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 from vramwise.units import MIB, a_step, gib, mib
@@ -33,7 +33,7 @@ _SETTLING_STEPS = 2
 
 
 class Growth:
-    """The last `window` values of one figure, one per step; `vramwise.growth` judges them."""
+    """The last `window` values of one figure, one per step; `vramwise.recordings.growth` judges them."""
 
     def __init__(self, window: int) -> None:
         self._values: deque[tuple[int, int]] = deque(maxlen=max(window, 2 * QUARTERS))

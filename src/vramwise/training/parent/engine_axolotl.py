@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from vramwise.facts.models import local_config
+from vramwise.models.known import local_config
 from vramwise.training.parent.extras import trainer_command
 from vramwise.training.parent.handed_over import config_of, hand_over, only_beside
 from vramwise.training.parent.launch import find_nodes, launched_from_outside, torchrun_options

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vramwise.facts.models import find_model
+from vramwise.models.known import find_model
 from vramwise.timeline import MemoryReport
 from vramwise.training.parent.decide import as_loaded
 from vramwise.training.plan import Decision, PredictedMemory, PredictedPhase, TrainPlan

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vramwise.budget import parse_json
 from vramwise.errors import VramwiseError
+from vramwise.limits import parse_json
 
 try:
     import fcntl

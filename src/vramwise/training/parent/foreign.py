@@ -9,8 +9,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.training.checkpoints import checkpoints, is_complete
 
 STATE = "trainer_state.json"
@@ -63,7 +63,7 @@ def _damaged(path: Path) -> Iterator[str]:
 
 def _is_state(path: Path) -> bool:
     try:
-        state = parse_json(read_file(path, limits.DATA_BYTES, "a trainer's state"))
+        state = parse_json(read_file(path, ceilings.DATA_BYTES, "a trainer's state"))
     except (VramwiseError, ValueError):
         return False
     return isinstance(state, dict) and isinstance(state.get("global_step", 0), int)

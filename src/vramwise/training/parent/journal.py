@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.plan import ESCAPED, PLAN_FILE, TrainPlan
 from vramwise.whole_files import write_new
@@ -56,7 +56,7 @@ class Journal:
 def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
     """Return what an earlier start of this run recorded; empty if the file is missing or not ours."""
     try:
-        loaded = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a plan"))
+        loaded = parse_json(read_file(path, ceilings.RUN_FILE_BYTES, "a plan"))
     except (VramwiseError, ValueError):
         return []
     log = loaded.get("log") if isinstance(loaded, dict) else None

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramwise.budget import parse_json, read_file
 from vramwise.errors import VramwiseError
+from vramwise.limits import parse_json, read_file
 from vramwise.training.parent.written_names import ANY_FILE, ANY_FOLDER, RECORDS, matches
 from vramwise.training.plan import PLAN_FILE
 from vramwise.whole_files import write_new

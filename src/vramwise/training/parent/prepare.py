@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
-from vramwise.sources import read_document, trainer_of
-from vramwise.subject import Subject, open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.sources import read_document, trainer_of
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.registry import EMBEDDED
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment

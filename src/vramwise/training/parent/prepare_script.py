@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject, open_subject
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.launch import read_launch
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_script import SCRIPTS, command_of, site_of_python

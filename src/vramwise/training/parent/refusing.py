@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.subject import Subject, open_subject
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED
 from vramwise.training.embedded import unsupported

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import EMBEDDED_TRAINS
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.training.parent.engines import ATTEMPTS
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan, predicted_decision
 from vramwise.training.parent.prepare import Prepared, TrainOptions, prepare

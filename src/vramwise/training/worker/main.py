@@ -14,9 +14,9 @@ from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.stacks import make_stack
-from vramwise.subject import on_target
-from vramwise.targets import make_target
+from vramwise.opening.stacks import make_stack
+from vramwise.opening.subject import on_target
+from vramwise.opening.targets import make_target
 from vramwise.trainers.registry import running, trainer_named
 from vramwise.training.disk import saving
 from vramwise.training.embedded import translated

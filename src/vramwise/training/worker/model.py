@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.models import local_config
+from vramwise.models.known import local_config
 from vramwise.training.plan import TrainPlan
 from vramwise.types import RunSpec
 

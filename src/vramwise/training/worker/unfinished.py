@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import Trainer
 
-from vramwise.budget import limits, parse_json, read_file
+from vramwise.limits import ceilings, parse_json, read_file
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.stop import StopOnSignal
 from vramwise.whole_files import put_whole
@@ -40,7 +40,7 @@ def read_unfinished(checkpoint: str) -> Unfinished:
     path = Path(checkpoint) / FILE
     if not path.is_file():
         return Unfinished()
-    values = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a checkpoint's file"))
+    values = parse_json(read_file(path, ceilings.RUN_FILE_BYTES, "a checkpoint's file"))
     return Unfinished(
         evaluate=bool(values["evaluate"]),
         save=bool(values["save"]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
-from vramwise.families import find_type
+from vramwise.models.families import find_type
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 from vramwise.variants.changes.kernels import packing_attention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.families import find_type
+from vramwise.models.families import find_type
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import kind
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vramwise.facts.models import catalogue_ids, from_catalogue
-from vramwise.facts.parameters import parameter_count
+from vramwise.models.known import catalogue_ids, from_catalogue
+from vramwise.models.parameters import parameter_count
 from vramwise.types import Change, ModelSpec, RunSpec
 from vramwise.variants.changes.base import kind
 

@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from vramwise.facts.parameters import parameters
-from vramwise.families import with_layers
+from vramwise.models.families import with_layers
+from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 
 # The most layers before the repeating pattern, and the longest pattern, that are tried.

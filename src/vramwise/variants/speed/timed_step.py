@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
-from vramwise.facts.parameters import parameters
-from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import begin
 from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.work_tape import WorkTape
+from vramwise.models.families import layout_of
+from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.simulate import SEEN_BY_THE_GHOST
 from vramwise.variants.speed.depth import Shallow, shallow

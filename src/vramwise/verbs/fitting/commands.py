@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.units import size_word
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import inf
 
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes

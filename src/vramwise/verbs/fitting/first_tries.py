@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
 from vramwise.variants.changes.dtypes import bf16_base, bf16_weights

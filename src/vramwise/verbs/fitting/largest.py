@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.opening.subject import Subject
 from vramwise.rules.base import set_key
-from vramwise.subject import Subject
 from vramwise.types import Change, join_key
 from vramwise.variants.axes import Axis
 from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.changes.spread import fsdp_shards, zero_shards

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from vramwise.facts.parameters import parameter_count
-from vramwise.subject import Subject
+from vramwise.models.parameters import parameter_count
+from vramwise.opening.subject import Subject
 
 
 def proof_bytes(subject: Subject, allow: Sequence[str], room_bytes: int) -> int:

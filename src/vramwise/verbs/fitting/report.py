@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.displayed import Displayed
 from vramwise.documents.edit import diff
+from vramwise.notebook.displayed import Displayed
 from vramwise.types import Document
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.speed import no_speed

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from vramwise.errors import VramwiseError
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Origin
 from vramwise.variants.doubts import Margin, doubts_of, margin_of
 from vramwise.variants.effort import REMEDY, is_large

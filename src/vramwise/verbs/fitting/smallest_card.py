@@ -8,7 +8,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import discrete_gpus
 from vramwise.facts.torch import oldest_card
 from vramwise.ghost.hardware import hardware_of
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.effort import CARDS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, is_large

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
-from vramwise.stops import errors_of
-from vramwise.subject import Subject
+from vramwise.opening.stops import errors_of
+from vramwise.opening.subject import Subject
 from vramwise.types import Change, Finding, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis

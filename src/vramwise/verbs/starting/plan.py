@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from vramwise.options import NewOptions
+from vramwise.opening.options import NewOptions
 from vramwise.trainers.starting import Format, Precision, ScriptWriter, Source, Start, Starter
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import GpuSpec, ModelSpec

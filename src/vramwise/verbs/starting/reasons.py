@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import RunSpec, join_key
 from vramwise.units import gib, readable
 from vramwise.variants.prediction import Prediction

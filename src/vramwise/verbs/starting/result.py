@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vramwise.subject import Subject
+from vramwise.opening.subject import Subject
 from vramwise.types import Finding, GpuSpec
 from vramwise.variants.duration import Duration
 from vramwise.variants.prediction import Prediction

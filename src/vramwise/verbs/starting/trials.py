@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vramwise.documents.edit import apply_edits
-from vramwise.options import Options
-from vramwise.subject import Subject, open_subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.rulebook import rules_for
 from vramwise.trainers.starting import Start
 from vramwise.variants.attempt import Attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.facts.lora_targets import ALL_LINEAR, BY_MODEL
+from vramwise.models.lora_targets import ALL_LINEAR, BY_MODEL
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.types import Target
 

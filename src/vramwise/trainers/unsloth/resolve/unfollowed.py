@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts.model_names import MORE_WEIGHTS
+from vramwise.models.names import MORE_WEIGHTS
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.trainers.unsloth.resolve.loading import follows_embedding

@@ -1,0 +1,1 @@
+"""Models: shapes of known ones, families written by hand, traces and the recorder that makes them."""

@@ -1,0 +1,1 @@
+"""Results in notebooks: their pages in frames."""

@@ -1,0 +1,131 @@
+"""Turns the input of a verb into a Document: a path, a text, a mapping, a script, a notebook or a launch line.
+
+Also decides which trainer a document belongs to, and raises `NotOurs` for files that are not training configs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vramwise.documents.document import parse_document
+from vramwise.errors import ConfigError
+from vramwise.opening.files import read_config_bytes
+from vramwise.opening.options import Command, Options, Text
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
+from vramwise.trainers.registry import trainer_named
+from vramwise.types import Document
+from vramwise.types.actions import action
+
+TEXT = "<text>"
+_IMPORT = re.compile(rb"^(?:import|from)[ \t]+[A-Za-z_]", re.MULTILINE)
+Source = str | Path | Mapping[str, Any]
+
+
+class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
+    """A file that is not a training config: skipped by `check` and `fix`, refused by the other verbs."""
+
+    def __init__(self, foreign: Foreign, message: str = "") -> None:
+        remedy = action("name the call" if foreign.kind == "python" else "insist")
+        super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {remedy}")
+        self.foreign = foreign
+
+
+def started(source: Source, options: Options) -> tuple[Source, Options]:
+    """Return what a launch line or shell script starts, with the options that it adds; other sources unchanged."""
+    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
+        return source, options
+    from vramwise.opening import scripts  # late: configs do not need it
+
+    return (scripts.launched if isinstance(source, Command) else scripts.launched_by)(str(source), options)
+
+
+def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
+    """Return the trainer that a document belongs to. Raises NotOurs if it is not a training config.
+
+    `insisted` names the trainer that the user chose.
+    """
+    if insisted is not None:
+        return trainer_named(insisted)
+    if document.script is not None:
+        kind = document.script.kind
+        return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
+    found = recognise(document.values)
+    if isinstance(found, Foreign):
+        error = NotOurs(found)
+        error.path = document.path
+        raise error
+    return found
+
+
+def read_document(source: Source, options: Options | None = None) -> Document:
+    """Read a config as a document; raises a ConfigError that names the file if that fails.
+
+    An unreadable text that clearly belongs to another tool raises NotOurs, unless the caller names a trainer. With
+    `ours_only`, so does an unreadable text without any sign of a training config.
+    """
+    options = options or Options()
+    path = path_of(source)
+    try:
+        data = _bytes_of(source, path)
+        if is_source(path, data):
+            return _read_source(path, data, options)
+        try:
+            document = parse_document(path, data)
+            return _with_settings(document, options.settings) if options.settings else document
+        except ConfigError:
+            foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
+            if foreign is None or (foreign is NOBODYS and not options.ours_only):
+                raise
+            raise NotOurs(foreign) from None
+    except ConfigError as error:
+        error.path = path
+        raise
+
+
+def _with_settings(document: Document, settings: tuple[str, ...]) -> Document:
+    from vramwise.documents.edit import with_changes  # late: only --set and launch lines change what is read
+
+    return with_changes(document, settings)
+
+
+def is_source(path: str, data: bytes) -> bool:
+    """Return whether a file is Python (a script or a notebook), by its name or by the beginning of a text."""
+    if path.endswith((".py", ".ipynb")):
+        return True
+    notebook = data.lstrip()[:1] == b"{" and b'"nbformat"' in data
+    return path == TEXT and (notebook or _IMPORT.search(data[:20_000]) is not None)
+
+
+def _read_source(path: str, data: bytes, options: Options) -> Document:
+    from vramwise.opening.scripts import NoTraining, read_training  # late: configs do not need it
+
+    try:
+        return read_training(path, data, options)
+    except NoTraining as nothing:
+        what = Foreign(kind="python", what="Python source that calls no known trainer")
+        raise NotOurs(what, nothing.message) from None
+
+
+def _bytes_of(source: Source, path: str) -> bytes:
+    if isinstance(source, Mapping):
+        return _as_yaml(source)
+    return str(source).encode("utf-8", "surrogatepass") if path == TEXT else read_config_bytes(path)
+
+
+def path_of(source: Source) -> str:
+    """Return the path of a source, or `<text>` for a text or mapping."""
+    return TEXT if isinstance(source, Mapping | Text) else str(source)
+
+
+def _as_yaml(values: Mapping[str, Any]) -> bytes:
+    import yaml
+
+    try:
+        text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
+        raise ConfigError("a mapping may contain only text, numbers, lists and mappings") from error
+    return text.encode("utf-8")

@@ -53,7 +53,7 @@ def smaller_card(subject, gib, card=None):
     """The same on a card that differs in its memory alone."""
     card = card or subject.target.gpu
     target = replace(subject.target, gpu=replace(card, memory_bytes=int(gib * GIB)))
-    return replace(subject, target=target, run=replace(subject.run, target=target), _memo={})
+    return subject.changed(target=target, run=replace(subject.run, target=target))
 
 
 @cache

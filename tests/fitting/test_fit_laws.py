@@ -10,9 +10,9 @@ from vramwise.units import GIB
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.result import weighed
 from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.drafts import SubjectWorkshop
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.fastest import search_of
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 CASES = [(LORA, 2.2), (FULL, 5.0)]
 

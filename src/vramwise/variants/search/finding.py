@@ -1,7 +1,7 @@
 """The search: variants in the order of their speed, simulated until one fits.
 
 What is left out, and why:
-- Proven: a variant whose lower bound exceeds the card does not fit (`speed.bound`).
+- Proven: a variant whose lower bound exceeds the card does not fit (`lower_bounds`).
 - Tested, not proven: memory grows with the micro-batch, as long as both runs or neither hold gradients between
   micro-steps. So if a micro-batch is too large, larger ones are not simulated.
 - Assumed: on each axis of kernels, the order by memory is the same whatever else is chosen; it is found by bounds on

@@ -17,8 +17,7 @@ from vramwise.variants.search.beyond import closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
 from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Candidate, Fit, weighed
-from vramwise.verbs.drafts import Draft
-from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
+from vramwise.verbs.drafts import Draft, SubjectWorkshop, search_of
 
 Progress = Callable[[int, int], None]
 # Additional changes are searched at this multiple of the largest value that fits alone.

@@ -110,10 +110,10 @@ def brute_force(book):
     """The best of all, each simulated."""
     ranked = []
     for pick in book.space.picks():
-        entry = book.entry(pick)
-        if entry.fell or (any(pick) and book.workshop.refusal(entry.attempt)):
+        attempt = book.attempt(pick)
+        if attempt.run is None or (any(pick) and book.workshop.refusal(attempt)):
             continue
-        candidate = weighed(book.workshop.predicted(entry.attempt, on_card=True), book.speed(pick), None)
+        candidate = weighed(book.workshop.predicted(attempt, on_card=True), book.speed(pick), None)
         if candidate.fits:
             ranked.append((*book.key(pick), candidate.reserved_bytes, pick))
     return min(ranked)[3] if ranked else None

@@ -16,7 +16,7 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
 from vramwise.diagnosis.read.settings_texts import setting_of
-from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
+from vramwise.diagnosis.trial import fitted, not_enough, tried, with_diff
 from vramwise.subject import Subject
 from vramwise.trainers.base import Trainer
 from vramwise.types import Change, Fix
@@ -49,19 +49,20 @@ def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
     offered = {name: remedy for name, remedy in built.items() if remedy is not None}
     if offload := _zero_offload(case, cause):
         offered = {"offload-optimizer": offload, **offered}
-    trial = Trial(list(offered.values()), [])
+    left: list[Remedy] = list(offered.values())
+    rejected: list[Remedy] = []
     best = None
     if first and is_of_memory(cause.id) and case.ghost is not None:
-        trial = tried(case, offered, foremost="fuse-loss" if _asks_for_logits(case) else None)
+        left, rejected = tried(case, offered, foremost="fuse-loss" if _asks_for_logits(case) else None)
         best = fitted(case)
-        if best is None and trial.rejected and not any(remedy.survives for remedy in trial.remedies):
-            trial.remedies.insert(0, Remedy(title=not_enough(case.ghost)))
+        if best is None and rejected and not any(remedy.survives for remedy in left):
+            left.insert(0, Remedy(title=not_enough(case.ghost)))
     commands = list(_commands(case, cause))
     before = cause.id in ("fragmentation", "other-process") or case.symptom.kind == "vllm-cumem"
-    remedies = commands + trial.remedies if before else trial.remedies + commands
+    remedies = commands + left if before else left + commands
     if best is not None:
         remedies.append(best)
-    said = [f"{remedy.title} ({remedy.prediction})" for remedy in trial.rejected]
+    said = [f"{remedy.title} ({remedy.prediction})" for remedy in rejected]
     evidence = (*cause.evidence, f"simulated, and not enough: {'; '.join(said)}") if said else None
     return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Remedy
@@ -19,15 +18,10 @@ from vramwise.variants.effort import DIAGNOSIS
 from vramwise.verbs.fitting.ways_out import way_out
 
 
-class Trial(NamedTuple):
-    """The remaining remedies, and those that would have failed too."""
-
-    remedies: list[Remedy]
-    rejected: list[Remedy]
-
-
-def tried(case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = None) -> Trial:
-    """Try each remedy on the ghost run: first those that survive, then those without a prediction.
+def tried(
+    case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = None
+) -> tuple[list[Remedy], list[Remedy]]:
+    """Return the remedies that survive on the ghost run, then those without a prediction; and those that fail too.
 
     `foremost`: the remedy that addresses the root cause; it goes first if it survives.
     """
@@ -41,7 +35,7 @@ def tried(case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = N
         ranked.append(last)
     left = [remedy for remedy in ranked if remedy.survives is not False]
     rejected = [remedy for remedy in ranked if remedy.survives is False]
-    return Trial(left, rejected)
+    return left, rejected
 
 
 def fitted(case: Case) -> Remedy | None:

@@ -158,7 +158,7 @@ class _Climb:
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         with suppress(OutOfEffort):
-            self._help = next((search.book.entry(pick).attempt.changes for _, pick in leanest(search)), ())
+            self._help = next((search.book.attempt(pick).changes for _, pick in leanest(search)), ())
 
     def _with_help(self, draft: Draft) -> Candidate:
         workshop = self._workshop(draft, self.until)

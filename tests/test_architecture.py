@@ -399,7 +399,6 @@ VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
     "variants/prediction.py": TORCH,
     "variants/capacity.py": TORCH,
-    "variants/mixed_rows.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",
     "variants/simulate.py": TORCH,
     "variants/speed/timed_step.py": TORCH,

@@ -10,7 +10,7 @@ from opened import check_document, make_target, subject_of_text
 from vramwise.api import rules
 from vramwise.documents.document import parse_document
 from vramwise.errors import InternalError, VramwiseError
-from vramwise.render.sarif import render_sarif
+from vramwise.render.annotations import render_sarif
 from vramwise.rules.discovery import common_rules
 from vramwise.rules.judge import judge
 from vramwise.trainers.axolotl import trainer as axolotl

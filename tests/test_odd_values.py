@@ -13,10 +13,9 @@ from vramwise.documents.document import parse_document
 from vramwise.documents.edit import diff, with_changes
 from vramwise.errors import INTERNAL_ERROR, VramwiseError
 from vramwise.opening.subject import on_target
-from vramwise.render.github import render_github
+from vramwise.render.annotations import render_github, render_sarif
 from vramwise.render.report_json import render_json
 from vramwise.render.resolved import render_resolved
-from vramwise.render.sarif import render_sarif
 from vramwise.render.text import render_text, summary
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named

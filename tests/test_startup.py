@@ -46,7 +46,7 @@ def test_check_without_a_prediction_loads_no_ghost_run(more):
 def test_a_run_that_fits_is_predicted_without_a_search(verb):
     modules = loaded_by(verb, str(EXAMPLES / "qlora.yml"), "--gpu", "h200")
     assert "vramwise.ghost.loops.sft" in modules
-    unneeded = ["vramwise.variants.search", "vramwise.verbs.fitting.fastest", "vramwise.verbs.fitting.first_tries"]
+    unneeded = ["vramwise.variants.search", "vramwise.verbs.fitting.fastest", "vramwise.verbs.fitting.ways_out"]
     unneeded += ["vramwise.variants.speed"] if verb == "check" else []
     assert not [module for module in modules if module.startswith(tuple(unneeded))]
 

@@ -134,7 +134,7 @@ def test_silenced_errors_stop_nothing(vramwise, config):
 
 
 def test_check_does_not_search(vramwise, config, spent, monkeypatch):
-    monkeypatch.setattr("vramwise.verbs.fitting.workshop.search_of", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("vramwise.verbs.drafts.search_of", lambda *_: pytest.fail("searched"))
     config.write_text(SMALL.replace("micro_batch_size: 2", "micro_batch_size: 64"))
     done = vramwise("check", config, "--gpu", "rtx-4090")
     assert "does-not-fit" in done.stdout

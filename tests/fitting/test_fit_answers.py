@@ -11,11 +11,10 @@ from vramwise.training.parent.run import remedies
 from vramwise.variants.axes import AXES
 from vramwise.variants.effort import DIAGNOSIS, REMEDY
 from vramwise.variants.search.book import REFUSED
+from vramwise.verbs.drafts import SubjectWorkshop
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.fastest import search_of
-from vramwise.verbs.fitting.first_tries import quick_way_out
-from vramwise.verbs.fitting.ways_out import fit_command, way_out
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
+from vramwise.verbs.fitting.ways_out import fit_command, quick_way_out, way_out
 
 # What saves too little to make it fit.
 AXES_OF_TWO = tuple(axis for axis in AXES if axis.name in ("optimizer", "allocator") and not axis.allow)

@@ -10,9 +10,9 @@ from vramwise.units import GIB
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.result import weighed
 from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.drafts import SubjectWorkshop
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.fastest import search_of
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 CASES = [(LORA, 2.2), (FULL, 5.0)]
 
@@ -110,10 +110,10 @@ def brute_force(book):
     """The best of all, each simulated."""
     ranked = []
     for pick in book.space.picks():
-        entry = book.entry(pick)
-        if entry.fell or (any(pick) and book.workshop.refusal(entry.attempt)):
+        attempt = book.attempt(pick)
+        if attempt.run is None or (any(pick) and book.workshop.refusal(attempt)):
             continue
-        candidate = weighed(book.workshop.predicted(entry.attempt, on_card=True), book.speed(pick), None)
+        candidate = weighed(book.workshop.predicted(attempt, on_card=True), book.speed(pick), None)
         if candidate.fits:
             ranked.append((*book.key(pick), candidate.reserved_bytes, pick))
     return min(ranked)[3] if ranked else None

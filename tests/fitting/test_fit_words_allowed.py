@@ -4,8 +4,8 @@ import pytest
 
 from vramwise.opening.options import Options, Text
 from vramwise.opening.subject import open_subject
+from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.verbs.fitting.fastest import fit_subject, opens
-from vramwise.verbs.fitting.proof import proof_bytes
 
 FULL = (
     "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
@@ -56,8 +56,8 @@ def test_evaluation_is_turned_off_in_every_version(version):
 
 
 def test_only_weights_that_exceed_the_card_prove_anything():
-    run = subject(FULL, "6GB", "llamafactory")
+    opened = subject(FULL, "6GB", "llamafactory")
     weights = 4 * 494_032_768  # bf16 weights and gradients
-    assert proof_bytes(run, (), 2**30) == pytest.approx(weights, rel=0.3)
-    assert proof_bytes(run, (), 2**32) == 0
-    assert proof_bytes(run, ("qlora",), 2**30) == 0
+    assert proof_bytes(opened.run, opened.model, (), 2**30) == pytest.approx(weights, rel=0.3)
+    assert proof_bytes(opened.run, opened.model, (), 2**32) == 0
+    assert proof_bytes(opened.run, opened.model, ("qlora",), 2**30) == 0

@@ -8,9 +8,8 @@ from vramwise.render.prediction_json import prediction_json
 from vramwise.render.prediction_text import render_prediction
 from vramwise.types import Origin
 from vramwise.units import gib, readable
-from vramwise.variants.capacity import on_card
+from vramwise.variants.capacity import SHORTEST_PART, drawn, follows_data, on_card
 from vramwise.variants.lengths import Lengths
-from vramwise.variants.mixed_rows import SHORTEST_PART, drawn, follows_data
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.fitting.shorter_rows import judged, rows_that_fit
 

@@ -41,12 +41,12 @@ def brief_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def _shorten(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     if _everything:
         return
-    from vramwise.diagnosis import trial
+    from vramwise.diagnosis import advice
     from vramwise.page import remedies
     from vramwise.variants import effort
     from vramwise.verbs.fitting import fastest, largest
 
-    for module in (fastest, largest, trial, remedies):
+    for module in (fastest, largest, advice, remedies):
         for name in ("ANSWER", "BESIDE", "OPENED", "DIAGNOSIS"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(effort, name) // times)

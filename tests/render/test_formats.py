@@ -82,7 +82,7 @@ def test_github_annotations(vramwise, project):
 
 
 def test_github_escapes():
-    from vramwise.render.github import _command
+    from vramwise.render.annotations import _command
 
     line = _command("error", "a,b:c.yml", {"line": 1}, "x", "50 %\nnext")
     assert line == "::error file=a%2Cb%3Ac.yml,line=1,title=vramwise x::50 %25%0Anext"

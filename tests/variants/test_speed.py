@@ -14,7 +14,8 @@ from vramwise.ghost.loops.kinds import begin
 from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.work_tape import WorkTape
-from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
+from vramwise.variants.lower_bounds import lower_bound_bytes
+from vramwise.variants.speed import no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
 from vramwise.variants.speed.step import timed
 from vramwise.variants.speed.timed_step import list_step

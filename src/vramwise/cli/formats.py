@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from vramwise.render.github import render_github
+from vramwise.render.annotations import render_github, render_sarif
 from vramwise.render.report_json import render_json
-from vramwise.render.sarif import render_sarif
 from vramwise.trainers.rulebook import all_rules
 from vramwise.verbs.check import FileReport
 

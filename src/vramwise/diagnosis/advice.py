@@ -2,6 +2,9 @@
 
 `remedies.json` lists changes that may fix a failure, and which suit each cause. With a config, `variants.changes`
 decides whether a change applies and the trainer spells it; without one, the trainer names the keys to set.
+
+Remedies are tried on the ghost run: rejected ones are dropped, and the result of `fit` comes last. The others keep
+their order: first those that leave the training result unchanged. Shorter rows lose data and come last.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
 from vramwise.diagnosis.read.settings_texts import setting_of
-from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
+from vramwise.diagnosis.witness import Ghost, survival, would_survive
+from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.opening.subject import Subject
 from vramwise.trainers.base import Trainer
 from vramwise.types import Change, Fix
+from vramwise.units import gib
 from vramwise.variants import changes
+from vramwise.variants.effort import DIAGNOSIS
+from vramwise.verbs.fitting.ways_out import way_out
 
 # Wording in key lines, used without a config, for a value that depends on another.
 _HALF, _TWICE, _VALUE_OF = "half of it", "twice as many", "the value of "
@@ -49,19 +56,20 @@ def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
     offered = {name: remedy for name, remedy in built.items() if remedy is not None}
     if offload := _zero_offload(case, cause):
         offered = {"offload-optimizer": offload, **offered}
-    trial = Trial(list(offered.values()), [])
+    left: list[Remedy] = list(offered.values())
+    rejected: list[Remedy] = []
     best = None
     if first and is_of_memory(cause.id) and case.ghost is not None:
-        trial = tried(case, offered, foremost="fuse-loss" if _asks_for_logits(case) else None)
+        left, rejected = tried(case, offered, foremost="fuse-loss" if _asks_for_logits(case) else None)
         best = fitted(case)
-        if best is None and trial.rejected and not any(remedy.survives for remedy in trial.remedies):
-            trial.remedies.insert(0, Remedy(title=not_enough(case.ghost)))
+        if best is None and rejected and not any(remedy.survives for remedy in left):
+            left.insert(0, Remedy(title=not_enough(case.ghost)))
     commands = list(_commands(case, cause))
     before = cause.id in ("fragmentation", "other-process") or case.symptom.kind == "vllm-cumem"
-    remedies = commands + trial.remedies if before else trial.remedies + commands
+    remedies = commands + left if before else left + commands
     if best is not None:
         remedies.append(best)
-    said = [f"{remedy.title} ({remedy.prediction})" for remedy in trial.rejected]
+    said = [f"{remedy.title} ({remedy.prediction})" for remedy in rejected]
     evidence = (*cause.evidence, f"simulated, and not enough: {'; '.join(said)}") if said else None
     return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)
 
@@ -180,3 +188,92 @@ def build(name: str, subject: Subject | None, trainer: Trainer) -> Remedy | None
         return None
     title = spelling.title or wanted.title
     return Remedy(title=title, fix=Fix(title=title, safe=wanted.safe, edits=spelling.edits, change=wanted))
+
+
+def tried(
+    case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = None
+) -> tuple[list[Remedy], list[Remedy]]:
+    """Return the remedies that survive on the ghost run, then those without a prediction; and those that fail too.
+
+    `foremost`: the remedy that addresses the root cause; it goes first if it survives.
+    """
+    judged = {name: _judged(case, remedy) for name, remedy in offered.items()}
+    last = judged.pop("shorten-rows", None)
+    ranked = list(judged.values())
+    ranked.sort(key=lambda remedy: (remedy.survives is not True, remedy.fix is not None and not remedy.fix.safe))
+    if foremost in judged and judged[foremost].survives:
+        ranked.sort(key=lambda remedy: remedy is not judged[foremost])
+    if last is not None:
+        ranked.append(last)
+    left = [remedy for remedy in ranked if remedy.survives is not False]
+    rejected = [remedy for remedy in ranked if remedy.survives is False]
+    return left, rejected
+
+
+def fitted(case: Case) -> Remedy | None:
+    """Return what `fit` makes of the config on the log's card, with the command that writes it.
+
+    None if nothing that was tried fits, or if the config was predicted to fit as it is.
+    """
+    ghost = case.ghost
+    if ghost is None or ghost.prediction is None or not _can_be_tried(case):
+        return None
+    try:
+        room = case.memory.allowed_bytes if case.memory else None
+        out = way_out(ghost.subject, limit_bytes=room, most=DIAGNOSIS)
+    except Exception:
+        return None  # an internal error of the prediction must not break the diagnosis; the remedies report it
+    if out is None:
+        return None
+    attempt = out.attempt
+    if attempt is None or attempt.prediction is None:
+        return Remedy(title="See what would make it fit", command=out.command)
+    before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, attempt.prediction)]
+    remedy = Remedy(
+        title=f"The fastest that fits: {attempt.words}",
+        command=out.command,
+        survives=True,
+        prediction=f"{before} → {after} reserved of {gib(attempt.prediction.capacity_bytes or 0)}",
+    )
+    if not attempt.edits or attempt.writable is None:
+        return remedy
+    gravest = max(attempt.changes, key=lambda change: ("same", "rounding", "changes").index(change.effect))
+    fix = Fix(title=attempt.title, safe=attempt.safe, edits=attempt.edits, change=gravest)
+    return replace(remedy, fix=fix, diff=diff(ghost.document, attempt.writable))
+
+
+def with_diff(case: Case, remedy: Remedy) -> Remedy:
+    """Return the remedy with the diff of its edits, or with the reason why they cannot be made."""
+    if remedy.fix is None or case.ghost is None:
+        return remedy
+    document = case.ghost.document
+    try:
+        return replace(remedy, diff=diff(document, apply_edits(document, remedy.fix.edits)))
+    except EditRefused as error:
+        return replace(remedy, refused=str(error))
+
+
+def _can_be_tried(case: Case) -> bool:
+    ghost = case.ghost
+    return ghost is not None and ghost.prediction is not None and ghost.surpassed_by(case.memory) is None
+
+
+def _judged(case: Case, remedy: Remedy) -> Remedy:
+    assert case.ghost is not None
+    if remedy.refused:
+        return remedy
+    if remedy.fields:
+        subject = case.ghost.subject
+        changed = subject.with_run(subject.run.changed(**remedy.fields))
+        survives, figures = survival(case.ghost, changed, case.memory)
+    elif remedy.fix is not None:
+        survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
+    else:
+        return remedy
+    return replace(remedy, survives=survives, prediction=figures)
+
+
+def not_enough(ghost: Ghost) -> str:
+    """Return the advice for a case in which no change is enough."""
+    adapter = "" if ghost.run.adapter.kind else "an adapter (lora, qlora), "
+    return f"None of these changes is enough for this card. Use {adapter}sharding over several cards, or a larger card"

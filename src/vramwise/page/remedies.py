@@ -11,8 +11,7 @@ from vramwise.render.verdict_text import EFFECTS, effect
 from vramwise.units import gib
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.effort import DIAGNOSIS, Effort
-from vramwise.verbs.fitting.first_tries import quick_way_out
-from vramwise.verbs.fitting.ways_out import way_out
+from vramwise.verbs.fitting.ways_out import quick_way_out, way_out
 
 Progress = Callable[[int, int], None]
 _PARTS = 100

@@ -1,6 +1,6 @@
-"""The shapes of the batches that samples form, and default lengths if none are given.
+"""The batches of a run: the shapes that samples form, in order, and which of them are simulated, over how many steps.
 
-Padding is handled in the ghost run (`ghost/loops/batches.py`).
+There are default lengths if none are given. Padding is handled in the ghost run (`ghost/loops/batches.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
-from vramwise.types import RunSpec
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.types.actions import action
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.packing import joined_batches, joins_rows, packed_batches
 from vramwise.variants.shuffling import permutation
@@ -156,3 +157,53 @@ def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
         tokens=[*tokens, longest],
         assumptions=(f"lengths spread evenly up to {run.keys.get('sequence_len', 'sequence_len')}",),
     )
+
+
+# The default number of batches of --lengths to simulate: enough to cover the widths, and a few seconds at most.
+_MOST_BATCHES = 64
+# The limit on batches of different shapes × layers, which time and memory depend on: seconds, and hundreds of
+# megabytes.
+_LAYERS_SIMULATED = 2048
+_LAYERS_SIMULATED_ON_REQUEST = 4096
+_FEWEST_BATCHES = 4
+
+
+def simulated_batches(
+    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
+) -> tuple[list[BatchShape], list[BatchShape], int, list[str]]:
+    """Return the batches of training and evaluation, the number of steps, and notes.
+
+    If all would take too long, only the first batches and the widest are used, and a note says so.
+    """
+    said = []
+    train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
+    each, layers = run.batch.gradient_accumulation_steps, model.num_hidden_layers
+    most = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _LAYERS_SIMULATED // layers))
+    known = len(train)
+    if steps is None:
+        train = first_and_widest(train, each, most)
+        taken = _steps(train, each, lengths)
+        if len(train) < known:
+            said.append(
+                f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: "
+                f"{action('simulate more')}"
+            )
+    elif len(set(train)) > 1 and steps * each > (more := max(_FEWEST_BATCHES, _LAYERS_SIMULATED_ON_REQUEST // layers)):
+        # Steps of the same shape are counted, not simulated one by one; these steps differ.
+        train = first_and_widest(train, each, more)
+        taken = min(steps, max(_steps(train, each, lengths), more // each))
+        said.append(f"{taken:,} of {steps:,} steps are simulated: the first and the one with the widest batch")
+    else:
+        taken = steps
+    known = len(evals)
+    evals = first_and_widest(evals, 1, most)
+    if len(evals) < known:
+        said.append(f"{len(evals)} of {known:,} evaluation batches are simulated: the first and the widest")
+    return train, evals, taken, said
+
+
+def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
+    """Return enough steps to reach the steady peak; with lengths, one pass over them."""
+    if lengths is None:
+        return 3
+    return max(3, len(shapes) // each)

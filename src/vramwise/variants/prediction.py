@@ -19,15 +19,13 @@ from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumptions import Assumption, assumptions_of
-from vramwise.variants.batches import rows_unlimited
+from vramwise.variants.batches import rows_unlimited, simulated_batches
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
-from vramwise.variants.capacity import with_mixed_rows, within_capacity
+from vramwise.variants.capacity import Drawn, with_mixed_rows, within_capacity
 from vramwise.variants.doubts import Doubt, Margin, doubts_of, margin_of
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths
-from vramwise.variants.mixed_rows import Drawn
 from vramwise.variants.simulate import ghost_of, report_of
-from vramwise.variants.simulated import simulated_batches
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.unread import code_doubts
 from vramwise.variants.verdict import Verdict, fits_with_margin, verdict_of

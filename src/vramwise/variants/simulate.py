@@ -1,4 +1,7 @@
-"""Runs ghost runs and the allocator, each only once: results are cached in `Simulations`."""
+"""Does the work of a simulation: ghost runs, and timelines through the allocator. `simulations.py` keeps the results.
+
+Each is run only once for equal inputs.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A cache of ghost runs and allocator runs, by their inputs.
+"""Keeps the results of simulations, by their inputs: ghost runs and allocator runs. `simulate.py` does the work.
 
 Variants of a run often request the same bytes in the same order: with another allocator, another text of the same
-meaning, or rows padded to the assumed width. This module only holds the cache; `simulate.py` does the work and loads
-the ghost run and the allocator.
+meaning, or rows padded to the assumed width. This module loads neither the ghost run nor the allocator.
 """
 
 from __future__ import annotations

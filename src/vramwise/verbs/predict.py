@@ -159,7 +159,7 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
 def _way_out(subject: Subject, limit_bytes: int | None) -> WayOut | None:
     if subject.prediction(limit_bytes=limit_bytes).memory_fits is not False:
         return None
-    from vramwise.verbs.fitting.first_tries import quick_way_out  # late: most runs need no search
+    from vramwise.verbs.fitting.ways_out import quick_way_out  # late: most runs need no search
 
     return quick_way_out(subject, limit_bytes=limit_bytes)
 

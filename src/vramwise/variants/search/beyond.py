@@ -66,7 +66,7 @@ def leanest(search: Search) -> list[tuple[int, Pick]]:
     """Return the variants with their lower bounds, the smallest first."""
     book = search.book
     picks = book.space.picks() if search.few else search.smallest()
-    return sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
+    return sorted((book.least_bytes(pick), pick) for pick in picks if book.attempt(pick).run is not None)
 
 
 def _closest(search: Search, most: int) -> Pick | None:

@@ -59,14 +59,6 @@ class Workshop(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A variant that was written; `fell`: why it could not be."""
-
-    attempt: Attempt
-    fell: str = ""
-
-
 def grade_of(seconds: float | None) -> int:
     """Return the seconds of a step as a number of 1 % steps; 0 if unknown."""
     return 0 if seconds is None or seconds <= 0 else round(log(seconds) / _STEP)
@@ -79,7 +71,7 @@ def settings_of(run: RunSpec) -> Hashable:
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """The entries and candidates of one space.
+    """The attempts and candidates of one space.
 
     `margin_bytes`: requested free memory; None: each variant's own error.
     """
@@ -90,38 +82,35 @@ class Book:
     simulated: int = 0
     # total events of all simulations, which their time depends on
     events: int = 0
-    _entries: dict[Pick, Entry] = field(default_factory=dict)
+    _attempts: dict[Pick, Attempt] = field(default_factory=dict)
     _least: dict[Pick, int] = field(default_factory=dict)
     _candidates: dict[Pick, Candidate] = field(default_factory=dict)
     _refused: dict[Pick, Candidate] = field(default_factory=dict)
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
-    def entry(self, pick: Pick) -> Entry:
-        """Return the variant, written and resolved."""
-        if pick not in self._entries:
-            self._entries[pick] = self._written(pick)
-        return self._entries[pick]
-
-    def _written(self, pick: Pick) -> Entry:
-        changes = self.space.changes(pick)
-        attempt = Attempt(changes=(), refused=UNWRITTEN) if changes is None else self.workshop.made(changes)
-        return Entry(attempt=attempt, fell=UNWRITTEN if attempt.run is None else "")
+    def attempt(self, pick: Pick) -> Attempt:
+        """Return the variant, written and resolved; its `run` is None if it cannot be written."""
+        if pick not in self._attempts:
+            changes = self.space.changes(pick)
+            refused = Attempt(changes=(), refused=UNWRITTEN)
+            self._attempts[pick] = refused if changes is None else self.workshop.made(changes)
+        return self._attempts[pick]
 
     def speed(self, pick: Pick) -> Speed | None:
         """Return the speed of a variant, or None."""
-        run = self.entry(pick).attempt.run
+        run = self.attempt(pick).run
         return None if run is None else self.workshop.speed(run)
 
     def least_bytes(self, pick: Pick) -> int:
         """Return a lower bound of the memory that a variant needs."""
         if pick not in self._least:
-            run = self.entry(pick).attempt.run
+            run = self.attempt(pick).run
             self._least[pick] = 0 if run is None else self.workshop.least_bytes(run)
         return self._least[pick]
 
     def room_bytes(self, pick: Pick) -> int:
         """Return what a variant may reserve."""
-        run = self.entry(pick).attempt.run
+        run = self.attempt(pick).run
         return 0 if run is None else self.workshop.room_bytes(run)
 
     def too_large(self, pick: Pick) -> bool:
@@ -130,12 +119,12 @@ class Book:
 
     def left_open(self, pick: Pick) -> bool:
         """Return whether no prediction can say that a variant fits, because one of its features may take any amount."""
-        run = self.entry(pick).attempt.run
+        run = self.attempt(pick).run
         return run is not None and has_no_upper_bound(run)
 
     def key(self, pick: Pick) -> Key | None:
         """Return the sort key of a variant; None if it cannot be written."""
-        if self.entry(pick).fell:
+        if self.attempt(pick).run is None:
             return None
         speed = self.speed(pick)
         return grade_of(None if speed is None else speed.step_seconds), count_changes(pick)
@@ -143,10 +132,10 @@ class Book:
     def candidate(self, pick: Pick) -> Candidate:
         """Return the variant with its prediction, or with the reason why it needs none."""
         if pick not in self._candidates:
-            entry = self.entry(pick)
-            fell = self._judged(pick, entry) or self._certainly_fell(pick)
+            attempt = self.attempt(pick)
+            fell = self._judged(pick, attempt) or self._certainly_fell(pick)
             if fell:
-                self._candidates[pick] = Candidate(attempt=entry.attempt, speed=self.speed(pick), fell=fell)
+                self._candidates[pick] = Candidate(attempt=attempt, speed=self.speed(pick), fell=fell)
             else:
                 self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
@@ -187,22 +176,24 @@ class Book:
         return found
 
     def _weighed(self, pick: Pick, *, on_card: bool) -> Candidate:
-        attempt = self.workshop.predicted(self.entry(pick).attempt, on_card=on_card)
+        attempt = self.workshop.predicted(self.attempt(pick), on_card=on_card)
         return weighed(attempt, self.speed(pick), self.margin_bytes)
 
-    def _judged(self, pick: Pick, entry: Entry) -> str:
-        if entry.fell or pick == self.space.start:
-            return entry.fell
-        return self._twin(pick, entry) or (REFUSED if self.workshop.refusal(entry.attempt) else "")
+    def _judged(self, pick: Pick, attempt: Attempt) -> str:
+        """Return why a variant is rejected whatever it needs; "" if it is not."""
+        if attempt.run is None:
+            return UNWRITTEN
+        if pick == self.space.start:
+            return ""
+        return self._twin(pick, attempt.run) or (REFUSED if self.workshop.refusal(attempt) else "")
 
     def _certainly_fell(self, pick: Pick) -> str:
         """Return why a variant is rejected without a simulation; "" if a simulation decides."""
         return TOO_LARGE if self.too_large(pick) else OPEN if self.left_open(pick) else ""
 
-    def _twin(self, pick: Pick, entry: Entry) -> str:
+    def _twin(self, pick: Pick, run: RunSpec) -> str:
         """Return TWICE if an earlier variant resolves to the same run; the first one has the fewest changes."""
-        assert entry.attempt.run is not None
-        first = self._runs.setdefault(settings_of(entry.attempt.run), pick)
+        first = self._runs.setdefault(settings_of(run), pick)
         return "" if first == pick else TWICE
 
     def reserved_bytes(self, pick: Pick) -> int:
@@ -218,7 +209,7 @@ class Book:
 
     def fell(self) -> Iterator[tuple[Pick, str]]:
         """Yield every variant that was looked at and rejected, with the reason."""
-        for pick, entry in self._entries.items():
+        for pick, attempt in self._attempts.items():
             candidate = self._candidates.get(pick)
-            if fell := entry.fell or (candidate.fell if candidate else ""):
+            if fell := UNWRITTEN if attempt.run is None else candidate.fell if candidate else "":
                 yield pick, fell

@@ -1,7 +1,7 @@
 """The search: variants in the order of their speed, simulated until one fits.
 
 What is left out, and why:
-- Proven: a variant whose lower bound exceeds the card does not fit (`speed.bound`).
+- Proven: a variant whose lower bound exceeds the card does not fit (`lower_bounds`).
 - Tested, not proven: memory grows with the micro-batch, as long as both runs or neither hold gradients between
   micro-steps. So if a micro-batch is too large, larger ones are not simulated.
 - Assumed: on each axis of kernels, the order by memory is the same whatever else is chosen; it is found by bounds on
@@ -76,7 +76,7 @@ class Search:
             book, start = self.book, self.book.space.start
             around = (pick for axis in range(len(book.space.axes)) for pick in book.space.around(start, axis))
             self._left_open = book.left_open(start) and all(
-                book.entry(pick).fell or book.left_open(pick) for pick in around
+                book.attempt(pick).run is None or book.left_open(pick) for pick in around
             )
         return self._left_open
 
@@ -225,7 +225,7 @@ class Search:
         """Return lists of variants with the leanest kernels that differ only in micro-batch, the smallest first."""
         chains: dict[tuple[Pick, bool], list[Pick]] = {}
         for context in self.book.space.contexts(self.lean):
-            if not self.book.entry(context).fell:
+            if self.book.attempt(context).run is not None:
                 once = self._batches(context)[1] == 1
                 chains.setdefault((self._beside_batches(context), once), []).append(context)
         return [sorted(chain, key=self._batches) for chain in chains.values()]
@@ -251,15 +251,15 @@ class Search:
         return self._lean
 
     def _least(self, pick: Pick) -> float:
-        entry = self.book.entry(pick)
-        return float("inf") if entry.fell else self.book.least_bytes(pick)
+        unwritten = self.book.attempt(pick).run is None
+        return float("inf") if unwritten else self.book.least_bytes(pick)
 
     def context(self, pick: Pick) -> Pick:
         """Return only the deciding choices of a variant."""
         return self.book.space.deciding(pick, self.book.space.start)
 
     def _batches(self, pick: Pick) -> tuple[int, int]:
-        run = self.book.entry(pick).attempt.run
+        run = self.book.attempt(pick).run
         return (0, 0) if run is None else (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps)
 
     def _beside_batches(self, pick: Pick) -> Pick:

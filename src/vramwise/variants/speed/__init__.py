@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vramwise.variants.speed.bound import lower_bound_bytes
 from vramwise.variants.speed.step import Speed, SpeedError, no_speed, speed_of
 
-__all__ = ["Speed", "SpeedError", "lower_bound_bytes", "no_speed", "speed_of"]
+__all__ = ["Speed", "SpeedError", "no_speed", "speed_of"]

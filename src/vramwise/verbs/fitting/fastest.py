@@ -13,16 +13,15 @@ from vramwise.types import RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.effort import ANSWER, BESIDE, OPENED, SIMULATIONS_A_WORD, OutOfEffort
+from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Pick
-from vramwise.verbs.drafts import Adjust, as_it_is
+from vramwise.verbs.drafts import Adjust, SubjectWorkshop, as_it_is, search_of
 from vramwise.verbs.fitting.largest import largest_of
-from vramwise.verbs.fitting.proof import proof_bytes
 from vramwise.verbs.fitting.smallest_card import smallest_card
-from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 
 def fit_subject(
@@ -69,6 +68,7 @@ def fit_subject(
     beside = () if best is None else tuple(book.candidate(pick) for pick in others(search, best))
     total = considered(search)
     why_not = fallen(search, best, total)
+    weights = proof_bytes(subject.run, subject.model, allow, workshop.room_bytes(subject.run))
     workshop.until = OPENED
     words = () if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes))
     return Fit(
@@ -82,7 +82,7 @@ def fit_subject(
         considered=total,
         simulated=book.simulated,
         ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
-        weights_bytes=0 if best is not None else proof_bytes(subject, allow, workshop.room_bytes(subject.run)),
+        weights_bytes=0 if best is not None else weights,
     )
 
 

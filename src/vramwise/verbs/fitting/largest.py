@@ -17,8 +17,7 @@ from vramwise.variants.search.beyond import closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
 from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Candidate, Fit, weighed
-from vramwise.verbs.drafts import Draft
-from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
+from vramwise.verbs.drafts import Draft, SubjectWorkshop, search_of
 
 Progress = Callable[[int, int], None]
 # Additional changes are searched at this multiple of the largest value that fits alone.
@@ -159,7 +158,7 @@ class _Climb:
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         with suppress(OutOfEffort):
-            self._help = next((search.book.entry(pick).attempt.changes for _, pick in leanest(search)), ())
+            self._help = next((search.book.attempt(pick).changes for _, pick in leanest(search)), ())
 
     def _with_help(self, draft: Draft) -> Candidate:
         workshop = self._workshop(draft, self.until)

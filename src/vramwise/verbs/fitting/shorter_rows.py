@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from vramwise.errors import VramwiseError
 from vramwise.opening.subject import Subject
 from vramwise.types import Origin
+from vramwise.variants.capacity import SHORTEST_PART, follows_data, mixed_runs, rows_doubt
 from vramwise.variants.doubts import Margin, doubts_of, margin_of
 from vramwise.variants.effort import REMEDY, is_large
-from vramwise.variants.mixed_rows import SHORTEST_PART, follows_data, mixed_runs, rows_doubt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict, without_rows
 

@@ -1,27 +1,42 @@
 """For a run that does not fit: a change that makes it fit, and the command that shows it as a diff.
 
-It is the search of `fit` over the same axes, ended after a few simulations. If the answer is not certain by then, only
-the command is given.
+`quick_way_out` tries a few changes that save much memory, the mildest first: that finds one that fits within about a
+second. `way_out` is the search of `fit` over the same axes, ended after a few simulations. If the answer is not certain
+by then, only the command is given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vramwise.opening.subject import Subject
+from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
-from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, is_large
-from vramwise.variants.search.result import Candidate
+from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
+from vramwise.variants.changes.dtypes import bf16_base, bf16_weights
+from vramwise.variants.changes.kernels import losses
+from vramwise.variants.changes.methods import adapters, quantised_bases
+from vramwise.variants.changes.weights import eight_bit_optimizers
+from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, OutOfEffort, is_large
+from vramwise.variants.lower_bounds import weights_alone_bytes
+from vramwise.variants.search.result import Candidate, weighed
+from vramwise.verbs.drafts import SubjectWorkshop, search_of
 from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
-from vramwise.verbs.fitting.proof import weights_alone_bytes
-from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 # A run that needs this many cards' memory is a typing error, and a search would not help.
 _FAR_OFF = 1000
 # Words of --allow to try if nothing fits that keeps the training result: the most common ones, the mildest first.
-_WORDS = ("8bit-optimizer", "bf16-weights", "lora", "qlora")
+_WORDS = {
+    "8bit-optimizer": eight_bit_optimizers,
+    "bf16-weights": bf16_weights,
+    "lora": adapters,
+    "qlora": quantised_bases,
+}
+# Losses that never hold the logits of all tokens at once.
+_LEAN = ("liger_fused_linear", "chunked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +62,7 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + most)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
-        if weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
+        if weights_alone_bytes(subject.run, subject.model, allow) > workshop.room_bytes(subject.run):
             continue
         search = search_of(workshop, opened(allow))
         search.most = SIMULATIONS_OF_A_REMEDY
@@ -64,3 +79,50 @@ def is_worth_trying(subject: Subject, limit_bytes: int | None) -> bool:
     if prediction.memory_fits is not False or is_large(prediction.short_timeline):
         return False
     return prediction.needs.highest_reserved_bytes <= _FAR_OFF * (prediction.capacity_bytes or 0)
+
+
+def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
+    """Find changes that make a run fit within about a second; None if no attempt fits."""
+    if not is_worth_trying(subject, limit_bytes):
+        return None
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.spent + REMEDY)
+    try:
+        for allow, changes in _tries(subject.run):
+            if weights_alone_bytes(subject.run, subject.model, allow) > workshop.room_bytes(subject.run):
+                continue
+            found = _tried(workshop, changes)
+            if found is not None and found.fits:
+                return WayOut(candidate=found, allow=allow, command=fit_command(subject, limit_bytes, allow))
+    except OutOfEffort:
+        pass
+    return way_out(subject, limit_bytes=limit_bytes)
+
+
+def _tries(run: RunSpec) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
+    """Yield changes to try together, with the words of --allow that permit them."""
+    loss = next((one for one in losses(run) if one.fields["loss_kernel"] in _LEAN), None)
+    lean = loss if run.kernels.loss_kernel not in _LEAN else None
+    kernels = [one for one in (bf16_base(run), lean) if one is not None]
+    evaluation, recompute = equal_eval_batch(run), checkpoint_activations(run)
+    at_training_size = [*kernels, *([evaluation] if evaluation else [])]
+    if at_training_size:
+        yield (), at_training_size
+    if recompute:
+        yield (), [*at_training_size, recompute]
+        kernels.append(recompute)
+    smallest = list(smaller_micro_batches(run))[-1:]
+    if smallest:
+        yield (), [*smallest, *kernels]
+    for word, choices in _WORDS.items():
+        for choice in list(choices(run))[:1]:
+            yield (word,), [choice, *(smallest or at_training_size), *(kernels if smallest else ())]
+
+
+def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Candidate | None:
+    """Return the variant with its prediction; None if it cannot be written, is refused, or is certainly too large."""
+    attempt = workshop.made(changes)
+    if attempt.run is None or workshop.refusal(attempt):
+        return None
+    if workshop.least_bytes(attempt.run) > workshop.room_bytes(attempt.run):
+        return None
+    return weighed(workshop.predicted(attempt, on_card=True), None, None)

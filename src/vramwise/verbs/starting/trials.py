@@ -17,13 +17,13 @@ from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.changes.weights import has_experts
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
+from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.search.result import Candidate, weighed
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fit import repaired
 from vramwise.verbs.fitting.fastest import answer_of
-from vramwise.verbs.fitting.proof import proof_bytes
 from vramwise.verbs.starting.plan import Plan
 
 Progress = Callable[[int, int], None]
@@ -65,7 +65,11 @@ class Trial:
     def proof_bytes(self) -> int:
         """What the weights alone need, if that proves that the method does not fit; otherwise 0."""
         prediction = self.best.prediction
-        return 0 if prediction is None else proof_bytes(self.subject, (), prediction.capacity_bytes or 0)
+        return (
+            0
+            if prediction is None
+            else proof_bytes(self.subject.run, self.subject.model, (), prediction.capacity_bytes or 0)
+        )
 
     @property
     def searched(self) -> Subject:
@@ -181,7 +185,7 @@ def _fitted(
     full_rows = subject.changed(data=NO_DATA).prediction(on_card=False)
     margin = _margin_bytes(full_rows)
     alone = subject.run.batch.gpus == 1  # several cards may divide the weights
-    if alone and proof_bytes(subject, (), full_rows.capacity_bytes or 0):
+    if alone and proof_bytes(subject.run, subject.model, (), full_rows.capacity_bytes or 0):
         return weighed(Attempt(changes=(), run=subject.run, prediction=full_rows), None, margin)
     allow = _SHARDING if subject.run.batch.gpus > 1 and not plan.script else ()
     slowest = None if first is None else _slowest(subject.changed(data=plan.data), first)

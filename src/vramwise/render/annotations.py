@@ -1,8 +1,12 @@
-"""SARIF 2.1.0 for code scanning: the rules that reported, all findings, and unreadable files as notifications."""
+"""Findings for CI: GitHub Actions annotations, and SARIF 2.1.0 for code scanning.
+
+An annotation is one workflow command per finding. SARIF has the rules that reported, all findings, and unreadable files
+as notifications.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +18,44 @@ from vramwise.rules.base import Rule
 from vramwise.types import Finding
 from vramwise.verbs.check import FileReport
 
+_GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def render_github(reports: Iterable[FileReport]) -> list[str]:
+    """Return all findings and unreadable files as annotations, one line each."""
+    return [line for report in reports for line in _lines(report)]
+
+
+def _lines(report: FileReport) -> Iterator[str]:
+    if report.error and not report.findings:
+        place = {"line": report.error.line or 1, "col": report.error.column or 1}
+        yield _command("error", report.path, place, "unreadable config", report.error.message)
+    for found in report.findings:
+        yield _annotation(report.path, found)
+
+
+def _annotation(path: str, found: Finding) -> str:
+    place = {"line": found.place.line, "col": found.place.column}
+    if found.place.end_line == found.place.line:  # GitHub wants columns only within one line
+        place |= {"endLine": found.place.end_line, "endColumn": found.place.end_column}
+    message = found.message if found.fix is None else f"{found.message}\nfix: {found.fix.title}"
+    return _command(_GITHUB_LEVELS[found.severity.value], path, place, found.rule, message)
+
+
+def _command(level: str, path: str, place: dict[str, int], title: str, message: str) -> str:
+    words = {"file": path, **place, "title": f"vramwise {title}"}
+    properties = ",".join(f"{name}={_escape_property(str(value))}" for name, value in words.items())
+    return f"::{level} {properties}::{_escape(message)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def render_sarif(reports: Iterable[FileReport], known: Sequence[Rule]) -> str:
@@ -38,7 +78,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.documentation},
         "help": {"text": f"{rule.documentation}\n\nMore: vramwise explain {rule.id}"},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity.value]},
+        "defaultConfiguration": {"level": _SARIF_LEVELS[rule.severity.value]},
         "properties": {"tags": [rule.topic]},
     }
 
@@ -48,7 +88,7 @@ def _result(path: str, found: Finding, rules: Sequence[Rule]) -> dict[str, Any]:
     return {
         "ruleId": found.rule,
         **_rule_index(found, rules),
-        "level": _LEVELS[found.severity.value],
+        "level": _SARIF_LEVELS[found.severity.value],
         "message": {"text": visible(message)},
         "locations": [
             _location(path, found.place.line, found.place.column, found.place.end_line, found.place.end_column)

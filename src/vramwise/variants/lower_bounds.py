@@ -1,18 +1,22 @@
-"""Computes a lower bound of a run's memory from two simulated runs with few layers.
+"""Lower bounds of a run's memory: a run or a variant whose bound exceeds the card does not fit.
 
-The memory in use at any moment grows linearly with the number of layers. The peak is a maximum of such lines and is
-therefore convex: the line through two small depths lies below it at all larger depths. A model with few layers is
-simulated as it is.
+`lower_bound_bytes` simulates two runs with few layers. The memory in use at any moment grows linearly with the number
+of layers. The peak is a maximum of such lines and is therefore convex: the line through two small depths lies below it
+at all larger depths. A model with few layers is simulated as it is.
+
+`weights_alone_bytes` counts only the weights. It holds for all variants that some words of --allow permit.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import cast
 
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.models.parameters import parameter_count
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.batches import eval_shapes, train_shapes
@@ -87,3 +91,31 @@ def _highest(timeline: Timeline) -> list[int]:
             most = live
     # skip the empty part before the first phase, and the first phase, which is loading
     return [*found[2:], most]
+
+
+def weights_alone_bytes(run: RunSpec, model: ModelSpec | None, allow: Sequence[str] = ()) -> int:
+    """Return the least memory of the weights, and of their gradients if all are trained.
+
+    It holds for all variants that these words permit. 0 if parts of the weights may be elsewhere, or without a model.
+    """
+    whole = run.sharding.kind == "ddp" or run.batch.gpus == 1  # a single card holds every shard
+    if model is None or run.savings.layer_offloading or run.sharding.offload_params or not whole:
+        return 0
+    quantised = run.loading.quantization is not None or "qlora" in allow or model.num_experts
+    adapted = run.adapter.kind is not None or "lora" in allow
+    # some weights are frozen, gradient shards may be elsewhere, or the optimizer frees gradients one by one
+    partly = (
+        run.adapter.unfrozen
+        or run.adapter.trained_blocks is not None
+        or run.unfollowed
+        or re.search("layer|lomo", run.optimizer.name)
+    )
+    whole_gradients = not partly and run.sharding.kind in ("none", "ddp")
+    each = 0.5 if quantised else 2 if adapted or not whole_gradients else 4
+    return int(each * parameter_count(model))
+
+
+def proof_bytes(run: RunSpec, model: ModelSpec | None, allow: Sequence[str], room_bytes: int) -> int:
+    """Return what the weights alone need, if that proves that nothing fits which these words permit; otherwise 0."""
+    needed = weights_alone_bytes(run, model, allow)
+    return needed if needed > room_bytes else 0

@@ -34,7 +34,7 @@ def stub_command(plan, path, env):
 def run(tmp_path, *, plan=None, advise=None, **script):
     said = []
     env = dict(os.environ) | {
-        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent / 'helpers'}",
         "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
     }
     code = supervise(plan or make_plan(tmp_path), say=said.append, advise=advise, command=stub_command, env=env)
@@ -143,7 +143,7 @@ def start(tmp_path, gpus=1, **script):
         "sys.exit(supervise(plan, say=print, command=stub_command))"
     )
     env = dict(os.environ) | {
-        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent / 'helpers'}",
         "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
     }
     words = [sys.executable, "-c", code, str(tmp_path), str(HERE), str(gpus)]
@@ -230,7 +230,7 @@ def test_an_evaluation_gets_the_batch_that_is_predicted_to_fit(tmp_path):
 def test_a_restart_goes_straight_to_the_batch_that_fits(tmp_path):
     said = []
     env = dict(os.environ) | {
-        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent / 'helpers'}",
         "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1}),
     }
     asked = []
@@ -258,7 +258,7 @@ def test_a_signal_is_acknowledged_and_a_second_one_too(tmp_path):
 def test_packed_rows_are_said_to_be_packed_anew(tmp_path):
     said = []
     env = dict(os.environ) | {
-        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent / 'helpers'}",
         "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2}),
     }
     plan = make_plan(tmp_path, packs_anew=True)
@@ -277,7 +277,7 @@ def test_a_restart_gets_a_prediction_of_its_own(tmp_path):
     )
     asked = []
     env = dict(os.environ) | {
-        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent / 'helpers'}",
         "STUB": json.dumps({"steps": 3, "fits": 2, "oom_at": 2}),
     }
     supervise(

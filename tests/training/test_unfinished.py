@@ -156,7 +156,7 @@ def test_another_trainer_makes_up_for_it_too(folder, tmp_path):
 
 def test_early_stopping_counts_on(folder):
     """Its patience ends with the evaluation that was put off: not one step more is trained."""
-    changes = {**EVERY_TWO, "learning_rate": 0.5, "early_stopping_patience": 1, "save_steps": 2, "num_epochs": 4}
+    changes = {**EVERY_TWO, "learning_rate": 1e-12, "early_stopping_patience": 1, "save_steps": 2, "num_epochs": 4}
     whole = undisturbed(folder, "early", changes)
     last = whole.state.global_step
     assert last < whole.state.max_steps

@@ -3,6 +3,8 @@
 import pytest
 from small_runs import LORA, small
 
+from vramwise.opening.options import Options, Text
+from vramwise.opening.subject import open_subject
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json
 from vramwise.render.prediction_text import render_prediction
@@ -11,6 +13,7 @@ from vramwise.units import gib, readable
 from vramwise.variants.capacity import SHORTEST_PART, drawn, follows_data, on_card
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import profile_of
+from vramwise.verbs.fitting.fastest import fit_subject
 from vramwise.verbs.fitting.shorter_rows import judged, rows_that_fit
 
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
@@ -147,3 +150,16 @@ def test_padding_that_flash_attention_skips_follows_the_data_at_one_width():
     flash = run.changed(attn_implementation="flash_attention_2", allocator="expandable_segments:True")
     assert follows_data(flash)
     assert not follows_data(flash.changed(sample_packing=True))
+
+
+def test_the_answer_of_fit_fits_whatever_the_rows():
+    """Full rows of the fastest variant would leave 6.8 GiB, but mixed ones need the whole card."""
+    text = (
+        "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nstage: sft\ndo_train: true\nfinetuning_type: full\n"
+        "dataset: x\ncutoff_len: 2048\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 16\n"
+        "optim: adamw_torch_fused\nbf16: true\ntemplate: default\noutput_dir: out\n"
+    )
+    subject = open_subject(Text(text), Options(gpu="rtx-4090"))
+    best = fit_subject(subject).best
+    assert best is not None
+    assert subject.with_document(best.attempt.document).prediction().verdict().kind == "fits"

@@ -172,6 +172,8 @@ class Book:
     def _simulated(self, pick: Pick) -> Candidate:
         self.simulated += 1
         found = self._weighed(pick, on_card=False)
+        if found.fits and found.prediction is not None and found.prediction.lengths_unknown:
+            found = self._weighed(pick, on_card=True)  # rows of mixed lengths may need more than full ones
         self.events += 0 if found.prediction is None else events_in(found.prediction.short_timeline)
         return found
 

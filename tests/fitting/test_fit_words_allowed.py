@@ -23,7 +23,7 @@ def subject(text, card, trainer, **options):
 
 
 def test_a_full_fine_tune_fits_with_its_weights_in_bf16():
-    run = subject(FULL, "6GB", "llamafactory")
+    run = subject(FULL, "7GB", "llamafactory")
     closed = fit_subject(run, allow=())
     assert closed.best is None
     assert "bf16-weights" in dict(closed.opened)

@@ -16,7 +16,7 @@ from statistics import median
 from least_squares import Residuals, least_squares
 from speed import Case, slowed
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.kernel import Kernel
+from vramwise.ghost.work import Kernel
 from vramwise.variants.speed import queues
 from vramwise.variants.speed.queues import on_card
 

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.ghost.build_attention import Attentions
 from vramwise.ghost.build_feed_forward import FeedForwards
-from vramwise.ghost.build_norms import Norms
+from vramwise.ghost.build_layers import FusedKernels, Norms, projection
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
-from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.block import (
     KeepingBlock,
+    LayerInput,
+    LayerInputs,
     NeoxBlock,
     OnePart,
     ParallelBlock,
     PostNormBlock,
     PreNormBlock,
     SandwichBlock,
+    ScaledSandwichBlock,
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
-from vramwise.ghost.model.layer_inputs import LayerInput, LayerInputs, ScaledSandwichBlock
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.norms import Norm, unchanged
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
-from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights

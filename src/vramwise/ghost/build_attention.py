@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.ghost.block_words import FUSED_ATTENTION, ROTATIONS
-from vramwise.ghost.build_norms import Norms
-from vramwise.ghost.fused_kernels import FusedKernels
+from vramwise.ghost.build_layers import FUSED_ATTENTION, ROTATIONS, FusedKernels, Norms, projection
 from vramwise.ghost.mixers import Parts, of_kind
 from vramwise.ghost.model.attention import Attention, AttentionLayer, Heads
 from vramwise.ghost.model.kernels import (
@@ -22,7 +20,6 @@ from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.rotary import Rotation, turn_normed
 from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
-from vramwise.ghost.projections import projection
 from vramwise.ghost.weights import Weights
 from vramwise.models.families.base import Mixer
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.build_norms import Norms
+from vramwise.ghost.build_layers import FusedKernels, Norms, projection
 from vramwise.ghost.dtypes import BY_NAME
-from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.mixers.experts import own_mixture
 from vramwise.ghost.model.block import Mlp
 from vramwise.ghost.model.compiled import CompiledGatedMlp
@@ -13,7 +12,6 @@ from vramwise.ghost.model.fused_lora import FusedLoraMlp
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
 

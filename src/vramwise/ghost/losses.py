@@ -14,17 +14,15 @@ from vramwise.ghost.model.liger import head_weight, plain_weight
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import add_in_place, add_scalar, result_activation, scale, to_float
 from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
+from vramwise.ghost.ops.logprobs import summed, tiled_log_probs
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
-from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
-from vramwise.ghost.ops.unsloth_fused_loss import free_budget, unsloth_fused_loss
-from vramwise.ghost.ops.unsloth_row_loss import unsloth_row_loss
-from vramwise.ghost.sharding.fsdp_blocks import LoneHead
-from vramwise.ghost.sliced_loss import sliced_loss
+from vramwise.ghost.ops.unsloth_losses import free_budget, unsloth_fused_loss, unsloth_row_loss
+from vramwise.ghost.sharding.fsdp_units import LoneHead
 from vramwise.ghost.tape import Parameter, Tape, Tensor
-from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.trainer_losses import WEIGHTED, sliced_loss
 from vramwise.models.families import block_of
 from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vramwise.ghost.loops.state import LoopState
-from vramwise.ghost.loops.steps import MicroStep, Plan
+from vramwise.ghost.loops.steps import LoopState, MicroStep, Plan
 from vramwise.ghost.tape import Tensor
 from vramwise.timeline import Repeat
 

@@ -1,6 +1,8 @@
 """The work of a run: every kernel that a ghost run stands for, in the order in which the host launches them.
 
-Written by a `WorkTape`, and by the ops through `tape.work`. Does not know how fast anything is: see `variants.speed`.
+Written by a `WorkTape`, and by the ops through `tape.work`, which is None on an ordinary tape: predictions of memory
+pay nothing for it. What an op makes with `new` or `like` is taken for one kernel that streams: it writes its result and
+reads about as much. Ops for which that is not so say what they really launch. How fast anything is: `variants.speed`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,71 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import DType
-from vramwise.ghost.kernel import Kernel
+from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
+from vramwise.units import whole_number
+
+
+class Kernel:
+    """One launch. `dims`: (batch, m, n, k) of a product; `flops` of products and attention; bytes of all.
+
+    `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a library's
+    Python code), "triton" (Triton's launcher), "copy" (a hook that sends a tensor elsewhere). `count`: so many launches
+    that are alike, or a part of one that takes many tensors. What the host goes through before it: `ops`, views and
+    autograd's nodes; `calls`, modules; `hooks` of saved tensors, and
+    parameters in a list of them; `functions`, autograd's functions that are written in Python;
+    `lines`, lines of its log; `checkpoints`, checkpointed blocks that begin, or begin again.
+    `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
+    `blocks`: so many blocks of threads do the work, where they may be too few for the whole card; 0: enough. `turns`:
+    rows, or groups of them, that blocks, one a multiprocessor, go through one after the other. `adds`: a product is
+    added to what is there.
+    """
+
+    __slots__ = (
+        "about",
+        "adds",
+        "blocks",
+        "by",
+        "calls",
+        "checkpoints",
+        "count",
+        "cudnn",
+        "dims",
+        "dtype",
+        "family",
+        "flops",
+        "functions",
+        "hooks",
+        "lines",
+        "ops",
+        "read",
+        "tag",
+        "turns",
+        "written",
+    )
+
+    def __init__(self, family: str, read: float, written: float, by: str, tag: int) -> None:
+        self.family = family
+        self.read = read
+        self.written = written
+        self.by = by
+        self.tag = tag
+        self.dims: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self.dtype = ""
+        self.flops = 0.0
+        self.count = 1.0
+        self.about = ""
+        self.adds = False
+        self.blocks = 0
+        self.turns = 0
+        self.cudnn = False
+        self.ops = 0
+        self.calls = 0
+        self.hooks = 0
+        self.functions = 0
+        self.lines = 0
+        self.checkpoints = 0
+
 
 # A step that is larger is of no use to anybody: nothing that fits a card comes near it.
 _MOST_KERNELS = 300_000
@@ -285,3 +350,70 @@ class Work:
         """A parameter has its gradient: where all cards hold the whole model, their sum goes round, in two turns."""
         if self.sums_gradients and self._begun == self.sums_gradients:
             self.collective("reduce", 2 * grad.numel * grad.dtype.size)
+
+
+# Marks that say nothing about where in the model the run is: what they stand for belongs to what was before.
+_IN_PASSING = ("autocast copies of weights", "brought back from the host", "matrix multiplication workspace")
+# Parts of a block, and the modules of one that are gone through besides its linear layers: itself, its norm, its own.
+_PARTS, _MODULES = (": attention", ": mlp"), 3
+_EXCHANGED = ("gathered weights", "exchanged gradients", "communication buckets")
+
+
+class WorkTape(Tape):
+    """A tape that lists kernels too."""
+
+    work: Work
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__(hardware)
+        self.work = Work(self)
+
+    def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A new tensor, and the kernel that fills it."""
+        out = super().new(shape, dtype)
+        self.work.made(out, out.numel * dtype.size)
+        return out
+
+    def like(self, tensor: Tensor, dtype: DType | None = None) -> Tensor:
+        """A new tensor of the same shape, and the kernel that fills it from the other."""
+        out = super().like(tensor, dtype)
+        self.work.made(out, tensor.numel * tensor.dtype.size)
+        if out.dtype.size > tensor.dtype.size:
+            self.work.named(out, "strided")  # casts to wider types go element by element
+        return out
+
+    def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
+        """The backward step of an op: the host makes it."""
+        self.work.op()
+        if self.frame is not None:
+            # a hook for each tensor: when it is saved, and when one that was saved in backward is asked for
+            hooks = sum([one is not None for one in saved])
+            self.work.hooked(2 * hooks if self.in_backward else hooks)
+        return super().node(backward, inputs, saved)
+
+    def mark(self, category: str, label: str) -> int:
+        """What follows is for something else: a part of a block is some modules."""
+        if label.endswith(_PARTS):
+            self.work.in_autograd = False
+            self.work.called(_MODULES)
+        return super().mark(category, label)
+
+    def mark_backward(self, tag: int) -> None:
+        """A backward step begins."""
+        self.work.op()
+        self.work.in_autograd = True
+        super().mark_backward(tag)
+
+    def phase(self, name: str, step: int) -> None:
+        """The run enters a phase."""
+        super().phase(name, step)
+        self.work.begun(name)
+        self.work.phases.append((len(self.work.kernels), name, step))
+
+    def layer_of(self, tag: int) -> int | None:
+        """The number of the model's layer that a mark stands for; −1: wherever the run was before; None: none."""
+        label = self.tags[tag].label.removesuffix(": backward")
+        if label.endswith((*_IN_PASSING, *_EXCHANGED)):
+            return -1
+        part = label.partition(":")[0]
+        return whole_number(part.rpartition(".")[2]) if part != label else None

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.optimizers.bitsandbytes import is_embedding
 from vramwise.ghost.tape import Parameter
-from vramwise.ghost.work import Work
+from vramwise.ghost.work import Kernel, Work
 from vramwise.types import RunSpec
 
 # What one launch of torch's multi-tensor kernels takes: so many tensors, and so many chunks of elements.

@@ -7,7 +7,7 @@ from math import prod
 
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
-from vramwise.ghost.model.oft import rotation_shape
+from vramwise.ghost.model.linear import rotation_shape
 from vramwise.ghost.ops.quantised import scales
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from vramwise.ghost.loops.plan import local_model
 from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.steps import local_model
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.shortcuts import Shortcuts
 from vramwise.ghost.tape import Tape
@@ -18,15 +18,15 @@ _LOOPS = {
     "kto": "dpo.KtoRun",
     "orpo": "dpo.OddsRun",
     "cpo": "dpo.OddsRun",
-    "reward": "reward.RewardRun",
-    "value": "reward.ValueHeadRun",
-    "process_reward": "reward.ProcessRewardRun",
+    "reward": "heads.RewardRun",
+    "value": "heads.ValueHeadRun",
+    "process_reward": "heads.ProcessRewardRun",
     "grpo": "grpo.GrpoRun",
-    "classes": "classes.ClassesRun",
-    "token_classes": "classes.TokenClassesRun",
+    "classes": "heads.ClassesRun",
+    "token_classes": "heads.TokenClassesRun",
 }
 # Loops that compute log-probabilities through the log-softmax of all logits.
-_WHOLE = {"dpo": "whole_log_softmax.WholeDpoRun", "kto": "whole_log_softmax.WholeKtoRun"}
+_WHOLE = {"dpo": "dpo.WholeDpoRun", "kto": "dpo.WholeKtoRun"}
 _BOTH = "seq2seq.Seq2SeqRun"
 
 

@@ -20,13 +20,12 @@ from vramwise.ghost.loops.reference import (
     without_adapter,
 )
 from vramwise.ghost.loops.sft import Run
-from vramwise.ghost.loops.state import Batch
+from vramwise.ghost.loops.steps import Batch
 from vramwise.ghost.losses import labelled, stock_loss
 from vramwise.ghost.model.liger import head_weight
 from vramwise.ghost.ops.elementwise import to_float
-from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
+from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs, tiled_log_probs
 from vramwise.ghost.ops.shape import narrow
-from vramwise.ghost.ops.tiled_logprobs import tiled_log_probs
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor

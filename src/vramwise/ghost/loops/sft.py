@@ -16,19 +16,16 @@ from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
-from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.assumptions import assumptions
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
 from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
-from vramwise.ghost.loops.state import Batch, LoopState
-from vramwise.ghost.loops.steps import MicroStep, Plan, Step
+from vramwise.ghost.loops.steps import Batch, LoopState, MicroStep, Plan, Step, make_plan
 from vramwise.ghost.losses import Loss, make_loss
-from vramwise.ghost.offload import inputs_offload_of, offload_of
+from vramwise.ghost.offload import inputs_offload_of, offload_of, unsloth_input_offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
@@ -37,8 +34,8 @@ from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
 from vramwise.ghost.tape import Parameter, Tape, Tensor
-from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
-from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.trainer_losses import WEIGHTED
+from vramwise.ghost.weights import freeze_blocks, freeze_except
 from vramwise.ghost.work_optimizers import list_update
 from vramwise.limits.collecting import uncollected
 from vramwise.timeline import Timeline

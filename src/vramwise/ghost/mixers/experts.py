@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vramwise.ghost.build_layers import projection
 from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named, relu_squared
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
 from vramwise.ghost.model.norms import UnscaledRmsNorm
@@ -13,7 +14,6 @@ from vramwise.ghost.ops.elementwise import activation, add, mul, result_activati
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched, linear
 from vramwise.ghost.ops.shape import chunk_last, view
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.models.families.base import Mixture
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
-from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
+from vramwise.ghost.model.block import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables

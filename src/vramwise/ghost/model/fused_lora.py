@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from vramwise.ghost.ops.elementwise import dropout
 from vramwise.ghost.ops.fused_lora import Fused
-from vramwise.ghost.ops.fused_lora_attention import fused_output, fused_projections
-from vramwise.ghost.ops.fused_lora_mlp import fused_mlp
+from vramwise.ghost.ops.fused_lora_layers import fused_mlp, fused_output, fused_projections
 from vramwise.ghost.ops.in_place_lora import in_place_mlp, in_place_output, in_place_projections
 from vramwise.ghost.tape import Tape, Tensor
 

@@ -11,13 +11,11 @@ from collections.abc import Callable
 
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
-from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.efficient import efficient_attention
+from vramwise.ghost.ops.attention import fused_attention, math_attention
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
-from vramwise.ghost.ops.flash import flash_attention
-from vramwise.ghost.ops.math_attention import math_attention
+from vramwise.ghost.ops.flash import efficient_attention, flash_attention
 from vramwise.ghost.ops.matmul import batched
-from vramwise.ghost.ops.padding import rows_put_back, rows_taken
+from vramwise.ghost.ops.row_kernels import softmax, subtract_max
 from vramwise.ghost.ops.shape import (
     cat_last,
     contiguous,
@@ -26,10 +24,11 @@ from vramwise.ghost.ops.shape import (
     interleaved_heads,
     narrow,
     repeat_heads,
+    rows_put_back,
+    rows_taken,
     transpose_last,
     view,
 )
-from vramwise.ghost.ops.softmax import softmax, subtract_max
 from vramwise.ghost.ops.unsloth_segments import attention_by_sample, attention_of_rows
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 

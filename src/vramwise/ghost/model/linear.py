@@ -1,12 +1,21 @@
-"""Linear layers: plain, with a LoRA branch, quantised. All are called as `layer(t, x)`."""
+"""Linear layers, called as `layer(t, x)`: plain, quantised (as bitsandbytes writes them), with PEFT's LoRA, DoRA or
+OFT.
+
+OFT rotates the input, block by block of its columns, before the base layer sees it. After peft 0.18
+(`OFTRotationModule`, Cayley's transform by a Neumann series): the input is cast to the rotation's fp32, and under
+autocast back to half precision for the product, whose result is copied into the order of the input.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
+from vramwise.ghost.dtypes import DType
 from vramwise.ghost.ops.elementwise import add, add_scalar, cast, divide, dropout, mul, scale, subtract, without_node
-from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.general import general
+from vramwise.ghost.ops.matmul import autocast_input, linear
+from vramwise.ghost.ops.quantised import TRAINED_OUTLIERS, linear_4bit, linear_8bit, outlier_share
 from vramwise.ghost.ops.shape import cloned, transpose_last
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
@@ -166,3 +175,122 @@ class DoraLinear:
             x = dropout(t, x, self.rate)
             base = None
         return add(t, result, self.dora(t, x, self.weight, base))
+
+
+class Linear4bit:
+    """A frozen 4-bit weight."""
+
+    __slots__ = ("bias", "compute", "nested", "shape")
+
+    def __init__(self, shape: tuple[int, int], bias: Parameter | None, compute: DType, *, nested: bool = True) -> None:
+        self.shape = shape
+        self.bias = bias
+        self.compute = compute
+        self.nested = nested
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return linear_4bit(t, x, self.shape, self.bias, self.compute, nested=self.nested)
+
+
+class Linear8bit:
+    """A frozen 8-bit weight.
+
+    `after_gate`: the model's width, where its input is a gated product: that has outliers. Of trained weights a handful
+    of columns; of random ones as many as their initial scale makes. `keeps`: the graph holds the input.
+    """
+
+    __slots__ = ("after_gate", "keeps", "shape", "trained")
+
+    def __init__(
+        self, shape: tuple[int, int], after_gate: int | None = None, *, keeps: bool = True, trained: bool = True
+    ) -> None:
+        self.shape = shape
+        self.keeps = keeps
+        self.after_gate = after_gate
+        self.trained = trained
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        outliers = self._outliers(x.numel // x.shape[-1], x.shape[-1])
+        return linear_8bit(t, x, self.shape, outliers, keeps=self.keeps)
+
+    def _outliers(self, rows: int, width: int) -> int:
+        if not self.after_gate:
+            return 0
+        return min(TRAINED_OUTLIERS, width) if self.trained else round(outlier_share(self.after_gate, rows) * width)
+
+
+class QuantisedLoraLinear:
+    """PEFT's LoRA around a quantised layer: under autocast the branch takes the input as it is; 4-bit results are
+    cloned."""
+
+    __slots__ = ("base", "clones", "down", "rate", "up")
+
+    def __init__(self, base: Projection, down: Parameter, up: Parameter, rate: float, *, clones: bool) -> None:
+        self.base = base
+        self.down = down
+        self.up = up
+        self.rate = rate
+        self.clones = clones
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        if t.work is not None:
+            t.work.called(LORA_CALLS)
+        result = self.base(t, x)
+        if self.clones:
+            result = cloned(t, result)
+        if t.autocast is None:
+            x = cast(t, x, self.down.dtype)
+        output = scale(t, linear(t, linear(t, dropout(t, x, self.rate), self.down), self.up))
+        if t.autocast is None:
+            output = cast(t, output, result.dtype)
+        result = add(t, result, output)
+        return result  # noqa: RET504 - frees what it replaces before the branch
+
+
+# products of the series, each kept for backward
+_POWERS = 3
+
+
+def rotation_shape(columns: int, block: int) -> tuple[int, int]:
+    """What is trained for so many columns: the upper triangle of each block's skew-symmetric matrix."""
+    return columns // block, block * (block - 1) // 2
+
+
+class OftLinear:
+    """`block`: columns of a block. `quantised`: the result is in the type of the input, without a way through fp32."""
+
+    __slots__ = ("base", "block", "quantised", "rotation")
+
+    def __init__(self, base: Projection, rotation: Parameter, block: int, *, quantised: bool) -> None:
+        self.base = base
+        self.rotation = rotation
+        self.block = block
+        self.quantised = quantised
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        outer = x.dtype
+        x = self._rotated(t, cast(t, x, self.rotation.dtype))
+        return self.base(t, cast(t, x, outer))
+
+    def _rotated(self, t: Tape, x: Tensor) -> Tensor:
+        """The rotated input; what it was made of goes when it is there."""
+        turned = autocast_input(t, self._matrices(t))
+        low = autocast_input(t, x)
+        product = general(t, (low, turned), low.shape, low.dtype, saved=(low, turned))
+        del low, turned
+        copied = general(t, (product,), product.shape, product.dtype)
+        out = copied if self.quantised else cast(t, copied, self.rotation.dtype)
+        del product, copied
+        return out
+
+    def _matrices(self, t: Tape) -> Tensor:
+        """The orthogonal matrix of each block."""
+        blocks = self.rotation.shape[0]
+        shape = (blocks, self.block, self.block)
+        skew = general(t, (self.rotation,), shape, self.rotation.dtype)
+        low = t.autocast or self.rotation.dtype
+        return general(t, (skew,), shape, self.rotation.dtype, made=[(shape, low)] * _POWERS)

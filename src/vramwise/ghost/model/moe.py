@@ -20,8 +20,8 @@ from vramwise.ghost.ops.routing import (
     sum_copies,
     topk,
 )
+from vramwise.ghost.ops.row_kernels import softmax
 from vramwise.ghost.ops.shape import alias, chunk_last, view
-from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.types import ExpertMasks
 

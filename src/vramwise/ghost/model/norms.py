@@ -8,8 +8,8 @@ from typing import Protocol
 
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.ops.elementwise import add_scalar, cast, mul, rsqrt, square, subtract, to_float
-from vramwise.ghost.ops.norm import layer_norm
 from vramwise.ghost.ops.reduce import mean_last
+from vramwise.ghost.ops.row_kernels import layer_norm
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 

@@ -18,8 +18,8 @@ from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.elementwise import add, add_in_place, cast, dropout, mul, scale
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched
+from vramwise.ghost.ops.row_kernels import softmax
 from vramwise.ghost.ops.shape import contiguous, expanded, transpose_last, view
-from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Tape, Tensor
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.ghost.model.attention import AttentionLayer
-from vramwise.ghost.model.block import Mlp
-from vramwise.ghost.model.layer_inputs import LayerInput, WithInputs
+from vramwise.ghost.model.block import LayerInput, Mlp, WithInputs
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import (

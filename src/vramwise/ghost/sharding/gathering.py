@@ -8,8 +8,7 @@ from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.sharding import GatheredBlock
-from vramwise.ghost.sharding.fsdp_blocks import LoneHead, UnitBlock, UnitHead, UnitNorm
-from vramwise.ghost.sharding.fsdp_units import Unit, Units
+from vramwise.ghost.sharding.fsdp_units import LoneHead, Unit, UnitBlock, UnitHead, UnitNorm, Units
 from vramwise.ghost.sharding.zero_blocks import Fetched, FetchedHead, FirstBlock, Layers
 from vramwise.ghost.sharding.zero_engine import ZeroEngine
 from vramwise.ghost.sharding.zero_flat import FlatEngine

@@ -7,10 +7,9 @@ from typing import Any
 
 from vramwise.ghost.model.attention import Attention, Tables
 from vramwise.ghost.model.fused_lora import FusedLoraLinear, FusedLoraMlp, FusedLoraQkv
-from vramwise.ghost.model.linear import Linear, LoraLinear
+from vramwise.ghost.model.linear import Linear, Linear4bit, LoraLinear
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.moe import MoeMlp
-from vramwise.ghost.model.quantised import Linear4bit
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.fused_lora import Fused
 from vramwise.ghost.sharding.zero_fetch import NO_WEIGHTS, Coordinator, Module, Spread

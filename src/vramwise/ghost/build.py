@@ -18,7 +18,6 @@ from vramwise.ghost.model.block import (
     ParallelBlock,
     PostNormBlock,
     PreNormBlock,
-    SandwichBlock,
     ScaledSandwichBlock,
     passed_on,
 )
@@ -220,7 +219,9 @@ class Builder:
             return self._parallel_block(start, facts.parallel, parts)
         parts |= {f"norm{number}": self._norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
         if facts.order == "sandwich":
-            return SandwichBlock(**parts)
+            names = ("norm1", "after1", "norm2", "after2")
+            before = {name: parts.pop(f"norm{number}") for number, name in enumerate(names, 1)}
+            return PreNormBlock(**parts, **before)
         if facts.order == "streams":
             return self._streams_block(start, layer, parts)
         if facts.order == "sandwich, scaled":

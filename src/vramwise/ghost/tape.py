@@ -15,7 +15,7 @@ The tape does not know any op: see `ops`.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
@@ -223,6 +223,23 @@ class Tape:
             before = self.mark("workspace", "matrix multiplication workspace")
             self.workspaces[key] = Storage(self, 1024 * 1024)
             self.tag = before
+
+    def record(
+        self,
+        out: Tensor,
+        backward: Backward,
+        inputs: tuple[Tensor, ...],
+        saved: tuple[Tensor | None, ...] = (),
+        extra: Any = None,
+    ) -> Tensor:
+        """Return an op's result, with its backward step if autograd records and an input wants a gradient."""
+        if self.grad_enabled:
+            for x in inputs:
+                if x.node is not None:
+                    out.node = node = self.node(backward, inputs, saved)
+                    node.extra = extra
+                    break
+        return out
 
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
         """The backward step of an op on these inputs, at least one of which wants a gradient.

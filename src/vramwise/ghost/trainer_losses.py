@@ -17,7 +17,16 @@ from functools import partial
 
 from vramwise.ghost.checkpointing import non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
-from vramwise.ghost.ops.elementwise import add_scalar, cast, mul, result_activation, scale, to_float, without_node
+from vramwise.ghost.ops.elementwise import (
+    add_scalar,
+    cast,
+    gradient_as,
+    mul,
+    result_activation,
+    scale,
+    to_float,
+    without_node,
+)
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.shape import contiguous, indexed, narrow, sliced, transpose_last, view
@@ -90,28 +99,15 @@ def _shifted(t: Tape, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, T
     return view(t, kept, (count, vocabulary)), targets, t.new((count,), BOOL)
 
 
-def _filled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Zeros of the input's shape, into which the gradient is written."""
-    return (t.new(node.extra, FP32),)
-
-
 def _picked(t: Tape, rows: Tensor) -> Tensor:
     """`rows[mask]`: a copy; the numbers of the rows are kept."""
     numbers = t.new((rows.shape[0], 1), INT64)
-    out = t.new(rows.shape, rows.dtype)
-    if t.grad_enabled and rows.node is not None:
-        out.node = t.node(_filled_backward, (rows,), (numbers,))
-        out.node.extra = rows.shape
-    return out
+    return t.record(t.new(rows.shape, rows.dtype), gradient_as, (rows,), (numbers,), (rows.shape, FP32))
 
 
 def _of_each_row(t: Tape, rows: Tensor, index: Tensor) -> Tensor:
     """One number a row, by index."""
-    out = t.new((rows.shape[0],), rows.dtype)
-    if t.grad_enabled and rows.node is not None:
-        out.node = t.node(_filled_backward, (rows,), (index,))
-        out.node.extra = rows.shape
-    return out
+    return t.record(t.new((rows.shape[0],), rows.dtype), gradient_as, (rows,), (index,), (rows.shape, FP32))
 
 
 def _entropies(t: Tape, rows: Tensor) -> Tensor:
@@ -127,16 +123,10 @@ def _entropies(t: Tape, rows: Tensor) -> Tensor:
     return scale(t, entropy)
 
 
-def _mean_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, FP32),)
-
-
 def _mean(t: Tape, per_token: Tensor) -> Tensor:
     """The sum over tokens, divided by how many count."""
     total = t.new((), FP32)
-    if t.grad_enabled and per_token.node is not None:
-        total.node = t.node(_mean_backward, (per_token,), ())
-        total.node.extra = per_token.shape
+    t.record(total, gradient_as, (per_token,), (), (per_token.shape, FP32))
     return scale(t, total)
 
 
@@ -231,7 +221,4 @@ def _both(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _sum(t: Tape, total: Tensor, loss: Tensor) -> Tensor:
-    out = t.new((), FP32)
-    if t.grad_enabled and loss.node is not None:
-        out.node = t.node(_both, (total, loss), ())
-    return out
+    return t.record(t.new((), FP32), _both, (total, loss))

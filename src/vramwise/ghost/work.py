@@ -8,6 +8,7 @@ reads about as much. Ops for which that is not so say what they really launch. H
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vramwise.errors import VramwiseError
@@ -17,6 +18,7 @@ from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 from vramwise.units import whole_number
 
 
+@dataclass(slots=True, eq=False)
 class Kernel:
     """One launch. `dims`: (batch, m, n, k) of a product; `flops` of products and attention; bytes of all.
 
@@ -32,50 +34,26 @@ class Kernel:
     added to what is there.
     """
 
-    __slots__ = (
-        "about",
-        "adds",
-        "blocks",
-        "by",
-        "calls",
-        "checkpoints",
-        "count",
-        "cudnn",
-        "dims",
-        "dtype",
-        "family",
-        "flops",
-        "functions",
-        "hooks",
-        "lines",
-        "ops",
-        "read",
-        "tag",
-        "turns",
-        "written",
-    )
-
-    def __init__(self, family: str, read: float, written: float, by: str, tag: int) -> None:
-        self.family = family
-        self.read = read
-        self.written = written
-        self.by = by
-        self.tag = tag
-        self.dims: tuple[int, int, int, int] = (0, 0, 0, 0)
-        self.dtype = ""
-        self.flops = 0.0
-        self.count = 1.0
-        self.about = ""
-        self.adds = False
-        self.blocks = 0
-        self.turns = 0
-        self.cudnn = False
-        self.ops = 0
-        self.calls = 0
-        self.hooks = 0
-        self.functions = 0
-        self.lines = 0
-        self.checkpoints = 0
+    family: str
+    read: float
+    written: float
+    by: str
+    tag: int
+    dims: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dtype: str = ""
+    flops: float = 0.0
+    count: float = 1.0
+    about: str = ""
+    adds: bool = False
+    blocks: int = 0
+    turns: int = 0
+    cudnn: bool = False
+    ops: int = 0
+    calls: int = 0
+    hooks: int = 0
+    functions: int = 0
+    lines: int = 0
+    checkpoints: int = 0
 
 
 # A step that is larger is of no use to anybody: nothing that fits a card comes near it.

@@ -23,12 +23,12 @@ from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.steps import Batch
 from vramwise.ghost.losses import labelled, stock_loss
 from vramwise.ghost.model.liger import head_weight
-from vramwise.ghost.ops.elementwise import to_float
+from vramwise.ghost.ops.elementwise import gradient_as, to_float
 from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs, tiled_log_probs
 from vramwise.ghost.ops.shape import narrow
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
-from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.tape import Tape, Tensor
 from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
 
@@ -171,18 +171,9 @@ def shifted(t: Tape, logits: Tensor) -> Tensor:
     return narrow(t, logits, (rows, tokens - 1, words))
 
 
-def _to_scores(t: Tape, node: Node, grad: Tensor) -> Grads:
-    shape, dtype = node.extra
-    return (t.new(shape, dtype),)
-
-
 def scored(t: Tape, log_probs: Tensor) -> Tensor:
     """A number from the log-probabilities: sums, ratios and a sigmoid, all a few bytes a row."""
-    out = t.new((), FP32)
-    if t.grad_enabled and log_probs.node is not None:
-        out.node = t.node(_to_scores, (log_probs,), ())
-        out.node.extra = (log_probs.shape, log_probs.dtype)
-    return out
+    return t.record(t.new((), FP32), gradient_as, (log_probs,), (), (log_probs.shape, log_probs.dtype))
 
 
 def rows_of(t: Tape, logits: Tensor, rows: int) -> Tensor:

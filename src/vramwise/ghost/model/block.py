@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.linear import Projection
-from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.model.norms import Norm, unchanged
 from vramwise.ghost.ops.elementwise import activation, add, add_in_place, dropout, mul, scale, scale_in_place
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.ops.shape import view
@@ -24,30 +24,35 @@ Mlp = Callable[[Tape, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreNormBlock:
-    """Norm, attention, add; norm, feed-forward, add. Granite scales what it adds."""
+    """Norm, attention, add; norm, feed-forward, add. Granite scales what it adds.
+
+    Gemma 2 and 3 and GLM 4 also have norms after both parts: `after1`, `after2`.
+    """
 
     label: str
     attention: AttentionLayer
     mlp: Mlp
     norm1: Norm
+    after1: Norm = unchanged
     norm2: Norm
+    after2: Norm = unchanged
     scaled: bool = False
     # of what attention and feed-forward return
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         residual = hidden
         t.mark("activations", f"{self.label}: attention")
         hidden = self.norm1(t, hidden)
         hidden, _weights = self.attention(t, hidden, tables, mask)
-        hidden = dropout(t, hidden, self.dropout)
+        hidden = dropout(t, self.after1(t, hidden), self.dropout)
         hidden = add(t, residual, scale(t, hidden) if self.scaled else hidden)
         residual = hidden
         t.mark("activations", f"{self.label}: mlp")
         hidden = self.norm2(t, hidden)
         hidden = self.mlp(t, hidden)
-        hidden = dropout(t, hidden, self.dropout)
+        hidden = dropout(t, self.after2(t, hidden), self.dropout)
         hidden = add(t, residual, scale(t, hidden) if self.scaled else hidden)
         return hidden  # noqa: RET504
 
@@ -74,35 +79,6 @@ class KeepingBlock:
         beside = self.norm2(t, residual)
         fed = self.mlp(t, beside)
         return add(t, residual, dropout(t, fed, self.dropout))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandwichBlock:
-    """Norms before and after both parts: Gemma 2 and 3, GLM 4."""
-
-    label: str
-    attention: AttentionLayer
-    mlp: Mlp
-    norm1: Norm
-    norm2: Norm
-    norm3: Norm
-    norm4: Norm
-
-    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
-        residual = hidden
-        t.mark("activations", f"{self.label}: attention")
-        hidden = self.norm1(t, hidden)
-        hidden, _weights = self.attention(t, hidden, tables, mask)
-        hidden = self.norm2(t, hidden)
-        hidden = add(t, residual, hidden)
-        residual = hidden
-        t.mark("activations", f"{self.label}: mlp")
-        hidden = self.norm3(t, hidden)
-        hidden = self.mlp(t, hidden)
-        hidden = self.norm4(t, hidden)
-        hidden = add(t, residual, hidden)
-        return hidden  # noqa: RET504
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ the attention weights where the implementation has them (the caller keeps those 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
@@ -56,16 +57,15 @@ class Sdpa:
         return tokens_first(t, output), None
 
 
+@dataclass(frozen=True, slots=True)
 class Flash:
     """The flash-attention library: no mask, grouped queries as they are; padding is left out and put back after."""
 
-    __slots__ = ("packed", "packed_eval", "window")
-
-    def __init__(self, window: int | None = None, *, packed: bool = False, packed_eval: bool = False) -> None:
-        self.window = window
-        # samples lie one behind the other, and the kernel gets the start of each
-        self.packed = packed
-        self.packed_eval = packed_eval
+    window: int | None = None
+    _: KW_ONLY
+    # samples lie one behind the other, and the kernel gets the start of each
+    packed: bool = False
+    packed_eval: bool = False
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -97,15 +97,13 @@ class Flash:
         return padded
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VarlenSdpa:
     """Packed rows under sdpa by torch's variable-length kernel: no mask; grouped heads are repeated, then put in the
     order of tokens. Evaluation rows that are not packed take the ordinary way. The kernel has no fp32: queries that
     an fp32 embedding's rotation made wide take the ordinary way too, under a mask that every layer builds anew."""
 
-    __slots__ = ("packed_eval",)
-
-    def __init__(self, *, packed_eval: bool) -> None:
-        self.packed_eval = packed_eval
+    packed_eval: bool
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -127,17 +125,16 @@ class VarlenSdpa:
         return tokens_first(t, output), None
 
 
+@dataclass(frozen=True, slots=True)
 class RowsAttention:
     """A trainer's own choice for flattened rows. `way`: a variable-length kernel with grouped heads as they are, one
     that wants heads repeated where there will be a backward pass, or a call for each sample. Cards before Ampere have
     no flash attention: the memory-efficient kernel is taken."""
 
-    __slots__ = ("packed", "packed_eval", "way")
-
-    def __init__(self, way: str, *, packed: bool, packed_eval: bool) -> None:
-        self.way = way
-        self.packed = packed
-        self.packed_eval = packed_eval
+    way: str
+    _: KW_ONLY
+    packed: bool
+    packed_eval: bool
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -181,14 +178,12 @@ def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: 
     return output
 
 
+@dataclass(frozen=True, slots=True)
 class SinkEager:
     """GPT-OSS: a learned score a head joins each row before the softmax and is dropped after it."""
 
-    __slots__ = ("rate", "sinks")
-
-    def __init__(self, sinks: Parameter, rate: float) -> None:
-        self.sinks = sinks
-        self.rate = rate
+    sinks: Parameter
+    rate: float
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None

@@ -9,6 +9,7 @@ autocast back to half precision for the product, whose result is copied into the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from vramwise.ghost.dtypes import DType
@@ -35,58 +36,50 @@ LORA_CALLS = 4
 WeightOf = Callable[[Tape], Tensor]
 
 
+@dataclass(slots=True, eq=False)  # its heads under sharding set fields of their own
 class Linear:
     """A weight and perhaps a bias."""
 
-    __slots__ = ("bias", "weight")
-
-    def __init__(self, weight: Parameter, bias: Parameter | None = None) -> None:
-        self.weight = weight
-        self.bias = bias
+    weight: Parameter
+    bias: Parameter | None = None
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return linear(t, x, self.weight, self.bias)
 
 
+@dataclass(frozen=True, slots=True)
 class AddedBias:
     """Falcon's linear layer: the bias is added to the product in an operation of its own."""
 
-    __slots__ = ("bias", "weight")
-
-    def __init__(self, weight: Parameter, bias: Parameter) -> None:
-        self.weight = weight
-        self.bias = bias
+    weight: Parameter
+    bias: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return add(t, linear(t, x, self.weight), self.bias)
 
 
+@dataclass(frozen=True, slots=True)
 class Conv1d:
     """GPT-2's linear layer: the weight is stored as (in, out)."""
 
-    __slots__ = ("bias", "weight")
-
-    def __init__(self, weight: Parameter, bias: Parameter | None) -> None:
-        self.weight = weight
-        self.bias = bias
+    weight: Parameter
+    bias: Parameter | None
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return linear(t, x, self.weight, self.bias, transposed=True)
 
 
+@dataclass(frozen=True, slots=True)
 class LoraLinear:
     """PEFT's LoRA around a base layer: result + B(A(dropout(x))) · scaling, the branch in the adapter's own type."""
 
-    __slots__ = ("base", "down", "rate", "up")
-
-    def __init__(self, base: Projection, down: Parameter, up: Parameter, rate: float) -> None:
-        self.base = base
-        self.down = down
-        self.up = up
-        self.rate = rate
+    base: Projection
+    down: Parameter
+    up: Parameter
+    rate: float
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -99,22 +92,18 @@ class LoraLinear:
         return cast(t, result, outer)
 
 
+@dataclass(frozen=True, slots=True)
 class Dora:
     """PEFT's weight-decomposed branch: magnitudes, and the norms of the merged weight, computed anew at every call.
 
     The LoRA weight is made by sending an identity matrix through the branch; a square fp32 matrix of the input's width.
     """
 
-    __slots__ = ("bias", "down", "magnitude", "shape", "up")
-
-    def __init__(
-        self, shape: tuple[int, ...], down: Parameter, up: Parameter, magnitude: Parameter, bias: Parameter | None
-    ) -> None:
-        self.shape = shape
-        self.bias = bias  # the base layer's
-        self.down = down
-        self.up = up
-        self.magnitude = magnitude
+    shape: tuple[int, ...]
+    down: Parameter
+    up: Parameter
+    magnitude: Parameter
+    bias: Parameter | None  # the base layer's
 
     def __call__(self, t: Tape, x: Tensor, weight_of: WeightOf, base: Tensor | None) -> Tensor:
         """What is added to the base layer's result."""
@@ -142,18 +131,17 @@ class Dora:
         return t.new((self.shape[0],), weight.dtype)
 
 
+@dataclass(frozen=True, slots=True)
 class DoraLinear:
     """A base layer with a DoRA branch. Dropout makes the branch recompute the base product from the dropped input."""
 
-    __slots__ = ("base", "dora", "quantised", "rate", "weight")
-
-    def __init__(self, base: Projection, weight: WeightOf, dora: Dora, rate: float, *, quantised: bool) -> None:
-        self.base = base
-        # around a quantised layer: the result is cloned, and under autocast nothing is cast before or after
-        self.quantised = quantised
-        self.weight = weight
-        self.dora = dora
-        self.rate = rate
+    base: Projection
+    weight: WeightOf
+    dora: Dora
+    rate: float
+    _: KW_ONLY
+    # around a quantised layer: the result is cloned, and under autocast nothing is cast before or after
+    quantised: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -177,22 +165,22 @@ class DoraLinear:
         return add(t, result, self.dora(t, x, self.weight, base))
 
 
+@dataclass(frozen=True, slots=True)
 class Linear4bit:
     """A frozen 4-bit weight."""
 
-    __slots__ = ("bias", "compute", "nested", "shape")
-
-    def __init__(self, shape: tuple[int, int], bias: Parameter | None, compute: DType, *, nested: bool = True) -> None:
-        self.shape = shape
-        self.bias = bias
-        self.compute = compute
-        self.nested = nested
+    shape: tuple[int, int]
+    bias: Parameter | None
+    compute: DType
+    _: KW_ONLY
+    nested: bool = True
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return linear_4bit(t, x, self.shape, self.bias, self.compute, nested=self.nested)
 
 
+@dataclass(frozen=True, slots=True)
 class Linear8bit:
     """A frozen 8-bit weight.
 
@@ -200,15 +188,11 @@ class Linear8bit:
     of columns; of random ones as many as their initial scale makes. `keeps`: the graph holds the input.
     """
 
-    __slots__ = ("after_gate", "keeps", "shape", "trained")
-
-    def __init__(
-        self, shape: tuple[int, int], after_gate: int | None = None, *, keeps: bool = True, trained: bool = True
-    ) -> None:
-        self.shape = shape
-        self.keeps = keeps
-        self.after_gate = after_gate
-        self.trained = trained
+    shape: tuple[int, int]
+    after_gate: int | None = None
+    _: KW_ONLY
+    keeps: bool = True
+    trained: bool = True
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -221,18 +205,17 @@ class Linear8bit:
         return min(TRAINED_OUTLIERS, width) if self.trained else round(outlier_share(self.after_gate, rows) * width)
 
 
+@dataclass(frozen=True, slots=True)
 class QuantisedLoraLinear:
     """PEFT's LoRA around a quantised layer: under autocast the branch takes the input as it is; 4-bit results are
     cloned."""
 
-    __slots__ = ("base", "clones", "down", "rate", "up")
-
-    def __init__(self, base: Projection, down: Parameter, up: Parameter, rate: float, *, clones: bool) -> None:
-        self.base = base
-        self.down = down
-        self.up = up
-        self.rate = rate
-        self.clones = clones
+    base: Projection
+    down: Parameter
+    up: Parameter
+    rate: float
+    _: KW_ONLY
+    clones: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -259,16 +242,15 @@ def rotation_shape(columns: int, block: int) -> tuple[int, int]:
     return columns // block, block * (block - 1) // 2
 
 
+@dataclass(frozen=True, slots=True)
 class OftLinear:
     """`block`: columns of a block. `quantised`: the result is in the type of the input, without a way through fp32."""
 
-    __slots__ = ("base", "block", "quantised", "rotation")
-
-    def __init__(self, base: Projection, rotation: Parameter, block: int, *, quantised: bool) -> None:
-        self.base = base
-        self.rotation = rotation
-        self.block = block
-        self.quantised = quantised
+    base: Projection
+    rotation: Parameter
+    block: int
+    _: KW_ONLY
+    quantised: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.model.linear import Projection
@@ -53,29 +54,25 @@ def called(t: Tape, layer: Projection, x: Tensor) -> Tensor:
     return layer(t, x)
 
 
+@dataclass(frozen=True, slots=True)
 class GatedMlp:
     """down(act(gate(x)) * up(x))"""
 
-    __slots__ = ("down", "gate", "up")
-
-    def __init__(self, gate: Projection, up: Projection, down: Projection) -> None:
-        self.gate = gate
-        self.up = up
-        self.down = down
+    gate: Projection
+    up: Projection
+    down: Projection
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return called(t, self.down, mul(t, activation(t, self.gate(t, x)), self.up(t, x)))
 
 
+@dataclass(frozen=True, slots=True)
 class FusedGatedMlp:
     """One projection for gate and up, cut in two (phi-3, GLM)."""
 
-    __slots__ = ("down", "gate_up")
-
-    def __init__(self, gate_up: Projection, down: Projection) -> None:
-        self.gate_up = gate_up
-        self.down = down
+    gate_up: Projection
+    down: Projection
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -85,29 +82,25 @@ class FusedGatedMlp:
         return self.down(t, up)
 
 
+@dataclass(frozen=True, slots=True)
 class DroppedMlp:
     """A feed-forward layer whose last step is dropout (StarCoder 2, GPT-2)."""
 
-    __slots__ = ("mlp", "rate")
-
-    def __init__(self, mlp: Callable[[Tape, Tensor], Tensor], rate: float) -> None:
-        self.mlp = mlp
-        self.rate = rate
+    mlp: Callable[[Tape, Tensor], Tensor]
+    rate: float
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return dropout(t, self.mlp(t, x), self.rate)
 
 
+@dataclass(frozen=True, slots=True)
 class PlainMlp:
     """down(act(up(x)))"""
 
-    __slots__ = ("act", "down", "up")
-
-    def __init__(self, up: Projection, down: Projection, act: Activation) -> None:
-        self.up = up
-        self.down = down
-        self.act = act
+    up: Projection
+    down: Projection
+    act: Activation
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

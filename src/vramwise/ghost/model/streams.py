@@ -63,10 +63,7 @@ def _magnitude(t: Tape, x: Tensor) -> Tensor:
 def _brought_to(t: Tape, x: Tensor, magnitude: Tensor) -> Tensor:
     own = _magnitude(t, x)
     product = mul(t, x, magnitude)
-    out = t.like(product)
-    if t.grad_enabled and product.node is not None:
-        out.node = t.node(_ratio_backward, (product, own), (product, own))
-    return out
+    return t.record(t.like(product), _ratio_backward, (product, own), (product, own))
 
 
 def _ratio_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -133,19 +130,12 @@ def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def _added(t: Tape, x: Tensor, y: Tensor) -> Tensor:
     """`x += y`."""
-    out = without_node(x)
-    if t.grad_enabled and (x.node is not None or y.node is not None):
-        out.node = t.node(_pass_both, (x, y), ())
-    return out
+    return t.record(without_node(x), _pass_both, (x, y))
 
 
 def _added_to_view(t: Tape, x: Tensor, y: Tensor, part: tuple[int, ...]) -> Tensor:
     """`view += y`, with a view of x: backward copies the gradient of all of x, and that of the view."""
-    out = without_node(x)
-    if t.grad_enabled and (x.node is not None or y.node is not None):
-        out.node = t.node(_view_backward, (x, y), ())
-        out.node.extra = (part, y.shape, y.dtype)
-    return out
+    return t.record(without_node(x), _view_backward, (x, y), (), (part, y.shape, y.dtype))
 
 
 def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:

@@ -97,16 +97,29 @@ def subtract(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-def _pass_one(t: Tape, node: Node, grad: Tensor) -> Grads:
+def same_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return the gradient itself."""
     return (grad,)
+
+
+def like_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient, like the incoming one."""
+    return (t.like(grad),)
+
+
+def gradient_of_shape(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient of the shape that the node keeps, in the incoming one's type."""
+    return (t.new(node.extra, grad.dtype),)
+
+
+def gradient_as(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient of the shape and type that the node keeps."""
+    return (t.new(*node.extra),)
 
 
 def add_scalar(t: Tape, a: Tensor) -> Tensor:
     """`a + 1e-6`"""
-    out = t.like(a)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_pass_one, (a,), ())
-    return out
+    return t.record(t.like(a), same_gradient, (a,))
 
 
 def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -122,16 +135,9 @@ def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-def _scaled(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
-
-
 def scale(t: Tape, a: Tensor) -> Tensor:
     """`a * 0.5`, `a / 2`, `-a`: nothing saved, one new gradient."""
-    out = t.like(a)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_scaled, (a,), ())
-    return out
+    return t.record(t.like(a), like_gradient, (a,))
 
 
 def scale_in_place(t: Tape, a: Tensor) -> Tensor:
@@ -140,7 +146,7 @@ def scale_in_place(t: Tape, a: Tensor) -> Tensor:
         t.work.over(a, sources=0)
     if t.grad_enabled and a.node is not None:
         out = without_node(a)
-        out.node = t.node(_scaled, (a,), ())
+        out.node = t.node(like_gradient, (a,), ())
         return out
     return a
 
@@ -153,11 +159,7 @@ def cast(t: Tape, x: Tensor, dtype: DType) -> Tensor:
     """`x.to(dtype)`: returns x itself if it already has that dtype."""
     if x.dtype is dtype:
         return x
-    out = t.like(x, dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_cast_backward, (x,), ())
-        out.node.extra = x.dtype
-    return out
+    return t.record(t.like(x, dtype), _cast_backward, (x,), (), x.dtype)
 
 
 def to_float(t: Tape, x: Tensor) -> Tensor:
@@ -176,10 +178,7 @@ def _square_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def square(t: Tape, x: Tensor) -> Tensor:
     """`x.pow(2)`: saves x; its backward creates x¹, 2·x¹ and the product with the gradient."""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_square_backward, (x,), (x,))
-    return out
+    return t.record(t.like(x), _square_backward, (x,), (x,))
 
 
 def _rsqrt_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -216,22 +215,13 @@ def _activation_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def activation(t: Tape, x: Tensor) -> Tensor:
     """silu, gelu and the like as one kernel: saves the input, one new gradient."""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_activation_backward, (x,), (x,))
-    return out
+    return t.record(t.like(x), _activation_backward, (x,), (x,))
 
 
 def result_activation(t: Tape, x: Tensor) -> Tensor:
     """tanh, sigmoid, relu: saves the result."""
     out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_activation_backward, (x,), (without_node(out),))
-    return out
-
-
-def _dropout_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    return t.record(out, _activation_backward, (x,), (without_node(out),))
 
 
 def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
@@ -242,6 +232,4 @@ def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
     out = t.like(x)
     if t.work is not None:
         t.work.no_kernel(mask)  # one kernel computes both
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_dropout_backward, (x,), (mask,))
-    return out
+    return t.record(out, like_gradient, (x,), (mask,))

@@ -114,9 +114,13 @@ def flash_attention(
         if in_python:
             t.work.function()
         t.work.attention((out, sums, random_state, unused), q, k, backward=False, causal=True, longest=longest)
-    if t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None):
-        out.node = t.node(_flash_backward, (q, k, v), (None, k, q, v, sums, without_node(out), random_state, unused))
-        out.node.extra = (longest, sequences, in_python)
+    t.record(
+        out,
+        _flash_backward,
+        (q, k, v),
+        (None, k, q, v, sums, without_node(out), random_state, unused),
+        (longest, sequences, in_python),
+    )
     del sums, random_state, unused
     return out
 

@@ -53,9 +53,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
     if t.work is not None:
         t.work.function()
         t.work.fused((out, rstd), "triton", read=x.numel * x.dtype.size)
-    if t.grad_enabled and (x.node is not None or weight.node is not None):
-        out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
-        out.node.extra = (in_place, weight.dtype, x.heads_first)
+    t.record(out, _norm_backward, (x, weight), (without_node(x), weight, rstd), (in_place, weight.dtype, x.heads_first))
     del rstd
     return out
 
@@ -79,8 +77,7 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
     if t.work is not None:
         t.work.function()
         t.work.fused((out,), "triton", read=2 * gate.numel * gate.dtype.size)
-    if t.grad_enabled and (gate.node is not None or up.node is not None):
-        out.node = t.node(_gated_backward, (gate, up), (left, right))
+    t.record(out, _gated_backward, (gate, up), (left, right))
     del left, right
     return out
 
@@ -265,9 +262,7 @@ def in_place_loss(t: Tape, logits: Tensor) -> Tensor:
         t.work.fused((losses,), "triton", read=2 * logits.numel * logits.dtype.size, over=(logits,))
         t.work.sync()
     del losses
-    if t.grad_enabled and logits.node is not None:
-        out.node = t.node(_in_place_backward, (logits,), (without_node(logits),))
-    return out
+    return t.record(out, _in_place_backward, (logits,), (without_node(logits),))
 
 
 def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -292,6 +287,4 @@ def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
         flops = 2.0 * hidden.numel * weight.shape[0]
         t.work.fused((sums, losses), "cut loss", read=0, flops=flops).dtype = hidden.dtype.name
     del losses
-    if t.grad_enabled and (hidden.node is not None or weight.node is not None):
-        out.node = t.node(_cut_backward, (hidden, weight), (without_node(hidden), weight, sums))
-    return out
+    return t.record(out, _cut_backward, (hidden, weight), (without_node(hidden), weight, sums))

@@ -13,14 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.ghost.dtypes import BOOL, FP32, INT64, DType
-from vramwise.ghost.ops.elementwise import cast, without_node
+from vramwise.ghost.ops.elementwise import cast, gradient_as, gradient_of_shape, without_node
 from vramwise.ghost.ops.shape import contiguous, view
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.work import piece_of
-
-
-def _to_logits(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(*node.extra),)
 
 
 def copied_log_probs(t: Tape, logits: Tensor) -> Tensor:
@@ -31,10 +27,7 @@ def copied_log_probs(t: Tape, logits: Tensor) -> Tensor:
     index = t.new((rows * tokens,), INT64)
     out = t.new((rows * tokens, 1), FP32)
     log_sums = t.new((rows * tokens,), FP32)
-    if t.grad_enabled and flat.node is not None:
-        out.node = t.node(_to_logits, (flat,), (flat, index, log_sums))
-        out.node.extra = (flat.shape, flat.dtype)
-    return out
+    return t.record(out, gradient_as, (flat,), (flat, index, log_sums), (flat.shape, flat.dtype))
 
 
 def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
@@ -44,9 +37,7 @@ def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
     entropy = t.new(shape, FP32)
     log_sums = t.new(shape, FP32)
     expected = t.new(shape, FP32)
-    if t.grad_enabled and logits.node is not None:
-        out.node = t.node(_to_logits, (logits,), (logits, log_sums, expected))
-        out.node.extra = (logits.shape, logits.dtype)
+    t.record(out, gradient_as, (logits,), (logits, log_sums, expected), (logits.shape, logits.dtype))
     del entropy
     return out
 
@@ -65,15 +56,9 @@ def whole_log_probs(t: Tape, logits: Tensor) -> Tensor:
     if logits.shape[0] > 1:
         together = t.new(logits.shape, logits.dtype)
         del together
-    out = t.new(logits.shape[:-1], logits.dtype)
-    if t.grad_enabled and logits.node is not None:
-        out.node = t.node(_to_log_softmax, (logits,), (result,))
-        out.node.extra = (logits.shape, logits.dtype)
-    return out
-
-
-def _laid_into_whole(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
+    return t.record(
+        t.new(logits.shape[:-1], logits.dtype), _to_log_softmax, (logits,), (result,), (logits.shape, logits.dtype)
+    )
 
 
 def _copy_slices(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -88,16 +73,14 @@ def _copy_slices(t: Tape, node: Node, grad: Tensor) -> Grads:
 def divide_slice_in_place(t: Tape, whole: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`part = whole[...]; part.div_(x)`: a view, but autograd rewrites the whole's history (CopySlices)."""
     base = without_node(whole)
-    if t.grad_enabled and whole.node is not None:
-        base.node = t.node(_copy_slices, (whole,), ())
-        base.node.extra = shape
+    t.record(base, _copy_slices, (whole,), (), shape)
     numel = 1
     for side in shape:
         numel *= side
     out = Tensor(whole.storage, shape, numel, whole.dtype)
     out.view = True
     if base.node is not None:
-        out.node = t.node(_laid_into_whole, (base,), ())
+        out.node = t.node(gradient_of_shape, (base,), ())
         out.node.extra = whole.shape
     return out
 
@@ -131,10 +114,7 @@ def chunked_log_probs(t: Tape, hidden: Tensor, weight: Tensor, *, tokens: int = 
     del shifted
     weighted = t.new(chunk, FP32)
     del weighted, exponents, buffers
-    if t.grad_enabled and (hidden.node is not None or weight.node is not None):
-        out.node = t.node(_to_hidden, (hidden, weight), (hidden, weight, log_sums, entropy))
-        out.node.extra = (hidden, weight, chunk)
-    return out
+    return t.record(out, _to_hidden, (hidden, weight), (hidden, weight, log_sums, entropy), (hidden, weight, chunk))
 
 
 def _tile(t: Tape, hidden: Tensor, chunk: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -173,15 +153,7 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
 
 def summed(t: Tape, log_probs: Tensor) -> Tensor:
     """Return a scalar from all of them; reshaping them to the batch is negligible."""
-    out = t.new((), FP32)
-    if t.grad_enabled and log_probs.node is not None:
-        out.node = t.node(_to_each, (log_probs,), ())
-        out.node.extra = log_probs.shape
-    return out
-
-
-def _to_each(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, FP32),)
+    return t.record(t.new((), FP32), gradient_as, (log_probs,), (), (log_probs.shape, FP32))
 
 
 def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> list[Tensor]:

@@ -26,8 +26,7 @@ def softmax(t: Tape, x: Tensor, dtype: DType = FP32) -> Tensor:
     """`softmax(x, dim=-1, dtype=dtype)`: saves its result."""
     converted = cast(t, x, dtype)
     out = t.like(converted)
-    if t.grad_enabled and converted.node is not None:
-        out.node = t.node(_softmax_backward, (converted,), (without_node(out),))
+    t.record(out, _softmax_backward, (converted,), (without_node(out),))
     del converted
     return out
 
@@ -50,8 +49,7 @@ def subtract_max(t: Tape, x: Tensor) -> Tensor:
     indices = t.new((*x.shape[:-1], 1), INT64)
     out = t.like(x)
     del values
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_subtract_backward, (x,), (indices,))
+    t.record(out, _subtract_backward, (x,), (indices,))
     del indices
     return out
 
@@ -73,8 +71,6 @@ def layer_norm(t: Tape, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
     if t.work is not None:
         t.work.no_kernel(mean, rstd)
     inputs = tuple([item for item in (x, weight, bias) if item is not None])
-    if t.grad_enabled and any(item.node is not None for item in inputs):
-        out.node = t.node(_layer_norm_backward, inputs, (bias, x, mean, rstd, weight))
-        out.node.extra = (x.shape, x.shape[-1:])
+    t.record(out, _layer_norm_backward, inputs, (bias, x, mean, rstd, weight), (x.shape, x.shape[-1:]))
     del mean, rstd
     return out

@@ -6,6 +6,7 @@ tokens are gathered into one row of real ones, and put back.
 
 from __future__ import annotations
 
+from vramwise.ghost.ops.elementwise import gradient_as, gradient_of_shape, same_gradient
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 
@@ -27,11 +28,7 @@ def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x.view(shape)`, transposed or not. A gradient in another memory order is copied in backward."""
-    out = alias(x, shape)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_view_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, shape), _view_backward, (x,), (), x.shape)
 
 
 def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -42,11 +39,7 @@ def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def swap_heads(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x.transpose(1, 2)` between tokens and heads: a view; a gradient in another memory order passes unchanged."""
-    out = alias(x, shape)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_swap_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, shape), _swap_backward, (x,), (), x.shape)
 
 
 def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -55,11 +48,7 @@ def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def transpose_last(t: Tape, x: Tensor) -> Tensor:
     """`x.transpose(-2, -1)` for a matrix product, which accepts either order: a view in both directions."""
-    out = alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_turn_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2])), _turn_backward, (x,), (), x.shape)
 
 
 def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -83,23 +72,12 @@ def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     out = Tensor(x.storage, shape, numel, x.dtype)
     out.view = True
     out.heads_first = x.heads_first
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_slice_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, _slice_backward, (x,), (), x.shape)
 
 
 def indexed(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x[…, [i], :]`: an index, not a slice: a copy. Its backward fills zeros of x's whole shape."""
-    out = t.new(shape, x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_slice_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
-
-
-def _expanded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
+    return t.record(t.new(shape, x.dtype), _slice_backward, (x,), (), x.shape)
 
 
 def expanded(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -108,10 +86,7 @@ def expanded(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     out.numel = 1
     for side in shape:
         out.numel *= side
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_expanded_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, gradient_of_shape, (x,), (), x.shape)
 
 
 def _cat_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -137,14 +112,7 @@ def cat_last(t: Tape, parts: tuple[Tensor, ...]) -> Tensor:
     out.heads_first = len(out.shape) == 4
     if t.work is not None:
         t.work.named(out, "strided")
-    if t.grad_enabled and any(part.node is not None for part in parts):
-        out.node = t.node(_cat_backward, parts, ())
-        out.node.extra = tuple([part.shape for part in parts])
-    return out
-
-
-def _copy_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (grad,)
+    return t.record(out, _cat_backward, parts, (), tuple([part.shape for part in parts]))
 
 
 def contiguous(t: Tape, x: Tensor) -> Tensor:
@@ -152,17 +120,12 @@ def contiguous(t: Tape, x: Tensor) -> Tensor:
     out = t.new(x.shape, x.dtype)
     if t.work is not None:
         t.work.named(out, "strided")
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copy_backward, (x,), ())
-    return out
+    return t.record(out, same_gradient, (x,))
 
 
 def cloned(t: Tape, x: Tensor) -> Tensor:
     """`x.clone()`"""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copy_backward, (x,), ())
-    return out
+    return t.record(t.like(x), same_gradient, (x,))
 
 
 def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
@@ -242,10 +205,7 @@ def repeat_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     else:
         out = t.new(shape, x.dtype)
         out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_repeat_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, _repeat_backward, (x,), (), x.shape)
 
 
 def interleaved_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
@@ -255,14 +215,7 @@ def interleaved_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     batch, heads, tokens, width = x.shape
     out = t.new((batch, heads * groups, tokens, width), x.dtype)
     out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_repeat_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
-
-
-def _copied_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
+    return t.record(out, _repeat_backward, (x,), (), x.shape)
 
 
 def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
@@ -270,11 +223,7 @@ def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     if groups == 1:
         return x
     batch, heads, tokens, width = x.shape
-    out = t.new((batch, heads * groups, tokens, width), x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copied_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(t.new((batch, heads * groups, tokens, width), x.dtype), gradient_of_shape, (x,), (), x.shape)
 
 
 # small kernels that sort indices before rows are accumulated
@@ -296,21 +245,15 @@ def rows_taken(t: Tape, x: Tensor, indices: Tensor) -> Tensor:
     """
     if x.heads_first and x.shape[1] > 1:
         x = contiguous(t, x)
-    out = t.new((1, x.shape[1], indices.numel, x.shape[3]), x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_taken_backward, (x,), (indices,))
-        out.node.extra = (x.shape, x.dtype)
-    return out
-
-
-def _put_back_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(*node.extra),)
+    return t.record(
+        t.new((1, x.shape[1], indices.numel, x.shape[3]), x.dtype),
+        _taken_backward,
+        (x,),
+        (indices,),
+        (x.shape, x.dtype),
+    )
 
 
 def rows_put_back(t: Tape, x: Tensor, indices: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Write the rows into zeros of this shape; their gradient is gathered."""
-    out = t.new(shape, x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_put_back_backward, (x,), (indices,))
-        out.node.extra = (x.shape, x.dtype)
-    return out
+    return t.record(t.new(shape, x.dtype), gradient_as, (x,), (indices,), (x.shape, x.dtype))

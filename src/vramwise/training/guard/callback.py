@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from transformers import TrainerCallback
 
 from vramwise.training.guard import oom
-from vramwise.training.guard.backend import MemoryBackend, find_backend
 from vramwise.training.guard.memory_log import MemoryLog, log_path
-from vramwise.training.guard.samples import MeasuredPhase, Sample
+from vramwise.training.guard.samples import CudaBackend, MeasuredPhase, Sample, find_backend
 from vramwise.training.guard.watch import Expected, Warned, Watch
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 
@@ -68,7 +67,7 @@ class MemoryGuard(TrainerCallback):
         history_entries: int = 0,
         attempt: int = 1,
         limit_bytes: int | None = None,
-        backend: MemoryBackend | Literal["auto"] | None = "auto",
+        backend: CudaBackend | Literal["auto"] | None = "auto",
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.broken: Exception | None = None
@@ -86,7 +85,7 @@ class MemoryGuard(TrainerCallback):
         self._limit_bytes = limit_bytes
         self._find_backend = find_backend if backend == "auto" else lambda: backend
         self._report = report
-        self._backend: MemoryBackend | None = None
+        self._backend: CudaBackend | None = None
         self._log: MemoryLog | None = None
         self._watch = Watch(self._expected)
         self._width: int | None = None

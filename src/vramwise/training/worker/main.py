@@ -62,7 +62,7 @@ def run_of(plan: TrainPlan) -> RunSpec:
 def train_by(plan: TrainPlan) -> int:
     """Train and return the exit code; torch is imported from here on."""
     from vramwise.training.guard import oom
-    from vramwise.training.guard.process import keep_limit
+    from vramwise.training.guard.oom import keep_limit
     from vramwise.training.parent.child import announce
 
     Path(plan.output_dir).mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,19 @@ class Tape:
                     node.extra = extra
                     break
         return out
+
+    def record_all(
+        self,
+        outs: Sequence[Tensor],
+        backward: Backward,
+        inputs: tuple[Tensor, ...],
+        saved: tuple[Tensor | None, ...] = (),
+        extra: Any = None,
+    ) -> None:
+        """Give all results of an op their one backward step, which gets a list of their gradients."""
+        node = self.record(outs[0], backward, inputs, saved, extra).node
+        for slot, out in enumerate(outs):
+            out.node, out.slot = node, slot
 
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
         """The backward step of an op on these inputs, at least one of which wants a gradient.

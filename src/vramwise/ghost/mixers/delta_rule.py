@@ -13,6 +13,7 @@ from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.mixers.convolution import causal_convolution
 from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.kernels import Attended
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add_scalar, cast, mul, result_activation, rsqrt, square, to_float
 from vramwise.ghost.ops.general import Wanted, general
@@ -48,9 +49,7 @@ class DeltaRule:
     by_channel: bool = False  # decays differ from channel to channel (Kimi)
     gated_together: bool = False  # one projection gives q, k, v and the gate: each is copied out of it
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Mix."""
         batch, tokens = hidden.shape[:2]
         heads = self.heads

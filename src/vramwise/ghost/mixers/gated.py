@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables, split_heads
-from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.kernels import Attended, Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm, UnscaledRmsNorm
 from vramwise.ghost.model.rotary import Rotation, turned
@@ -40,9 +40,7 @@ class GatedAttention:
     rotate: Rotation | None
     in_turn: bool  # queries are turned before keys are made (Gemma 3n and 4)
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Attend."""
         batch, tokens = hidden.shape[:2]
         gate = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
-from vramwise.ghost.model.kernels import Flash, Kernel, Sdpa
+from vramwise.ghost.model.kernels import Attended, Flash, Kernel, Sdpa
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation
@@ -38,9 +38,7 @@ class LatentAttention:
     kernel: Kernel
     rotate: Rotation | None
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Attend."""
         batch, tokens = hidden.shape[:2]
         query = self._query(t, hidden)
@@ -71,9 +69,7 @@ class LatentAttention:
         return up(t, norm(t, down(t, hidden)))
 
 
-def attended(
-    t: Tape, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def attended(t: Tape, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
     """torch's own kernels take narrower values as they are; the flash-attention library gets them padded."""
     (batch, heads, tokens, width), narrow_width = query.shape, value.shape[-1]
     if narrow_width == width or not isinstance(kernel, Sdpa | Flash):

@@ -12,6 +12,7 @@ from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.mixers.convolution import causal_convolution
 from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.kernels import Attended
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add, add_scalar, cast, mul, rsqrt, scale, square, to_float
 from vramwise.ghost.ops.general import Wanted, general
@@ -50,9 +51,7 @@ class StateSpace:
     fused: bool
     scaled: bool
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Mix."""
         batch, tokens = hidden.shape[:2]
         if self.scaled:
@@ -135,9 +134,7 @@ class Beside:
     space: AttentionLayer
     attention: AttentionLayer
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Mix."""
         scanned, _ = self.space(t, hidden, tables, mask)
         scanned = scale(t, scanned)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from vramwise.ghost.model.fused_lora import FusedLoraQkv
-from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.kernels import Attended, Kernel
 from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
@@ -22,9 +22,7 @@ Tables = tuple[Tensor, Tensor]
 class AttentionLayer(Protocol):
     """What a block calls: the output, and the attention weights where the kernel makes them."""
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Attend."""
         ...
 
@@ -60,9 +58,7 @@ class Attention:
     # q, k and v from one kernel: all three are there before the first is split into heads
     qkv: FusedLoraQkv | None = None
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Attend."""
         heads = self.heads
         kept: list[Tensor] = []
@@ -132,9 +128,7 @@ class SlicedAttention:
     rotate: Rotation | None
     dropout: float = 0.0
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
         """Return the output, and the attention weights where the kernel makes them."""
         fused = self.qkv(t, hidden)
         query, key, value = self._cut(t, fused)

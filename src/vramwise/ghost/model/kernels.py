@@ -33,7 +33,9 @@ from vramwise.ghost.ops.shape import (
 from vramwise.ghost.ops.unsloth_segments import attention_by_sample, attention_of_rows
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
-Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor | None]"]
+# the output, and the attention weights where the implementation makes them
+Attended = tuple[Tensor, "Tensor | None"]
+Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], Attended]
 
 
 # the widest heads that torch's variable-length kernel takes
@@ -45,9 +47,7 @@ class Sdpa:
 
     __slots__ = ()
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         groups = query.shape[1] // key.shape[1]
         if mask is not None:
@@ -67,9 +67,7 @@ class Flash:
     packed: bool = False
     packed_eval: bool = False
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         if mask is not None:
             return self._unpadded(t, query, key, value), None
@@ -105,9 +103,7 @@ class VarlenSdpa:
 
     packed_eval: bool
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         if not (t.training or self.packed_eval):
             return Sdpa()(t, query, key, value, mask)
@@ -136,9 +132,7 @@ class RowsAttention:
     packed: bool
     packed_eval: bool
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         packed = self.packed if t.training else self.packed_eval
         ampere = t.hardware.capability >= (8, 0)
@@ -161,9 +155,7 @@ class MathSdpa:
 
     __slots__ = ()
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         return tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
 
@@ -185,9 +177,7 @@ class SinkEager:
     sinks: Parameter
     rate: float
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)
@@ -216,9 +206,7 @@ class Eager:
         self.softcap = softcap
         self.dropout = rate
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
         """Attend."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
 from vramwise.ghost.ops.shape import chunk_last, contiguous
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 
-@dataclass(frozen=True, slots=True)
 class LigerNorm:
     """RMS norm as one kernel. Gemma 2 and 3 need the incoming gradient afterwards, so theirs is not in place."""
 
-    weight: Parameter
-    _: KW_ONLY
-    in_place: bool
+    __slots__ = ("in_place", "weight")
+
+    def __init__(self, weight: Parameter, *, in_place: bool) -> None:
+        self.weight = weight
+        self.in_place = in_place
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -31,25 +30,29 @@ class LigerNorm:
         return self(t, x)
 
 
-@dataclass(frozen=True, slots=True)
 class LigerGatedMlp:
     """down(kernel(gate(x), up(x)))"""
 
-    gate: Projection
-    up: Projection
-    down: Projection
+    __slots__ = ("down", "gate", "up")
+
+    def __init__(self, gate: Projection, up: Projection, down: Projection) -> None:
+        self.gate = gate
+        self.up = up
+        self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
 
 
-@dataclass(frozen=True, slots=True)
 class LigerFusedGatedMlp:
     """phi-3's feed-forward with Liger's kernel: the halves of the fused projection are copied out for it."""
 
-    gate_up: Projection
-    down: Projection
+    __slots__ = ("down", "gate_up")
+
+    def __init__(self, gate_up: Projection, down: Projection) -> None:
+        self.gate_up = gate_up
+        self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

@@ -36,36 +36,42 @@ LORA_CALLS = 4
 WeightOf = Callable[[Tape], Tensor]
 
 
-@dataclass(slots=True, eq=False)  # its heads under sharding set fields of their own
 class Linear:
     """A weight and perhaps a bias."""
 
-    weight: Parameter
-    bias: Parameter | None = None
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Parameter, bias: Parameter | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return linear(t, x, self.weight, self.bias)
 
 
-@dataclass(frozen=True, slots=True)
 class AddedBias:
     """Falcon's linear layer: the bias is added to the product in an operation of its own."""
 
-    weight: Parameter
-    bias: Parameter
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Parameter, bias: Parameter) -> None:
+        self.weight = weight
+        self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return add(t, linear(t, x, self.weight), self.bias)
 
 
-@dataclass(frozen=True, slots=True)
 class Conv1d:
     """GPT-2's linear layer: the weight is stored as (in, out)."""
 
-    weight: Parameter
-    bias: Parameter | None
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Parameter, bias: Parameter | None) -> None:
+        self.weight = weight
+        self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.model.linear import Projection
@@ -54,25 +53,29 @@ def called(t: Tape, layer: Projection, x: Tensor) -> Tensor:
     return layer(t, x)
 
 
-@dataclass(frozen=True, slots=True)
 class GatedMlp:
     """down(act(gate(x)) * up(x))"""
 
-    gate: Projection
-    up: Projection
-    down: Projection
+    __slots__ = ("down", "gate", "up")
+
+    def __init__(self, gate: Projection, up: Projection, down: Projection) -> None:
+        self.gate = gate
+        self.up = up
+        self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return called(t, self.down, mul(t, activation(t, self.gate(t, x)), self.up(t, x)))
 
 
-@dataclass(frozen=True, slots=True)
 class FusedGatedMlp:
     """One projection for gate and up, cut in two (phi-3, GLM)."""
 
-    gate_up: Projection
-    down: Projection
+    __slots__ = ("down", "gate_up")
+
+    def __init__(self, gate_up: Projection, down: Projection) -> None:
+        self.gate_up = gate_up
+        self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -82,25 +85,29 @@ class FusedGatedMlp:
         return self.down(t, up)
 
 
-@dataclass(frozen=True, slots=True)
 class DroppedMlp:
     """A feed-forward layer whose last step is dropout (StarCoder 2, GPT-2)."""
 
-    mlp: Callable[[Tape, Tensor], Tensor]
-    rate: float
+    __slots__ = ("mlp", "rate")
+
+    def __init__(self, mlp: Callable[[Tape, Tensor], Tensor], rate: float) -> None:
+        self.mlp = mlp
+        self.rate = rate
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return dropout(t, self.mlp(t, x), self.rate)
 
 
-@dataclass(frozen=True, slots=True)
 class PlainMlp:
     """down(act(up(x)))"""
 
-    up: Projection
-    down: Projection
-    act: Activation
+    __slots__ = ("act", "down", "up")
+
+    def __init__(self, up: Projection, down: Projection, act: Activation) -> None:
+        self.up = up
+        self.down = down
+        self.act = act
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

@@ -104,12 +104,14 @@ class CohereNorm:
         return out
 
 
-@dataclass(frozen=True, slots=True)
 class LayerNorm:
     """`nn.LayerNorm`, with or without weight and bias; under autocast it computes and returns fp32."""
 
-    weight: Parameter | None
-    bias: Parameter | None
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Parameter | None, bias: Parameter | None) -> None:
+        self.weight = weight
+        self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

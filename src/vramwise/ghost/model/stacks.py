@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vramwise.ghost.model.attention import Attention, Heads
-from vramwise.ghost.model.kernels import tokens_first
+from vramwise.ghost.model.kernels import Attended, tokens_first
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.mlp import Activation
 from vramwise.ghost.model.norms import Norm
@@ -157,7 +157,7 @@ class Disentangled:
     rate: float
     hidden_rate: float
 
-    def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Attended:
         """Attend."""
         made = self.attention
         query, key, value = [self._split(t, one(t, hidden)) for one in (made.q, made.k, made.v)]

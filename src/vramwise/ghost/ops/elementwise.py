@@ -8,7 +8,7 @@ over broadcast dimensions, see `reduce.sum_results`.
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, FP32, DType, promote
-from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 
 
 def _shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -39,20 +39,20 @@ def _mul_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return to_left, to_right
 
 
-def _expect(node: Node, a: Tensor, b: Tensor) -> None:
-    """Note shapes and dtypes if the operands differ: the engine sums and casts the gradients to them."""
-    if a.shape != b.shape or a.dtype is not b.dtype:
-        node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
+def _recorded(
+    t: Tape, out: Tensor, backward: Backward, a: Tensor, b: Tensor, saved: tuple[Tensor | None, ...] = ()
+) -> Tensor:
+    """Return the result of an op on two operands; if they differ, the engine sums and casts the gradients to them."""
+    if t.record(out, backward, (a, b), saved).node is not None and (a.shape != b.shape or a.dtype is not b.dtype):
+        assert out.node is not None
+        out.node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
+    return out
 
 
 def mul(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a * b`: each operand is saved if the other needs a gradient."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        node = t.node(_mul_backward, (a, b), (b if a.node is not None else None, a if b.node is not None else None))
-        _expect(node, a, b)
-        out.node = node
-    return out
+    saved = (b if a.node is not None else None, a if b.node is not None else None)
+    return _recorded(t, _result(t, a, b), _mul_backward, a, b, saved)
 
 
 def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -62,12 +62,7 @@ def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a + b`: nothing is saved; the gradient is passed to both unchanged."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        node = t.node(_pass_both, (a, b), ())
-        _expect(node, a, b)
-        out.node = node
-    return out
+    return _recorded(t, _result(t, a, b), _pass_both, a, b)
 
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
@@ -76,10 +71,7 @@ def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
         t.work.over(a)
     if not t.grad_enabled or (a.node is None and b.node is None):
         return a
-    out = without_node(a)
-    out.node = t.node(_pass_both, (a, b), ())
-    _expect(out.node, a, b)
-    return out
+    return _recorded(t, without_node(a), _pass_both, a, b)
 
 
 def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -90,16 +82,18 @@ def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def subtract(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a - b`: nothing is saved; the right operand's gradient is negated."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        out.node = t.node(_subtract_backward, (a, b), ())
-        _expect(out.node, a, b)
-    return out
+    return _recorded(t, _result(t, a, b), _subtract_backward, a, b)
 
 
 def same_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
     """Return the gradient itself."""
     return (grad,)
+
+
+def all_gradients(grads: Tensor | list[Tensor | None], count: int) -> list[Tensor | None]:
+    """Return the gradients of an op's results as a list of so many; None for those that have none."""
+    found = list(grads) if isinstance(grads, list) else [grads]
+    return found + [None] * (count - len(found))
 
 
 def like_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -128,11 +122,7 @@ def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a / b` for a divisor without a gradient: saves the divisor."""
-    out = _result(t, a, b)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_div_backward, (a, b), (b,))
-        _expect(out.node, a, b)
-    return out
+    return _recorded(t, _result(t, a, b), _div_backward, a, b, (b,))
 
 
 def scale(t: Tape, a: Tensor) -> Tensor:

@@ -131,7 +131,6 @@ _QUERY_MULTIPLE = 32
 _MASK_MULTIPLE = 8
 # batch × heads × blocks of keys that are worked on at once where dk and dv are staged
 _SPLIT_LIMIT = 200
-_TILE_HEADER_BYTES = 16
 
 
 class _Kernel(NamedTuple):

@@ -7,7 +7,7 @@ of rows at a time; newer versions do so in one buffer of logits and add to the w
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, FP32, DType
-from vramwise.ghost.ops.elementwise import to_float, without_node
+from vramwise.ghost.ops.elementwise import all_gradients, to_float, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
@@ -84,8 +84,7 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
 
 def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     """Rotate gradients in place, too, after those that are not in token order are copied."""
-    parts = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (2 - len(parts))
+    parts = all_gradients(grads, 2)
     if t.work is not None:
         t.work.function()
         t.work.rewritten(parts, "triton")
@@ -104,11 +103,7 @@ def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> 
     if t.work is not None:
         t.work.function()
         t.work.rewritten(turned, "triton")
-    if t.grad_enabled and (q.node is not None or k.node is not None):
-        node = t.node(_rotated_backward, (q, k), (cos, sin))
-        for slot, tensor in enumerate(turned):
-            tensor.node = node
-            tensor.slot = slot
+    t.record_all(turned, _rotated_backward, (q, k), (cos, sin))
     return turned
 
 

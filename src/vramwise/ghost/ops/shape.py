@@ -6,7 +6,7 @@ tokens are gathered into one row of real ones, and put back.
 
 from __future__ import annotations
 
-from vramwise.ghost.ops.elementwise import gradient_as, gradient_of_shape, same_gradient
+from vramwise.ghost.ops.elementwise import all_gradients, gradient_as, gradient_of_shape, same_gradient
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 
@@ -131,8 +131,7 @@ def cloned(t: Tape, x: Tensor) -> Tensor:
 def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     """Join the gradients of the parts; a part without one counts as zeros."""
     shape, count = node.extra
-    parts: list[Tensor | None] = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (count - len(parts))
+    parts = all_gradients(grads, count)
     present = next(part for part in parts if part is not None)
     zeros = [t.new(present.shape, present.dtype) for part in parts if part is None]
     out = t.new(shape, present.dtype)
@@ -146,17 +145,10 @@ def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) ->
 def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
     """`x.chunk(count, dim=-1)`: views."""
     shape = (*x.shape[:-1], x.shape[-1] // count)
-    node = None
-    if t.grad_enabled and x.node is not None:
-        node = t.node(_chunk_backward, (x,), ())
-        node.extra = (x.shape, count)
-    parts = []
-    for slot in range(count):
-        part = Tensor(x.storage, shape, x.numel // count, x.dtype)
+    parts = [Tensor(x.storage, shape, x.numel // count, x.dtype) for _ in range(count)]
+    for part in parts:
         part.view = True
-        part.node = node
-        part.slot = slot
-        parts.append(part)
+    t.record_all(parts, _chunk_backward, (x,), (), (x.shape, count))
     return parts
 
 
@@ -171,18 +163,12 @@ def split_rows(t: Tape, x: Tensor, count: int) -> list[Tensor]:
     """`x.chunk(count, dim=1)`: views; with few tokens there are fewer parts."""
     batch, tokens = x.shape[:2]
     each = -(-tokens // count)
-    node = None
-    if t.grad_enabled and x.node is not None:
-        node = t.node(_split_backward, (x,), ())
-        node.extra = x.shape
     parts = []
-    for slot, start in enumerate(range(0, tokens, each)):
+    for start in range(0, tokens, each):
         length = min(each, tokens - start)
-        part = Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype)
-        part.view = True
-        part.node = node
-        part.slot = slot
-        parts.append(part)
+        parts.append(Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype))
+        parts[-1].view = True
+    t.record_all(parts, _split_backward, (x,), (), x.shape)
     return parts
 
 

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-import unsloth as bench
+import unsloth_memory as bench
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import BatchShape

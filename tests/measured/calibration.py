@@ -1,8 +1,8 @@
 """Margins of verdicts, from first predictions: how far off they were where something about the run was new.
 
-python bench/calibration.py             # each draw, trainer, family and feature, judged with the margins of all others
-python bench/calibration.py --write     # writes facts/margins.json, docs/calibration.md and its picture
-python bench/calibration.py --check     # only says whether they are current
+python tests/measured/calibration.py             # each draw, trainer, family and feature, judged with the margins of all others
+python tests/measured/calibration.py --write     # writes facts/margins.json, docs/calibration.md and its picture
+python tests/measured/calibration.py --check     # only says whether they are current
 
 A run is judged on capacities spread evenly between 0.7 and 1.4 times its measured peak: a verdict "fits" is right where
 the capacity is not below the peak, "does not fit" where it is. Margins of every kind cover the same share of its runs.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[2] / "bench"
 sys.path.append(str(HERE.parent / "scripts"))
 from generated import write_or_check  # noqa: E402
 
@@ -254,7 +254,7 @@ def main() -> int:
         print(page(runs))
         return 0
     document = {"covered": COVERED, "runs": len(runs), "margins": margins(runs), "measured_as": SAME}
-    head, mark, _ = PAGE.read_text(encoding="utf-8").partition("<!-- bench/calibration.py -->\n")
+    head, mark, _ = PAGE.read_text(encoding="utf-8").partition("<!-- tests/measured/calibration.py -->\n")
     files = {MARGINS: json.dumps(document, indent=1) + "\n", PICTURE: picture(runs), PAGE: head + mark + page(runs)}
     return write_or_check(files)
 

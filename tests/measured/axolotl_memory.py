@@ -3,9 +3,9 @@
 Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
 would: the file, the card, the versions, the lengths of the data.
 
-    python bench/axolotl.py [FILE.jsonl ...] [--only NAME] [--json]
-    python bench/axolotl.py --record
-    python bench/axolotl.py --foretell CASES.json     # before they are run: writes the predictions into the file
+    python tests/measured/axolotl_memory.py [FILE.jsonl ...] [--only NAME] [--json]
+    python tests/measured/axolotl_memory.py --record
+    python tests/measured/axolotl_memory.py --foretell CASES.json     # before they are run: writes the predictions into the file
 
 Cases for a card (`card/axolotl_runs.py`) are foretold where the config alone decides the shapes of batches.
 """
@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 from record import Entry, write  # noqa: E402
 from trainer_lengths import recorded  # noqa: E402
@@ -220,7 +220,7 @@ def main() -> None:
         off = [100 * abs(error) for error in column]
         print(f"{name}: median {median(off):.2f} %, worst {max(off):.2f} % of {len(off)} runs")
     if arguments.record:
-        from ranks import entries_of  # it builds on this module
+        from rank_memory import entries_of  # it builds on this module
 
         write([*entries, *entries_of("axolotl")], "axolotl")
 

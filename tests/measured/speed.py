@@ -4,11 +4,11 @@ Each measured run is a config, a model's `config.json`, and the seconds of singl
 `workload` do the same training in different ways. All are calibrated on by now. Those with `foretold` were predicted
 before they were made: what was said of them then stays in the file, and is the error that users see.
 
-    python bench/speed.py [FILE.jsonl ...] [--only NAME]     # a line a run, then errors and orders
-    python bench/speed.py --left-out                         # each workload, calibrated without it
-    python bench/speed.py --fit                              # writes src/vramwise/facts/efficiency.json
-    python bench/speed.py --foretell CASES.json              # before they are run: writes predictions into the file
-    python bench/speed.py --record                           # writes src/vramwise/facts/speed_accuracy.json
+    python tests/measured/speed.py [FILE.jsonl ...] [--only NAME]     # a line a run, then errors and orders
+    python tests/measured/speed.py --left-out                         # each workload, calibrated without it
+    python tests/measured/speed.py --fit                              # writes src/vramwise/facts/efficiency.json
+    python tests/measured/speed.py --foretell CASES.json              # before they are run: writes predictions into the file
+    python tests/measured/speed.py --record                           # writes src/vramwise/facts/speed_accuracy.json
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
-from axolotl import lengths_of, subject_of  # noqa: E402
+from axolotl_memory import lengths_of, subject_of  # noqa: E402
 from host_alone import Alone, alone  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402

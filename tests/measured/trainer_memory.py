@@ -1,7 +1,7 @@
 """Predicted against measured, for runs of TRL and LLaMA-Factory: loading, allocated and reserved, one line a run.
 
-    python bench/trainers.py [FILE.jsonl ...] [--only NAME]
-    python bench/trainers.py --record
+    python tests/measured/trainer_memory.py [FILE.jsonl ...] [--only NAME]
+    python tests/measured/trainer_memory.py --record
 
 Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
 would: the file, the card, the versions, the lengths of the data.
@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
-from axolotl import MIB, Figures, measured, one_evaluation  # noqa: E402
+from axolotl_memory import MIB, Figures, measured, one_evaluation  # noqa: E402
 from record import Entry, write  # noqa: E402
 from trainer_lengths import PAIRS, are_drawn, recorded, trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
@@ -159,7 +159,7 @@ def main() -> None:
                 f"{within[0]} within 1 %, {within[1]} within 3 %"
             )
         if arguments.record:
-            from ranks import entries_of  # it builds on this module
+            from rank_memory import entries_of  # it builds on this module
 
             write([*found, *entries_of(trainer)], trainer)
 

@@ -1,7 +1,7 @@
 """Writes src/vramwise/facts/accuracy.json: every measured run with its features and the errors of its prediction.
 
-python bench/record.py          # all of it: seconds to a minute (`make record`)
-python bench/accuracy.py --record, and so axolotl.py, trainers.py and unsloth.py: the runs of one kind, others kept
+python tests/measured/record.py          # all of it: seconds to a minute (`make record`)
+python tests/measured/accuracy.py --record, and so axolotl.py, trainers.py and unsloth.py: the runs of one kind, others kept
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "accuracy.json"
 BASIS = (
@@ -65,9 +65,9 @@ def _stored(stored: dict, *, but: str) -> list[tuple]:
 def main() -> None:
     """All runs of all trainers."""
     import accuracy
-    import axolotl
-    import trainers
-    import unsloth
+    import axolotl_memory as axolotl
+    import trainer_memory as trainers
+    import unsloth_memory as unsloth
 
     for module in (accuracy, axolotl, trainers, unsloth):
         sys.argv = [module.__file__, "--record"]

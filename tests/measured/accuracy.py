@@ -4,8 +4,8 @@ For each measured run: allocated and reserved peaks of the ghost run through the
 the measured ones, and, where the recorded allocator events are at hand, how much of the last step's allocations of 1
 MiB and more matches the recording in order and size.
 
-    python bench/accuracy.py [FILE.jsonl | --all] [--only NAME]
-    python bench/accuracy.py --record
+    python tests/measured/accuracy.py [FILE.jsonl | --all] [--only NAME]
+    python tests/measured/accuracy.py --record
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import median
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 from record import Entry, write  # noqa: E402
 from truth import BUNDLED, Case, cases  # noqa: E402

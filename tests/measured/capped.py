@@ -1,9 +1,9 @@
 """Predictions of the runs that `card/capped_cases.py` drew, before they ran, and how they compare with what came.
 
-    python bench/capped.py CASES_DIR > predicted.jsonl     # before: also writes each run's limit into its case
-    python bench/capped.py CASES_DIR --again > now.jsonl    # the same with today's code, at the limits that were set
-    python bench/capped.py --judge predicted.jsonl MEASURED.jsonl ...
-    python bench/capped.py --verdicts predicted.jsonl now.jsonl results/capped_came.jsonl    # a table, and the count
+    python tests/measured/capped.py CASES_DIR > predicted.jsonl     # before: also writes each run's limit into its case
+    python tests/measured/capped.py CASES_DIR --again > now.jsonl    # the same with today's code, at the limits that were set
+    python tests/measured/capped.py --judge predicted.jsonl MEASURED.jsonl ...
+    python tests/measured/capped.py --verdicts predicted.jsonl now.jsonl results/capped_came.jsonl    # a table, and the count
 
 Each run is predicted by the command, once on the whole card and once under its limit, as a user would ask.
 """
@@ -19,8 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
 
 MIB = 1024**2
 MODELS = json.loads((HERE / "card" / "models.json").read_text())
@@ -85,8 +85,8 @@ def unsloth_file(folder: Path, name: str, case: list[Any]) -> tuple[str, Path, s
     """A script with the run's calls, and its samples in the order in which they come."""
     from unsloth_cases import EVALUATED
 
-    from unsloth import script_of
     from unsloth_foretell import lengths, order
+    from unsloth_memory import script_of
 
     (folder / "train.py").write_text(script_of({"case": case}, Path(model_in(folder, case[0]))))
     samples, longest = lengths(), case[1]["max_seq_length"]

@@ -2,8 +2,8 @@
 
 A recorded run holds one entry a rank; the fullest one counts. Everything else is as in `axolotl.py`.
 
-    python bench/ranks.py [FILE.jsonl ...] [--only NAME]
-    python bench/ranks.py --seal CASES.json        predictions for cases of `card/rank_runs.py` before they run
+    python tests/measured/rank_memory.py [FILE.jsonl ...] [--only NAME]
+    python tests/measured/rank_memory.py --seal CASES.json        predictions for cases of `card/rank_runs.py` before they run
 
 Sealed ones take the batches of a recorded run of the same trainer, method and ranks, whose data and seed are the same;
 where there is none, batches are as wide as they may be.
@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
 
-import trainers  # noqa: E402
-from axolotl import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
+import trainer_memory as trainers  # noqa: E402
+from axolotl_memory import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
 from record import Entry  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.opening.options import Options  # noqa: E402

@@ -1,7 +1,7 @@
 """Predicted against measured, for runs of the real Unsloth: loading, allocated and reserved, one line a run.
 
-    python bench/unsloth.py [FILE.jsonl ...] [--only NAME]
-    python bench/unsloth.py --record
+    python tests/measured/unsloth_memory.py [FILE.jsonl ...] [--only NAME]
+    python tests/measured/unsloth_memory.py --record
 
 Each measured run is a model's `config.json`, the arguments of three calls and what came of them on a card. It is
 predicted from a script with those calls; the widths of the batches are those that came.
@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
-from axolotl import MIB, Figures  # noqa: E402
+from axolotl_memory import MIB, Figures  # noqa: E402
 from record import Entry, write  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402

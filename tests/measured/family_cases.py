@@ -3,9 +3,9 @@
 Random weights, a few layers, real orders of size; full fine-tuning as it is, and LoRA under checkpointing. On the card,
 with transformers 5.20.1, torch 2.11 and peft 0.21, and without flash-linear-attention and mamba-ssm:
 
-    python bench/family_cases.py OUT               # writes OUT/cases.jsonl and OUT/predicted.jsonl (no torch needed)
+    python tests/measured/family_cases.py OUT               # writes OUT/cases.jsonl and OUT/predicted.jsonl (no torch needed)
     python bench/measure.py OUT/cases.jsonl OUT --jobs 4
-    python bench/accuracy.py OUT/measured.jsonl    # predicted against measured
+    python tests/measured/accuracy.py OUT/measured.jsonl    # predicted against measured
 
 `predicted.jsonl` is to be written, and kept, before the runs: {"name", "allocated_mib", "reserved_mib"} a line. Where
 `flash-linear-attention` is installed on the card its kernels run: then the cases of qwen3_5, qwen3_next and kimi_linear
@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 from accuracy import predict  # noqa: E402
 from truth import Case, _case  # noqa: E402

@@ -1,8 +1,8 @@
 """Predicted against measured step times of Unsloth, and whether the order of the variants is right.
 
-    python bench/unsloth_speed.py [MEASURED.jsonl] [--kernels NAME]
-    python bench/unsloth_speed.py --left-out # each group of runs, calibrated without it
-    python bench/unsloth_speed.py --fit      # writes Unsloth's own costs to src/vramwise/facts/efficiency.json
+    python tests/measured/unsloth_speed.py [MEASURED.jsonl] [--kernels NAME]
+    python tests/measured/unsloth_speed.py --left-out # each group of runs, calibrated without it
+    python tests/measured/unsloth_speed.py --fit      # writes Unsloth's own costs to src/vramwise/facts/efficiency.json
 
 Each measured run is a case of `card/unsloth_runs.py --timed`: seconds of steps, shapes of the batches, the kernels of
 one step. Variants are compared by tokens a second, since packed ones train on more tokens a step. Rates of kernels are
@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+HERE = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 from speed import Case, errors_of, kendall, regret  # noqa: E402
 from speed_fit import (  # noqa: E402
@@ -36,7 +36,7 @@ from speed_fit import (  # noqa: E402
     rested,
     work_by_kind,
 )
-from unsloth import shapes_of, subject_of  # noqa: E402
+from unsloth_memory import shapes_of, subject_of  # noqa: E402
 from vramwise.facts.rates import Efficiency, efficiency, rates_of  # noqa: E402
 from vramwise.variants.speed.queues import on_card  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402

@@ -6,7 +6,7 @@ Writes OUT_DIR/trainers.json for `axolotl_runs.py` and OUT_DIR/unsloth.json for 
 (LoRA with dropout, an 8-bit base, a full fine-tune in bf16, evaluation, QLoRA) comes with each trainer; everything else
 is left to chance. `share`: the limit over the peak that will be predicted (`tests/measured/capped.py`); a few runs
 have none.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class FeedForwards:
         self.fused = fused
 
     def mlp(self, start: str, layer: int) -> Mlp:
-        """The feed-forward part of a block, with dropout where that is a part of it."""
+        """Return the feed-forward part of a block, with dropout where that is a part of it."""
         made = self._tiled(self._mlp(start, layer), self._place(start))
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
@@ -76,7 +76,7 @@ class FeedForwards:
         return TiledMlp(made, self.run.savings.tiled_mlp_pieces, tuple(trained))
 
     def _mixture(self, place: str) -> Mlp:
-        """A mixture of experts."""
+        """Return a mixture of experts."""
         model, by_name = self.model, self.weights.by_name
         facts = self.facts.mixture
         if facts is not None and facts.runs != "gated":
@@ -106,7 +106,7 @@ class FeedForwards:
         )
 
     def expert_weight(self, name: str) -> ExpertWeight:
-        """The weight of experts, held quantised where the run does so."""
+        """Return the weight of experts, held quantised where the run does so."""
         shape, bits = self.weights.shapes.get(name), self.run.loading.expert_quantization
         if shape is None or bits is None:
             return self.weights.by_name[name]

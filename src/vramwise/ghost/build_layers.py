@@ -45,7 +45,7 @@ from vramwise.models.families.base import Rotation as RotationWord
 
 
 def projection(weights: Weights, name: str) -> Projection:
-    """The linear layer of that name, with its adapter if it has one."""
+    """Return the linear layer of that name, with its adapter if it has one."""
     run = weights.run
     bias = weights.get(f"{name}.bias")
     shape = weights.shapes.get(f"{name}.weight")
@@ -139,7 +139,7 @@ class Norms:
         return self.model.model_type in self.run.kernels.fused_layers
 
     def norm(self, name: str) -> Norm:
-        """The norm of that name, of the family's kind."""
+        """Return the norm of that name, of the family's kind."""
         weight, rms = self.weights.get(f"{name}.weight"), self.model.norm == "rms"
         if weight is None or (not rms and self.facts.norm == "stock"):
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
@@ -157,7 +157,7 @@ class Norms:
         return of_heads and not self.run.kernels.liger_before_build and not self.facts.liger_takes_head_norms
 
     def norm_or_none(self, name: str) -> Norm | None:
-        """The same, or None where the model has no such norm."""
+        """Return the same, or None where the model has no such norm."""
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None
 
 
@@ -185,12 +185,12 @@ class FusedKernels:
         )
 
     def out(self, start: str) -> FusedLoraLinear | None:
-        """The output projection of attention."""
+        """Return the output projection of attention."""
         parts = self._parts("o", start, self.attention[3:])
         return None if parts is None else FusedLoraLinear(parts[0], self.rate, in_place=self.in_place)
 
     def mlp(self, place: str) -> FusedLoraMlp | None:
-        """A gated feed-forward layer."""
+        """Return a gated feed-forward layer."""
         parts = self._parts("mlp", place, _MLP)
         return (
             None
@@ -224,7 +224,7 @@ class FusedKernels:
         return known and not any(part.biased or part.magnitude is not None for part in parts)
 
     def scratch_bytes(self) -> int:
-        """The largest 4-bit weight that such kernels open into one buffer; 0 where there is none."""
+        """Return the largest 4-bit weight that such kernels open into one buffer; 0 where there is none."""
         if not self.in_place or self.traced or self.run.loading.quantization != "4bit" or self.rate:
             return 0
         if self.weights.model.model_type not in self.run.kernels.fused_layers:

@@ -38,13 +38,13 @@ class StockLoss:
     in_fp32: bool = False
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.logits(t, hidden, head)
         loss = cross_entropy(t, logits, labels)
         return loss, logits
 
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
-        """The head's output, scaled and capped as the model does."""
+        """Return the head's output, scaled and capped as the model does."""
         t.mark("logits", "logits")
         frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
@@ -80,7 +80,7 @@ class InPlaceLoss:
     casts: bool = True
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.stock.logits(t, hidden, head)
         loss = self._loss(t, logits, labels)
         return loss, logits
@@ -208,7 +208,7 @@ class UnslothLoss(_WithoutLogits):
 
 
 def labelled(t: Tape, hidden: Tensor) -> Tensor:
-    """Hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
+    """Return hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
     rows, tokens, width = hidden.shape
     mask = t.new((rows, tokens - 1), BOOL)
     most = rows * (tokens - 1)
@@ -229,7 +229,7 @@ class ChunkedLoss:
     chunks: int
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.stock.logits(t, hidden, head)
         loss = self._loss(t, logits, labels)
         return loss, logits
@@ -280,7 +280,7 @@ def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
 
 
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
-    """The loss that the run's kernel gives."""
+    """Return the loss that the run's kernel gives."""
     stock = stock_loss(run, model)
     if run.kernels.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock, run.kernels.liger_chunks_in_place)

@@ -56,7 +56,7 @@ class Shortcuts(Plainly):
         return number + alike
 
     def _carried(self, state: LoopState) -> list[tuple[int, int]]:
-        """Number and bytes of what outlives a step."""
+        """Return number and bytes of what outlives a step."""
         storages = state.storages() + ([] if self._engine is None else self._engine.carried())
         return [(storage.number, storage.nbytes) for storage in storages]
 
@@ -78,7 +78,7 @@ class Shortcuts(Plainly):
             t.repeats.append(self._last)
 
     def _kept(self) -> dict[str, int]:
-        """What libraries keep, by its number."""
+        """Return what libraries keep, by its number."""
         return {name: storage.number for name, storage in self._t.once.items()}
 
 

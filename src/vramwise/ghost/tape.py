@@ -256,7 +256,7 @@ class Tape:
             out.node, out.slot = node, slot
 
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
-        """The backward step of an op on these inputs, at least one of which wants a gradient.
+        """Return the backward step of an op on these inputs, at least one of which wants a gradient.
 
         `saved` is given in the order in which it is released, and kept the other way round: Python empties a tuple
         from its end.

@@ -83,7 +83,7 @@ def _tiled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _again(t: Tape, mlp: Mlp, piece: Leaf, to_x: Tensor) -> Tensor:
-    """The piece again, with a graph, outside of autocast; its input's gradient is added to a part of the whole."""
+    """Return piece again, with a graph, outside of autocast; its input's gradient is added to a part of the whole."""
     piece.require_grad()
     piece.grad = without_node(to_x)
     t.grad_enabled = True
@@ -93,7 +93,7 @@ def _again(t: Tape, mlp: Mlp, piece: Leaf, to_x: Tensor) -> Tensor:
 
 
 def _beside(piece: Tensor, grad: Tensor) -> Tensor:
-    """The piece's part of the incoming gradient."""
+    """Return the piece's part of the incoming gradient."""
     part = Tensor(grad.storage, piece.shape, piece.numel, grad.dtype)
     part.view = True
     return part

@@ -90,7 +90,7 @@ def _of_every_token(t: Tape, logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shifted(t: Tape, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits of all tokens but the last, labels of all but the first, and which of them count."""
+    """Return logits of all tokens but the last, labels of all but the first, and which of them count."""
     batch, tokens, vocabulary = logits.shape
     left = max(tokens - 1, 1)
     kept = contiguous(t, narrow(t, logits, (batch, left, vocabulary)))
@@ -106,7 +106,7 @@ def _picked(t: Tape, rows: Tensor) -> Tensor:
 
 
 def _of_each_row(t: Tape, rows: Tensor, index: Tensor) -> Tensor:
-    """One number a row, by index."""
+    """Return one number a row, by index."""
     return t.record(t.new((rows.shape[0],), rows.dtype), gradient_as, (rows,), (index,), (rows.shape, FP32))
 
 
@@ -124,7 +124,7 @@ def _entropies(t: Tape, rows: Tensor) -> Tensor:
 
 
 def _mean(t: Tape, per_token: Tensor) -> Tensor:
-    """The sum over tokens, divided by how many count."""
+    """Return the sum over tokens, divided by how many count."""
     total = t.new((), FP32)
     t.record(total, gradient_as, (per_token,), (), (per_token.shape, FP32))
     return scale(t, total)
@@ -146,7 +146,7 @@ _SMALL_OF_ACCURACY = 8
 
 
 def sliced_loss(t: Tape, hidden: Tensor, weight: Tensor, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
-    """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
+    """Return the loss of the labelled tokens; all but the last of each row have a label where nothing else is known.
 
     Rows of one token have none, and their only slice is empty.
     """

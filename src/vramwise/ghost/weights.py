@@ -53,11 +53,11 @@ class Weights:
         self.said: list[str] = []  # what the run does by itself, in sentences
 
     def get(self, name: str) -> Parameter | None:
-        """A parameter by transformers' name, or None where the model has none of that name."""
+        """Return a parameter by transformers' name, or None where the model has none of that name."""
         return self.by_name.get(name)
 
     def rows(self, name: str) -> int:
-        """How many rows a weight has, quantised or not; 0 where there is none."""
+        """Return how many rows a weight has, quantised or not; 0 where there is none."""
         found = self.get(name)
         return (self.shapes.get(name) or (0,))[0] if found is None else found.shape[0]
 
@@ -68,7 +68,7 @@ class Weights:
         return kernels.compiled_layers and self.model.model_type not in kernels.fused_layers
 
     def trainable(self) -> list[Parameter]:
-        """The trained parameters, in the model's order: an adapter stands where its module stands."""
+        """Return the trained parameters, in the model's order: an adapter stands where its module stands."""
         found: list[Parameter] = []
         names = [name for name, _shape, _kind, _layer in parameters(self.model)]
         if self.model.tie_word_embeddings and "lm_head.weight" in self.by_name:
@@ -120,7 +120,7 @@ def freeze_blocks(weights: Weights, blocks: TrainedBlocks) -> None:
 
 
 def _named(weights: Weights) -> list[tuple[str, Parameter]]:
-    """Parameters under the names they have once the model is wrapped."""
+    """Return parameters under the names they have once the model is wrapped."""
     if not weights.adapters:
         return list(weights.by_name.items())
     start, found = "base_model.model.", []

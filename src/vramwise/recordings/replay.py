@@ -276,7 +276,7 @@ class _Replay:
         self.allocator.empty_cache()
 
     def _was_not_needed(self, run: ReleaseRun) -> bool:
-        """Whether the next request fits without this release, which then was a call of empty_cache.
+        """Return whether the next request fits without this release, which then was a call of empty_cache.
 
         Only with the recording's settings and a given limit.
         """

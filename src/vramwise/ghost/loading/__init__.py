@@ -27,7 +27,7 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
-    """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    """Return the weights of the model that is trained, its adapters included; the cache is handed back at the end."""
     run = _as_partitioned(run, sharding)
     if run.loading.multiplies_first:
         t.workspace()
@@ -74,7 +74,7 @@ def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
-    """A second model beside the trained one: read and cast in the same way, without adapters.
+    """Return a second model beside the trained one: read and cast in the same way, without adapters.
 
     Nobody marks it as frozen, though no gradient is ever made: autocast keeps copies of its weights as of any others
     that could be trained. What is sharded is cast by other hands.

@@ -56,7 +56,7 @@ def quantise_4bit(
 
 
 def packed_4bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
-    """A weight that the checkpoint holds packed: the same blocks, and nothing passes by."""
+    """Return a weight that the checkpoint holds packed: the same blocks, and nothing passes by."""
     numel = prod(shape)
     count = scales(numel)
     sizes = (-(-numel // 2), _CODE_BYTES, 4, -(-count // SCALE_BLOCK) * 4, count, _SCALE_CODE_BYTES)
@@ -64,7 +64,7 @@ def packed_4bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
 
 
 def quantise_8bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
-    """One byte an element and an fp32 scale a row, from a copy in fp16."""
+    """Return one byte an element and an fp32 scale a row, from a copy in fp16."""
     numel = prod(shape)
     weight = Storage(t, numel * FP16.size)
     kept = [Storage(t, numel // shape[-1] * 4), Storage(t, numel)]
@@ -92,7 +92,7 @@ def new_parameter(
     trainable: bool,
     arrived: Storage | None = None,
 ) -> Parameter:
-    """A parameter, or this rank's share of it. `arrived`: the memory that holds it already."""
+    """Return a parameter, or this rank's share of it. `arrived`: the memory that holds it already."""
     sharding = weights.sharding
     if arrived is not None:
         made = Parameter(t, name, shape, dtype, trainable=trainable, stored=0)
@@ -128,7 +128,7 @@ def _zero_parameter(
 def fsdp_parameter(
     t: Tape, weights: Weights, name: str, shape: tuple[int, ...], dtype: DType, *, trainable: bool
 ) -> Parameter:
-    """A rank's share in the type it is kept in; to its users it is of the type it is gathered in."""
+    """Return a rank's share in the type it is kept in; to its users it is of the type it is gathered in."""
     sharding = weights.sharding
     assert sharding.fsdp is not None
     local = padded_share(shape, sharding.ranks)

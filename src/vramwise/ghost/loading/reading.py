@@ -112,7 +112,7 @@ def read_weights(t: Tape, weights: Weights, *, trainable: bool) -> None:
 
 
 def bits_of(run: RunSpec, parameter: Described) -> str | None:
-    """How a weight is quantised, if it is."""
+    """Return how a weight is quantised, if it is."""
     if parameter.kind == "linear":
         return run.loading.quantization
     apart = len(parameter.shape) == 3 and ".experts." in parameter.name
@@ -206,7 +206,7 @@ class _Reader:
         return merge_experts(t, parameter, self._experts.pop(parameter.name), base, meanwhile)
 
     def _read_on(self, layer: list[Described], together: list[Described]) -> None:
-        """The rest of a layer."""
+        """Read the rest of a layer."""
         read_last(self._t, together, self._experts, self._base)
         for other in layer:
             if other not in together:
@@ -218,7 +218,7 @@ def _packed_in_checkpoint(weights: Weights) -> bool:
 
 
 def _bytes_on_card(weights: Weights, base: DType) -> int:
-    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
+    """Return what the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
 
     Before 5.0 all are counted as the model is built, in 16 bits.
     """

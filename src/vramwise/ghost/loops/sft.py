@@ -57,7 +57,7 @@ def ghost_run(
     capacity_bytes: int | None = None,
     plainly: bool = False,
 ) -> tuple[Timeline, tuple[str, ...]]:
-    """The allocations of a run, and what had to be assumed.
+    """Return the allocations of a run, and what had to be assumed.
 
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
@@ -126,20 +126,20 @@ class Run:
         self.total_loss = t.new((), FP32)
 
     def load_first(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What is on the card before the model."""
+        """Load what is on the card before the model."""
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What follows the model; other kinds of training load more."""
+        """Load what follows the model; other kinds of training load more."""
         if self.run.adapter.half_adapters:
             adapters_in_bf16(self.t, self.weights)
             self.t.empty_cache()  # the training loop begins by handing back what is idle
 
     def trained(self) -> list[Parameter]:
-        """What the optimizer gets."""
+        """Return what the optimizer gets."""
         return self.weights.trainable()
 
     def train(self, plan: Plan) -> None:
-        """The epoch loop: steps, and the evaluations after some of them."""
+        """Run the epoch loop: steps, and the evaluations after some of them."""
         t, state = self.t, LoopState()
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
@@ -156,7 +156,7 @@ class Run:
         state.close()
 
     def train_step(self, plan: Plan, number: int, state: LoopState) -> None:
-        """One step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
+        """Run one step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
         t = self.t
         t.bound()
         self.step = number
@@ -178,7 +178,7 @@ class Run:
         t.bound()
 
     def train_micro_step(self, micro: MicroStep, state: LoopState, empties: bool) -> None:
-        """One micro-batch: its loss replaces the last one's, and is looked at."""
+        """Run one micro-batch: its loss replaces the last one's, and is checked."""
         assert state.inputs is not None
         self.t.bound()
         self.note(micro.shape)
@@ -187,7 +187,7 @@ class Run:
         self.t.bound()
 
     def update(self, step: int) -> None:
-        """The optimizer's step, and the gradients' end."""
+        """Run the optimizer's step, and free the gradients."""
         t = self.t
         t.phase("optimizer", step)
         self.optimizer.step(t)
@@ -201,7 +201,7 @@ class Run:
         t.new((), FP32)
 
     def batch(self, shape: BatchShape) -> Batch:
-        """A micro-batch as the collator makes it; some make the mask of packed rows too."""
+        """Return a micro-batch as the collator makes it; some make the mask of packed rows too."""
         made = _batch(self.t, shape)
         packed = self.run.shapes.packing_rows == "micro" if self.t.training else self.run.evaluation.eval_sample_packing
         if packed and self.run.shapes.packed_mask == "batch":
@@ -209,11 +209,11 @@ class Run:
         return made
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """How many labels count in a step."""
+        """Return how many labels count in a step."""
         return _count_items(self.t, batches)
 
     def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
-        """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
+        """Return micro-batches of a step: all are fetched before the first one runs; those held together come first."""
         batches = [self.batch(shape) for shape in step.held]
         items = self.count(batches)
         self.t.mark("data", "batch")
@@ -221,11 +221,11 @@ class Run:
         return [*rest, *batches], items
 
     def note(self, shape: BatchShape) -> None:
-        """What the next batch is like, beyond its width."""
+        """Note what the next batch is like, beyond its width."""
         self.t.real_tokens, self.t.labelled, self.t.samples = shape.tokens, labels_in(shape), shape.samples
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The model under autocast; its outputs in fp32, as accelerate hands them out."""
+        """Return loss and logits of the model under autocast, in fp32 as accelerate hands them out."""
         t = self.t
         if self.units is not None:
             self.units.begin_forward(t)
@@ -294,7 +294,7 @@ class Run:
         return without_node(loss)
 
     def _filter(self, loss: Tensor) -> None:
-        """The check for infinite losses."""
+        """Check for infinite losses."""
         t = self.t
         t.new((), BOOL)
         absolute = t.like(loss)
@@ -305,7 +305,7 @@ class Run:
         del flag
 
     def evaluate(self, shapes: Sequence[BatchShape], step: int) -> None:
-        """The evaluation loop: losses only, no graph; the losses pile up on the device."""
+        """Run the evaluation loop: losses only, no graph; the losses pile up on the device."""
         t = self.t
         t.phase("eval", step)
         t.grad_enabled = t.training = False
@@ -331,7 +331,7 @@ class Run:
         del losses, inputs, fetched, found
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
-        """One evaluation batch: its mean loss."""
+        """Return the mean loss of one evaluation batch."""
         t = self.t
         items = self.count([batch])
         loss, logits = self.forward(batch, shape.padded)
@@ -342,7 +342,7 @@ class Run:
         return mean
 
     def _repeated(self, mean: Tensor, rows: int) -> Tensor:
-        """The mean, once for every row."""
+        """Return the mean, once for every row."""
         return self.t.new((rows,), FP32)
 
 
@@ -352,7 +352,7 @@ def _batch(t: Tape, shape: BatchShape) -> Batch:
 
 
 def _count_items(t: Tape, batches: list[Batch]) -> Tensor:
-    """How many labels count in all micro-batches of a step."""
+    """Return how many labels count in all micro-batches of a step."""
     t.mark("data", "number of labels")
     total: Tensor | None = None
     for batch in batches:

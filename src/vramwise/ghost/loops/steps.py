@@ -181,7 +181,7 @@ class Plan:
 
 
 def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
-    """Whether this micro-step does the same as the previous one: both add to gradients, with the same shape."""
+    """Return whether this micro-step does the same as the previous one: both add to gradients, with the same shape."""
     return position > 1 and shapes[position] == shapes[position - 1]
 
 
@@ -205,17 +205,17 @@ class Emptying(NamedTuple):
         return self.around is not None and (step == 1 or step - 2 in self.evals)
 
     def before_backward(self, step: int) -> bool:
-        """Whether it is emptied between forward and backward of this step, in every micro-step."""
+        """Return whether it is emptied between forward and backward of this step, in every micro-step."""
         return self.within is not None and (step - 1) % self.within == 0
 
     def after_step(self, step: int) -> bool:
-        """Whether it is emptied at the end of this step, before its evaluation, if any."""
+        """Return whether it is emptied at the end of this step, before its evaluation, if any."""
         if self.around is None:
             return False
         return step in self.evals or (self.around > 0 and step % self.around == 0)
 
     def between(self, step: int) -> bool:
-        """Whether the cache is emptied between this step and the next."""
+        """Return whether the cache is emptied between this step and the next."""
         return self.after_step(step) or self.before_step(step + 1)
 
 

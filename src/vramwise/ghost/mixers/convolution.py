@@ -38,7 +38,7 @@ class ShortConvolution:
     out: Projection
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Mix."""
+        """Return the mixed hidden states, and attention weights where there are any."""
         before, after, x = chunk_last(t, self.into(t, hidden), 3)
         x = causal_convolution(t, mul(t, before, x), self.weight, self.bias, activated=False)
         x = contiguous(t, mul(t, after, x))

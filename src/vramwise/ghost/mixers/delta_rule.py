@@ -50,7 +50,7 @@ class DeltaRule:
     gated_together: bool = False  # one projection gives q, k, v and the gate: each is copied out of it
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Mix."""
+        """Return the mixed hidden states, and attention weights where there are any."""
         batch, tokens = hidden.shape[:2]
         heads = self.heads
         mixed, z = self._projected(t, hidden)
@@ -172,7 +172,7 @@ def _substitution(triangle: int) -> list[Wanted]:
 
 
 def _gated_norm(t: Tape, x: Tensor, gate: Tensor, weight: Parameter) -> Tensor:
-    """An RMS norm in fp32, its result times silu of the gate in fp32."""
+    """Return an RMS norm in fp32, its result times silu of the gate in fp32."""
     outer = x.dtype
     x = to_float(t, x)
     variance = mean_last(t, square(t, x))
@@ -183,7 +183,7 @@ def _gated_norm(t: Tape, x: Tensor, gate: Tensor, weight: Parameter) -> Tensor:
 
 
 def delta_rule(parts: Parts) -> AttentionLayer:
-    """From a block's weights: Qwen's names, or Kimi's."""
+    """Return the layer, from a block's weights: Qwen's names, or Kimi's."""
     return _kimi(parts) if parts.has("self_attn.b_proj") else _qwen(parts)
 
 

@@ -41,7 +41,7 @@ class Latent:
     mixture: Mlp
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.up(t, self.mixture(t, self.down(t, hidden)))
 
 
@@ -55,7 +55,7 @@ class AllTokens:
     shared: Mlp
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         shape = hidden.shape
         tokens, width, count = shape[0] * shape[1], shape[2], self.router.shape[0]
         hidden = view(t, hidden, (tokens, width))
@@ -91,7 +91,7 @@ class Beside:
     norms: tuple[Mlp, ...] = ()
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         left = self.mlp(t, hidden)
         right = self.mixture(t, self.norms[0](t, hidden) if self.norms else hidden)
         if self.norms:
@@ -110,7 +110,7 @@ class OneByOne:
     width: int
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         shape = hidden.shape
         tokens, wide = shape[0] * shape[1], shape[2]
         hidden = view(t, hidden, (tokens, wide))
@@ -127,7 +127,7 @@ class OneByOne:
 
 
 def own_mixture(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
-    """The mixture of a family that has one of its own."""
+    """Return the mixture of a family that has one of its own."""
     start = place.removesuffix(f"{builder.facts.feed_forward}.")
     if facts.runs == "all tokens":
         return _all_tokens(builder, place)

@@ -41,7 +41,7 @@ class GatedAttention:
     in_turn: bool  # queries are turned before keys are made (Gemma 3n and 4)
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         batch, tokens = hidden.shape[:2]
         gate = None
         query = self.q(t, hidden)
@@ -90,7 +90,7 @@ class GatedAttention:
 
 
 def gated_attention(parts: Parts) -> AttentionLayer:
-    """From a block's weights."""
+    """Return the layer, from a block's weights."""
     model = parts.model
     own_gate = parts.has("self_attn.gate_proj")
     halved = model.size("attention_gate") > 0

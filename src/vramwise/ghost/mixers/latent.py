@@ -39,7 +39,7 @@ class LatentAttention:
     rotate: Rotation | None
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         batch, tokens = hidden.shape[:2]
         query = self._query(t, hidden)
         query = swap_heads(t, query, (batch, self.heads, tokens, self.plain + self.turned))
@@ -102,7 +102,7 @@ def _as_wide(t: Tape, value: Tensor, width: int) -> Tensor:
 
 
 def latent_attention(parts: Parts) -> AttentionLayer:
-    """From a block's weights."""
+    """Return the layer, from a block's weights."""
     model = parts.model
     query: tuple[Projection, Norm, Projection] | Projection
     if parts.has("self_attn.q_a_proj"):

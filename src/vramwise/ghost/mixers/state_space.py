@@ -52,7 +52,7 @@ class StateSpace:
     scaled: bool
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Mix."""
+        """Return the mixed hidden states, and attention weights where there are any."""
         batch, tokens = hidden.shape[:2]
         if self.scaled:
             hidden = scale(t, hidden)
@@ -135,7 +135,7 @@ class Beside:
     attention: AttentionLayer
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Mix."""
+        """Return the mixed hidden states, and attention weights where there are any."""
         scanned, _ = self.space(t, hidden, tables, mask)
         scanned = scale(t, scanned)
         attended, weights = self.attention(t, scale(t, hidden), tables, mask)
@@ -143,7 +143,7 @@ class Beside:
 
 
 def state_space(parts: Parts) -> AttentionLayer:
-    """From a block's weights; the part is called `mamba` or `mixer`."""
+    """Return from a block's weights; the part is called `mamba` or `mixer`."""
     place = "mamba" if parts.has("mamba.in_proj") else "mixer"
     size = parts.model.size
     weight = parts.weight(f"{place}.conv1d.weight")

@@ -23,7 +23,7 @@ class AttentionLayer(Protocol):
     """What a block calls: the output, and the attention weights where the kernel makes them."""
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         ...
 
 
@@ -59,7 +59,7 @@ class Attention:
     qkv: FusedLoraQkv | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         heads = self.heads
         kept: list[Tensor] = []
         if self.norm_whole or self.qkv is not None:
@@ -113,7 +113,7 @@ def split_heads(t: Tape, x: Tensor, heads: int, width: int, norm: Norm | None) -
 
 
 def _normed_heads(t: Tape, norm: Norm, x: Tensor) -> Tensor:
-    """A norm of heads that are split already: Liger's kernel wants them contiguous."""
+    """Return a norm of heads that are split already: Liger's kernel wants them contiguous."""
     return norm.over_heads(t, x) if isinstance(norm, LigerNorm) else norm(t, x)
 
 

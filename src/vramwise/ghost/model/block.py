@@ -70,7 +70,7 @@ class KeepingBlock:
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         t.mark("activations", f"{self.label}: attention")
         normed = self.norm1(t, hidden)
         attended, _weights = self.attention(t, normed, tables, mask)
@@ -92,7 +92,7 @@ class PostNormBlock:
     norm2: Norm
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         residual = hidden
         t.mark("activations", f"{self.label}: attention")
         hidden, _weights = self.attention(t, hidden, tables, mask)
@@ -120,7 +120,7 @@ class ParallelBlock:
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         residual = hidden
         t.mark("activations", f"{self.label}: attention")
         hidden = self.norm1(t, hidden)
@@ -152,7 +152,7 @@ class NeoxBlock:
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         t.mark("activations", f"{self.label}: attention")
         attended, _weights = self.attention(t, self.norm1(t, hidden), tables, mask)
         attended = dropout(t, attended, self.dropout)
@@ -173,7 +173,7 @@ class OnePart:
     mlp: Mlp | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         residual = hidden
         t.mark("activations", f"{self.label}: {'mlp' if self.attention is None else 'attention'}")
         hidden = self.norm(t, hidden)
@@ -186,7 +186,7 @@ class OnePart:
 
 
 def passed_on(t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-    """A block that does nothing here: cross attention where there is no image."""
+    """Return a block that does nothing here: cross attention where there is no image."""
     return hidden
 
 
@@ -227,7 +227,7 @@ class LayerInput:
     norm: Norm
 
     def __call__(self, t: Tape, hidden: Tensor, own: Tensor) -> Tensor:
-        """What is added to hidden states."""
+        """Return what is added to hidden states."""
         gated = mul(t, activation(t, self.gate(t, hidden)), own)
         return self.norm(t, self.projection(t, gated))
 
@@ -246,7 +246,7 @@ class ScaledSandwichBlock:
     input: LayerInput | None
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: WithInputs | Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         residual = hidden
         t.mark("activations", f"{self.label}: attention")
         rotary = tables.rotary if isinstance(tables, WithInputs) else tables

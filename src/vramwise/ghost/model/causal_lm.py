@@ -90,7 +90,7 @@ class Body:
     running: list[int] = field(default_factory=list)
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
-        """Hidden states after the last norm."""
+        """Return hidden states after the last norm."""
         t.mark("activations", "embeddings")
         embeds = embedding(t, self.embed, ids)
         if self.scaled_embedding:
@@ -187,7 +187,7 @@ class Body:
     def _with_input(
         self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: WithInputs, mask: Any
     ) -> Tensor:
-        """A block and its own input, which a checkpoint keeps too."""
+        """Return a block and its own input, which a checkpoint keeps too."""
         t.mark("activations", f"layers.{number}: attention")
         every = tables.every
         own = sliced(t, every, (*every.shape[:2], every.shape[3]))
@@ -242,7 +242,7 @@ class Body:
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
-        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always.
+        """Keep the arguments of checkpointed blocks as long as the graph; a leaf of it always.
 
         Without reentry they go with the last block that runs again: nobody else keeps them.
         """
@@ -255,7 +255,7 @@ class Body:
 
 
 def wanting_grad(x: Tensor) -> Tensor:
-    """The same tensor as a leaf that wants a gradient."""
+    """Return the same tensor as a leaf that wants a gradient."""
     leaf = Leaf(x.storage, x.shape, x.numel, x.dtype)
     leaf.require_grad()
     return leaf

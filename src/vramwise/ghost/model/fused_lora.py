@@ -30,7 +30,7 @@ class FusedLoraMlp:
     traced: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if self.in_place:
             return in_place_mlp(t, x, self.parts, self.rate, traced=self.traced)
         dropped = _dropped(t, x, self.rate)
@@ -47,7 +47,7 @@ class FusedLoraQkv:
     in_place: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> list[Tensor]:
-        """All three."""
+        """Return all three."""
         if self.in_place:
             return in_place_projections(t, x, self.parts, self.rate)
         dropped = _dropped(t, x, self.rate)
@@ -64,7 +64,7 @@ class FusedLoraLinear:
     in_place: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if self.in_place:
             return in_place_output(t, x, self.part, self.rate)
         dropped = _dropped(t, x, self.rate)

@@ -48,7 +48,7 @@ class Sdpa:
     __slots__ = ()
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         if mask is not None:
             key = repeat_heads(t, key, groups)
@@ -68,7 +68,7 @@ class Flash:
     packed_eval: bool = False
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         if mask is not None:
             return self._unpadded(t, query, key, value), None
         if t.work is not None and not t.work.told_samples:
@@ -104,7 +104,7 @@ class VarlenSdpa:
     packed_eval: bool
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         if not (t.training or self.packed_eval):
             return Sdpa()(t, query, key, value, mask)
         if query.dtype is FP32:
@@ -133,7 +133,7 @@ class RowsAttention:
     packed_eval: bool
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         packed = self.packed if t.training else self.packed_eval
         ampere = t.hardware.capability >= (8, 0)
         if packed and self.way == "segments":
@@ -156,12 +156,12 @@ class MathSdpa:
     __slots__ = ()
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         return tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
 
 
 def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """The fused kernel for equal head counts; for unequal ones torch's own products."""
+    """Return the fused kernel for equal head counts; for unequal ones torch's own products."""
     if query.shape[1] == key.shape[1]:
         return fused_attention(t, query, key, value, mask)
     bias = None if mask is None else t.new(mask.shape, query.dtype)
@@ -178,7 +178,7 @@ class SinkEager:
     rate: float
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)
         values = repeat_heads(t, value, groups)
@@ -207,7 +207,7 @@ class Eager:
         self.dropout = rate
 
     def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)
         values = repeat_heads(t, value, groups)

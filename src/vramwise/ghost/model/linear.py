@@ -25,7 +25,7 @@ class Projection(Protocol):
     """Anything that maps (…, in) to (…, out)."""
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         ...
 
 
@@ -46,7 +46,7 @@ class Linear:
         self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return linear(t, x, self.weight, self.bias)
 
 
@@ -60,7 +60,7 @@ class AddedBias:
         self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return add(t, linear(t, x, self.weight), self.bias)
 
 
@@ -74,7 +74,7 @@ class Conv1d:
         self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return linear(t, x, self.weight, self.bias, transposed=True)
 
 
@@ -88,7 +88,7 @@ class LoraLinear:
     rate: float
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if t.work is not None:
             t.work.called(LORA_CALLS)
         result = self.base(t, x)
@@ -112,7 +112,7 @@ class Dora:
     bias: Parameter | None  # the base layer's
 
     def __call__(self, t: Tape, x: Tensor, weight_of: WeightOf, base: Tensor | None) -> Tensor:
-        """What is added to the base layer's result."""
+        """Return what is added to the base layer's result."""
         lora_weight = self._merged(t)
         lora_weight = cast(t, lora_weight, x.dtype)
         weight = weight_of(t)
@@ -150,7 +150,7 @@ class DoraLinear:
     quantised: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         result = self.base(t, x)
         outer = result.dtype
         if self.quantised:
@@ -182,7 +182,7 @@ class Linear4bit:
     nested: bool = True
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return linear_4bit(t, x, self.shape, self.bias, self.compute, nested=self.nested)
 
 
@@ -201,7 +201,7 @@ class Linear8bit:
     trained: bool = True
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outliers = self._outliers(x.numel // x.shape[-1], x.shape[-1])
         return linear_8bit(t, x, self.shape, outliers, keeps=self.keeps)
 
@@ -224,7 +224,7 @@ class QuantisedLoraLinear:
     clones: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if t.work is not None:
             t.work.called(LORA_CALLS)
         result = self.base(t, x)
@@ -244,7 +244,7 @@ _POWERS = 3
 
 
 def rotation_shape(columns: int, block: int) -> tuple[int, int]:
-    """What is trained for so many columns: the upper triangle of each block's skew-symmetric matrix."""
+    """Return what is trained for so many columns: the upper triangle of each block's skew-symmetric matrix."""
     return columns // block, block * (block - 1) // 2
 
 
@@ -259,13 +259,13 @@ class OftLinear:
     quantised: bool
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outer = x.dtype
         x = self._rotated(t, cast(t, x, self.rotation.dtype))
         return self.base(t, cast(t, x, outer))
 
     def _rotated(self, t: Tape, x: Tensor) -> Tensor:
-        """The rotated input; what it was made of goes when it is there."""
+        """Return the rotated input; what it was made of goes when it is there."""
         turned = autocast_input(t, self._matrices(t))
         low = autocast_input(t, x)
         product = general(t, (low, turned), low.shape, low.dtype, saved=(low, turned))
@@ -276,7 +276,7 @@ class OftLinear:
         return out
 
     def _matrices(self, t: Tape) -> Tensor:
-        """The orthogonal matrix of each block."""
+        """Return the orthogonal matrix of each block."""
         blocks = self.rotation.shape[0]
         shape = (blocks, self.block, self.block)
         skew = general(t, (self.rotation,), shape, self.rotation.dtype)

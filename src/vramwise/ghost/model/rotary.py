@@ -61,7 +61,7 @@ def _turn_halves(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotate_halves(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """The two halves of each head by tables of half the width, then joined (GPT-OSS)."""
+    """Return the two halves of each head by tables of half the width, then joined (GPT-OSS)."""
     q_turned = _turn_halves(t, q, cos, sin)
     k_turned = _turn_halves(t, k, cos, sin)
     return q_turned, k_turned
@@ -81,7 +81,7 @@ def _turn(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def turned(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys by themselves (Gemma 3n and 4)."""
+    """Return queries or keys by themselves (Gemma 3n and 4)."""
     return _turn(t, x, cos, sin)
 
 
@@ -103,7 +103,7 @@ def rotate_part(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
 
 
 def rotate_then_join(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, with both parts turned before either is joined (GPT-NeoX)."""
+    """Return the same, with both parts turned before either is joined (GPT-NeoX)."""
     part = cos.shape[-1]
     q_part, q_rest = _cut(t, q, part)
     k_part, k_rest = _cut(t, k, part)
@@ -117,7 +117,7 @@ def rotate_then_join(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) ->
 def rotate_inline(
     t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, kept: list[Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The same, written inside the attention (phi): the parts and what they were cut from stay until it returns."""
+    """Return same, written inside the attention (phi): the parts and what they were cut from stay until it returns."""
     part = cos.shape[-1]
     q_part, q_rest = _cut(t, q, part)
     k_part, k_rest = _cut(t, k, part)
@@ -137,7 +137,7 @@ def rotate_wide(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
 
 
 def rotate_in_fp32(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys to fp32 first, turned, cast back (Cohere)."""
+    """Return queries and keys to fp32 first, turned, cast back (Cohere)."""
     outer = q.dtype
     q = cast(t, q, FP32)
     k = cast(t, k, FP32)

@@ -47,7 +47,7 @@ class PartsBlock:
     dropout: float
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Any, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         for number, (part, norm) in enumerate(zip(self.parts, self.norms, strict=True), 1):
             t.mark("activations", f"{self.label}: {'mlp' if number == len(self.parts) else 'attention'}")
             residual = hidden
@@ -68,7 +68,7 @@ class FeedForward:
     mlp: Callable[[Tape, Tensor], Tensor]
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.mlp(t, hidden)
 
 
@@ -79,7 +79,7 @@ class SelfPart:
     attention: Any
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Tensor:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         output, _weights = self.attention(t, hidden, tables, mask)
         assert isinstance(output, Tensor)
         return output
@@ -101,7 +101,7 @@ class StackAttention:
     rate: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Beside, mask: Tensor | None) -> Tensor:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         source = tables.memory if self.across else hidden
         bias = tables.memory_bias if self.across else tables.bias
         mask = tables.memory_mask if self.across else mask
@@ -158,7 +158,7 @@ class Disentangled:
     hidden_rate: float
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Attended:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         made = self.attention
         query, key, value = [self._split(t, one(t, hidden)) for one in (made.q, made.k, made.v)]
         scores = batched(t, query, scale(t, transpose_last(t, key)))
@@ -206,7 +206,7 @@ class DroppedInside:
     rate: float
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         first = self.up if self.gate is None else self.gate
         inner = self.act(t, first(t, x))
         if self.gate is not None:

@@ -44,7 +44,7 @@ class Streams:
         return _stacked(t, found)
 
     def joined(self, t: Tape, hidden: Tensor) -> Tensor:
-        """The mean of all streams."""
+        """Return the mean of all streams."""
         shape = hidden.shape[1:]
         magnitude = _magnitude(t, sliced(t, hidden, shape))
         found = [sliced(t, hidden, shape)]
@@ -55,7 +55,7 @@ class Streams:
 
 
 def _magnitude(t: Tape, x: Tensor) -> Tensor:
-    """The root of the mean square: powers run in fp32 under autocast."""
+    """Return the root of the mean square: powers run in fp32 under autocast."""
     wide = to_float(t, x) if t.autocast is not None else x
     return result_activation(t, mean_last(t, square(t, wide)))
 
@@ -97,7 +97,7 @@ class Altup:
     output_scale: Parameter
 
     def predict(self, t: Tape, hidden: Tensor) -> Tensor:
-        """All streams, as they are expected after the block."""
+        """Return all streams, as they are expected after the block."""
         coefficients = self.prediction(t, self._modalities(t, sliced(t, hidden, hidden.shape[1:])))
         folded = cloned(t, autocast_input(t, hidden))
         found = general(t, (folded, coefficients), hidden.shape, folded.dtype, saved=(folded, coefficients))
@@ -106,7 +106,7 @@ class Altup:
         return cast(t, found, hidden.dtype)
 
     def correct(self, t: Tape, predictions: Tensor, activated: Tensor) -> Tensor:
-        """The predictions, with the difference to what became of one of them added to all."""
+        """Return the predictions, with the difference to what became of one of them added to all."""
         modalities = self._modalities(t, activated)
         innovation = subtract(t, activated, sliced(t, predictions, activated.shape))
         innovation = general(t, (innovation,), predictions.shape, innovation.dtype)
@@ -115,7 +115,7 @@ class Altup:
         return _added(t, mul(t, innovation, wide), predictions)
 
     def scaled(self, t: Tape, corrected: Tensor) -> Tensor:
-        """The first stream, copied and scaled in the weights' type."""
+        """Return the first stream, copied and scaled in the weights' type."""
         first = cloned(t, sliced(t, corrected, corrected.shape[1:]))
         return cast(t, mul(t, cast(t, first, self.output_scale.dtype), self.output_scale), corrected.dtype)
 
@@ -152,7 +152,7 @@ class SparseGate:
     inner: Projection
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         made = self.inner(t, x)
         return general(t, (made,), made.shape, made.dtype, saved=(made,), scratch=(made.numel * made.dtype.size,))
 
@@ -186,7 +186,7 @@ class StreamsBlock:
     input: LayerInput
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: WithInputs, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         t.mark("activations", f"{self.label}: attention")
         predictions = self.altup.predict(t, hidden)
         active = sliced(t, predictions, predictions.shape[1:])

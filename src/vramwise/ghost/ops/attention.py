@@ -59,7 +59,7 @@ def _written_out(
 
 
 def _added(t: Tape, scores: Tensor, bias: Tensor) -> Tensor:
-    """The scores with a bias added in place, which gets a gradient in its own type."""
+    """Return the scores with a bias added in place, which gets a gradient in its own type."""
     out = without_node(scores)
     if t.grad_enabled:
         out.node = t.node(_added_backward, (scores, bias), ())
@@ -114,7 +114,7 @@ def _cudnn(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Ten
 
 
 def _as_numbers(t: Tape, mask: Tensor, like: Tensor) -> Tensor:
-    """A boolean mask becomes one of 0 and −inf in the queries' type."""
+    """Return a boolean mask becomes one of 0 and −inf in the queries' type."""
     low = t.new((), BF16)
     high = t.new((), BF16)
     out = t.new(mask.shape, like.dtype)
@@ -145,7 +145,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
 
 
 def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool, learned: bool = False) -> str:
-    """The first of the card's kernels that takes these inputs. `learned`: the mask wants a gradient."""
+    """Return the first of the card's kernels that takes these inputs. `learned`: the mask wants a gradient."""
     half = q.dtype is not FP32
     takes = {
         "cudnn": half and not learned and q.shape[-1] <= _WIDEST,

@@ -71,7 +71,7 @@ def _share_keys(t: Tape, q: Tensor, k: Tensor) -> None:
 
 
 def _splits(blocks: int, places: int, keys: int, width: int) -> int:
-    """How many parts: the fewest that fill nearly as many multiprocessors as any number would
+    """Return how many parts: the fewest that fill nearly as many multiprocessors as any number would
     (flash-attention's `num_splits_heuristic`)."""
     if blocks >= 0.8 * places:
         return 1
@@ -85,7 +85,7 @@ def _splits(blocks: int, places: int, keys: int, width: int) -> int:
 
 
 def takes_tokens_first(backward: Backward) -> bool:
-    """Whether this is flash attention's: what it saves has tokens before heads, in memory as in shape."""
+    """Return whether this is flash attention's: what it saves has tokens before heads, in memory as in shape."""
     return backward is _flash_backward
 
 
@@ -142,7 +142,7 @@ class _Kernel(NamedTuple):
 
 
 def kernel_for(width: int, *, half: bool, hardware: Hardware) -> _Kernel:
-    """The first backward kernel that takes heads of this width."""
+    """Return the first backward kernel that takes heads of this width."""
     if width <= 64:
         return _Kernel(64, 64, half)
     if not half or hardware.capability < (8, 0):
@@ -156,7 +156,7 @@ def kernel_for(width: int, *, half: bool, hardware: Hardware) -> _Kernel:
 
 
 def workspace_bytes(q: Tensor, k: Tensor, hardware: Hardware) -> int:
-    """The staging area of the backward."""
+    """Return the staging area of the backward."""
     batch, heads, queries, width = q.shape
     half = q.dtype is not FP32
     kernel = kernel_for(width, half=half, hardware=hardware)

@@ -31,7 +31,7 @@ def copied_log_probs(t: Tape, logits: Tensor) -> Tensor:
 
 
 def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
-    """The same in one kernel, which also returns the entropy."""
+    """Return the same in one kernel, which also returns the entropy."""
     shape = logits.shape[:-1]
     out = t.new(shape, FP32)
     entropy = t.new(shape, FP32)

@@ -101,7 +101,7 @@ def _sum_segments(t: Tape, shape: tuple[int, ...], tokens: int) -> None:
 
 
 def embedding(t: Tape, weight: Tensor, ids: Tensor) -> Tensor:
-    """A lookup: saves the ids; the gradient has the whole table's size."""
+    """Return a lookup: saves the ids; the gradient has the whole table's size."""
     return t.record(
         t.new((*ids.shape, weight.shape[1]), weight.dtype),
         _embedding_backward,

@@ -79,7 +79,7 @@ def _list_backward(work: Work, grad: Tensor, to_x: Tensor | None, to_weight: Ten
 
 
 def saves_transposed(backward: Backward) -> bool:
-    """Whether this is a linear layer's backward: it saves its weight as a transposed view."""
+    """Return whether this is a linear layer's backward: it saves its weight as a transposed view."""
     return backward in (_linear_backward, _biased_backward)
 
 

@@ -60,12 +60,12 @@ def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A slice of x: a view. Its backward creates zeros of x's whole shape and copies into them."""
+    """Return a slice of x: a view. Its backward creates zeros of x's whole shape and copies into them."""
     return x if shape == x.shape else sliced(t, x, shape)
 
 
 def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same even if the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
+    """Return the same even if the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
     numel = 1
     for side in shape:
         numel *= side

@@ -53,7 +53,7 @@ def nearest_chunks_for(rows: int, vocabulary: int, budget: int) -> int:
 
 
 def unsloth_fused_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int, *, nearest: bool = False) -> Tensor:
-    """The loss of hidden states (tokens, width) and the head's weight (words, width).
+    """Return the loss of hidden states (tokens, width) and the head's weight (words, width).
 
     `nearest`: chunks are counted as before 2026.10.
     """
@@ -139,7 +139,7 @@ def _tiled(t: Tape, rows: int, vocabulary: int, *, trained: bool) -> bool:
 
 
 def unsloth_row_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
-    """The loss of hidden states (tokens, width) and the head's weight (words, width); `labelled` of them count."""
+    """Return loss of hidden states (tokens, width) and the head's weight (words, width); `labelled` of them count."""
     compute = t.autocast or weight.dtype
     wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
     trained = wants and weight.node is not None

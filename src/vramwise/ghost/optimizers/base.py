@@ -13,7 +13,7 @@ class Optimizer(Protocol):
     """What the trainer calls."""
 
     def step(self, t: Tape) -> None:
-        """One update of all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         ...
 
 
@@ -55,7 +55,7 @@ def decays(parameter: Parameter) -> bool:
 
 
 def trained(parameters: list[Parameter]) -> Trained:
-    """Parameters in their groups."""
+    """Return parameters in their groups."""
     return Trained(
         decayed=[parameter for parameter in parameters if decays(parameter)],
         plain=[parameter for parameter in parameters if not decays(parameter)],

@@ -47,7 +47,7 @@ class BitsAndBytes:
 
 
 def is_embedding(parameter: Parameter) -> bool:
-    """A token or position table, by transformers' names."""
+    """Return a token or position table, by transformers' names."""
     return any(part in parameter.name for part in ("embed_tokens", "embed_in", "word_embeddings", ".wte", ".wpe"))
 
 

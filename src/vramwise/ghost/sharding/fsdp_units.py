@@ -305,7 +305,7 @@ def _after_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _entered(t: Tape, x: Tensor, unit: Unit) -> Tensor:
-    """What a unit works on: its gradient tells that the unit's backward is done."""
+    """Return what a unit works on: its gradient tells that the unit's backward is done."""
     if not t.grad_enabled or x.node is None:
         return x
     inner = without_node(x)
@@ -315,7 +315,7 @@ def _entered(t: Tape, x: Tensor, unit: Unit) -> Tensor:
 
 
 def _left(t: Tape, x: Tensor, unit: Unit) -> Tensor:
-    """What a unit made: its gradient tells that the unit's backward begins."""
+    """Return what a unit made: its gradient tells that the unit's backward begins."""
     if not t.grad_enabled or x.node is None:
         return x
     outer = without_node(x)
@@ -334,7 +334,7 @@ class UnitBlock:
         self.unit = unit
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         unit = self.unit
         if unit.following is not None and not t.in_backward:
             unit.following.leave_forward()
@@ -360,7 +360,7 @@ class UnitNorm:
         self.unit = unit
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         self.unit.gather(t, forward=True)
         self.unit.units.order.append(self.unit)
         return self.norm(t, _entered(t, x, self.unit))
@@ -376,7 +376,7 @@ class UnitHead(Linear):
         self.unit = unit
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return _left(t, super().__call__(t, x), self.unit)
 
 
@@ -386,13 +386,13 @@ class LoneHead(UnitHead):
     __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         self.unit.gather(t, forward=True)
         self.unit.units.order.append(self.unit)
         return super().__call__(t, _entered(t, x, self.unit))
 
     def full_tensor(self, t: Tape) -> Tensor:
-        """The weight of all ranks, gathered outside of FSDP: nothing waits for it, and no unit's buffer goes."""
+        """Return the weight of all ranks, gathered outside of FSDP: nothing waits for it, and no unit's buffer goes."""
         before = t.mark("weights", "the head: gathered weights")
         whole = t.new(self.weight.shape, self.weight.dtype)
         if t.work is not None:

@@ -91,7 +91,7 @@ class Gathering:
         return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights") if nbytes else block
 
     def head(self, head: Projection) -> Projection:
-        """The head, where it is of a unit of its own, or fetches its weight."""
+        """Return the head, where it is of a unit of its own, or fetches its weight."""
         if self._fetching is not None:
             module, coordinator = self._fetching.module(head), self._fetching.coordinator
             if isinstance(head, Linear):
@@ -115,7 +115,7 @@ class Gathering:
         return self._outside(name) and not name.startswith(self._embedding)
 
     def _unit(self, units: Units, label: str, belongs: Callable[[str], bool], last: str = "") -> Unit:
-        """The FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
+        """Return FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
         if label in units.by_label:
             return units.by_label[label]
         weights = self.weights

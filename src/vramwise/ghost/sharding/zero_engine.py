@@ -31,7 +31,7 @@ class Partition:
         self.optimizer = make(Trained(decayed=[self.weight], plain=[]))
 
     def hold_master(self, t: Tape, dtype: DType, *, copies: int, from_host: bool) -> None:
-        """The fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type.
+        """Make the fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type.
 
         Those that are fp32 already are taken as they are, unless they come from the host.
         """

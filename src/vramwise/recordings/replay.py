@@ -19,7 +19,7 @@ from vramwise.allocator.driver import RecordedPlaces
 from vramwise.allocator.settings import TorchVersion, parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.recordings.initial import initial_segments
-from vramwise.recordings.recorded_settings import mode_switches
+from vramwise.recordings.recorded import mode_switches
 from vramwise.recordings.recording import (
     ALLOC,
     FREE,

@@ -32,6 +32,7 @@ from vramwise.types import ModelSpec, RunSpec
 class RewardRun(Run):
     """Pairs, with one score per row."""
 
+    counts_labels = False
     labels = 1
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
@@ -61,10 +62,6 @@ class RewardRun(Run):
         self.t.mark("data", "batch")
         return {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
 
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Return None: there are no labels to count."""
-        return None
-
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
         scores = self._scores(batch, padded)
@@ -84,15 +81,12 @@ class RewardRun(Run):
 class ProcessRewardRun(RewardRun):
     """Single rows, with a label at the end of each step of the answer."""
 
+    counts_labels = True
     labels = 2
 
     def batch(self, shape: BatchShape) -> Batch:
         """Return rows with a label per token."""
         return Run.batch(self, shape)
-
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Count labels as for text."""
-        return Run.count(self, batches)
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
@@ -107,6 +101,8 @@ _DROPOUT = 0.1
 class ValueHeadRun(Run):
     """Pairs, chosen rows first; the score of a row is the value at its last token."""
 
+    counts_labels = False
+
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """Load the head, in fp32."""
         t = self.t
@@ -117,10 +113,6 @@ class ValueHeadRun(Run):
     def trained(self) -> list[Parameter]:
         """Return the trained parameters; the head comes last."""
         return [*super().trained(), self.value, self.bias]
-
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Return None: labels are not counted."""
-        return None
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
@@ -152,6 +144,7 @@ _LABELS = 2  # the library's default
 class ClassesRun(Run):
     """A label for each row."""
 
+    counts_labels = False  # what counts them takes a few bytes
     each_token = False
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
@@ -194,10 +187,6 @@ class ClassesRun(Run):
         made: Batch = {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
         made["labels"] = self.t.new((shape.rows, shape.width) if self.each_token else (shape.rows,), INT64)
         return made
-
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Return None: what counts them takes a few bytes."""
-        return None
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t

@@ -38,6 +38,7 @@ class PreferenceRun(Run):
 
     keys: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
     disables_dropout = True
+    counts_labels = False  # a batch has none
     casts_adapters = True  # on a quantised base, to bf16
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
@@ -84,10 +85,6 @@ class PreferenceRun(Run):
         others = shape.mismatched or shape.width
         widths = {key: others if key.startswith("KL_") else shape.width for key in self.keys}
         return {key: self.t.new((shape.rows, width), INT64) for key, width in widths.items()}
-
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Return labels are not counted: the batch has none."""
-        return None
 
     def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
         """Return one micro-batch; some trainers hand the cache back after each."""

@@ -14,14 +14,13 @@ from functools import partial
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
-from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
+from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64, DType
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.assumptions import assumptions
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
-from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.steps import Batch, LoopState, MicroStep, Plan, Step, make_plan
 from vramwise.ghost.losses import Loss, make_loss
@@ -33,13 +32,53 @@ from vramwise.ghost.optimizers.block import BlockAdam
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
-from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.ghost.trainer_losses import WEIGHTED
 from vramwise.ghost.weights import freeze_blocks, freeze_except
-from vramwise.ghost.work_optimizers import list_update
+from vramwise.ghost.work_optimizers import list_clipping, list_update
 from vramwise.limits.collecting import uncollected
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
+
+# elements per block of a multi-tensor kernel
+_CHUNK = 65536
+
+
+def clip_grad_norm(t: Tape, parameters: list[Parameter]) -> Tensor | None:
+    """`clip_grad_norm_`: returns the total norm, which the trainer keeps until the next step."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not grads:
+        return None
+    by_dtype: dict[DType, list[Tensor]] = {}
+    for grad in grads:
+        by_dtype.setdefault(grad.dtype, []).append(grad)
+    norms: list[Tensor] = []
+    # half precision first: the order in which torch's grouping by type yields them
+    for dtype, group in sorted(by_dtype.items(), key=lambda item: item[0].size):
+        chunks = max([-(-grad.numel // _CHUNK) for grad in group])
+        partial = Storage(t, len(group) * chunks * 4)
+        norms += [t.new((), dtype) for _ in group]
+        if t.work is not None:
+            t.work.no_kernel(*norms)
+        del partial
+    widest = max([norm.dtype for norm in norms], key=lambda dtype: dtype.size)
+    stacked = t.new((len(norms),), widest)
+    total = t.new((), widest)
+    del stacked
+    while norms:
+        norms.pop()
+    if t.work is not None:
+        list_clipping(t.work, parameters)
+    with_epsilon = t.like(total)
+    inverse = t.like(total)
+    factor = t.like(total)
+    del inverse
+    del with_epsilon
+    clamped = t.like(total)
+    del factor
+    del clamped
+    return total
+
 
 # Of a list that matches nothing so many are named.
 _NAMED = 20
@@ -82,6 +121,7 @@ class Run:
     """A run under way."""
 
     shortcuts = Plainly()
+    counts_labels = True
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.t = t
@@ -202,15 +242,28 @@ class Run:
 
     def batch(self, shape: BatchShape) -> Batch:
         """Return a micro-batch as the collator makes it; some make the mask of packed rows too."""
-        made = _batch(self.t, shape)
+        self.t.mark("data", "batch")
+        names = ("input_ids", "attention_mask", "labels")
+        made: Batch = {key: self.t.new((shape.rows, shape.width), INT64) for key in names}
         packed = self.run.shapes.packing_rows == "micro" if self.t.training else self.run.evaluation.eval_sample_packing
         if packed and self.run.shapes.packed_mask == "batch":
             made["attention_mask"] = self.t.new((shape.rows, 1, shape.width, shape.width), self.compute)
         return made
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """Return how many labels count in a step."""
-        return _count_items(self.t, batches)
+        """Return how many labels count in all micro-batches of a step; None if they are not counted."""
+        if not self.counts_labels:
+            return None
+        t = self.t
+        t.mark("data", "number of labels")
+        total: Tensor | None = None
+        for batch in batches:
+            rows, width = batch["labels"].shape
+            counted = sum_all(t, t.new((rows, width - 1), BOOL))
+            total = t.like(counted)  # 0 + first, then total + next
+            del counted
+        assert total is not None
+        return total
 
     def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
         """Return micro-batches of a step: all are fetched before the first one runs; those held together come first."""
@@ -344,21 +397,3 @@ class Run:
     def _repeated(self, mean: Tensor, rows: int) -> Tensor:
         """Return the mean, once for every row."""
         return self.t.new((rows,), FP32)
-
-
-def _batch(t: Tape, shape: BatchShape) -> Batch:
-    t.mark("data", "batch")
-    return {key: t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask", "labels")}
-
-
-def _count_items(t: Tape, batches: list[Batch]) -> Tensor:
-    """Return how many labels count in all micro-batches of a step."""
-    t.mark("data", "number of labels")
-    total: Tensor | None = None
-    for batch in batches:
-        rows, width = batch["labels"].shape
-        counted = sum_all(t, t.new((rows, width - 1), BOOL))
-        total = t.like(counted)  # 0 + first, then total + next
-        del counted
-    assert total is not None
-    return total

@@ -16,7 +16,7 @@ from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.model.block import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.model.rotary import rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
 from vramwise.ghost.ops.in_place_lora import make_scratch
@@ -226,11 +226,10 @@ class Body:
             return dict.fromkeys(self.windows, (kept, kept))
         t.mark("activations", "rotary tables")
         dtype = FP32 if self.wide_tables else hidden.dtype
-        make = half_tables if self.half_tables else rotary_tables
-        first = make(t, self.rotary_dim, positions, dtype, by_product=self.tables_by_product)
+        by_product = self.tables_by_product
+        first = rotary_tables(t, self.rotary_dim, positions, dtype, by_product=by_product, halves=self.half_tables)
         tables: dict[str, Tables | None] = dict.fromkeys(self.windows, first)
         if self.local_tables:
-            by_product = self.tables_by_product
             tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype, by_product=by_product)
         return tables
 

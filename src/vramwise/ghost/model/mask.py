@@ -35,7 +35,7 @@ def _combine(t: Tape, batch: int, tokens: int, *, window: bool, packed: bool) ->
     del causal
     result = joined
     del joined
-    return _join(t, result, _samples(t, batch, tokens) if packed else _padding(t, batch, tokens))
+    return _join(t, result, _samples(t, batch, tokens) if packed else _indexed(t, batch, tokens, BOOL))
 
 
 def _window(t: Tape, tokens: int) -> Tensor:
@@ -50,11 +50,6 @@ def _window(t: Tape, tokens: int) -> Tensor:
     del joined
     result = _join(t, result, t.new((1, 1, tokens, tokens), BOOL))
     return result  # noqa: RET504 - frees what it replaces
-
-
-def _padding(t: Tape, batch: int, tokens: int) -> Tensor:
-    """`flags[batch_index, key_index]`"""
-    return _indexed(t, batch, tokens, BOOL)
 
 
 def _indexed(t: Tape, batch: int, tokens: int, dtype: DType) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from vramwise.ghost.tape import Parameter, Tape
+from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
 class Optimizer(Protocol):
@@ -60,3 +60,22 @@ def trained(parameters: list[Parameter]) -> Trained:
         decayed=[parameter for parameter in parameters if decays(parameter)],
         plain=[parameter for parameter in parameters if not decays(parameter)],
     )
+
+
+class StatesOnly:
+    """An optimizer whose step is one kernel a parameter: it makes states at first sight, and nothing else."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self.parameters = parameters
+        self.states: dict[int, Sequence[Storage]] = {}
+
+    def step(self, t: Tape) -> None:
+        """Make the states that are missing."""
+        for parameter in self.parameters:
+            if parameter.grad is not None and id(parameter) not in self.states:
+                t.mark("optimizer", parameter.name)
+                self.states[id(parameter)] = self.make(t, parameter)
+
+    def make(self, t: Tape, parameter: Parameter) -> Sequence[Storage]:
+        """Return a parameter's states."""
+        raise NotImplementedError

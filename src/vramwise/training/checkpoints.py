@@ -4,18 +4,23 @@ A checkpoint is written to a separate folder, sealed with its marker, and then r
 either the checkpoint or the one before it. The marker, written last, lists the files (sizes and hashes), the run and
 its settings; `faults` checks whether the listed files are unchanged. Folders without a marker of this run are never
 deleted or overwritten, whether another trainer or an earlier run wrote them. Knows only folders and names: no torch.
+
+A full disk while saving is reported in one sentence, whatever error the library raises.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -264,3 +269,47 @@ def remove(folder: Path) -> None:
     """Delete a checkpoint: its marker first, so that a partial folder never counts."""
     (folder / MARKER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+_PROBE_BYTES = 256 * 1024  # a truncated file may leave a little space
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WORDS = ("no space left", "os error 28", "disk quota exceeded")  # the messages of non-Python libraries
+
+
+@contextmanager
+def saving(output_dir: str | Path, what: str, *, probe: bool = True) -> Iterator[None]:
+    """Raise VramwiseError if something cannot be saved because the disk is full.
+
+    `probe`: also if the error itself does not say so.
+    """
+    try:
+        yield
+    except VramwiseError:
+        raise
+    except Exception as error:
+        if not (_says_full(error) or (probe and _is_full(output_dir))):
+            raise
+        raise VramwiseError(
+            f"{what} cannot be saved: no space left in {output_dir}; checkpoints saved before are kept: free some "
+            "space, then go on with --resume"
+        ) from error
+
+
+def _says_full(error: BaseException) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in _FULL:
+            return True
+        if any(words in str(seen).lower() for words in _WORDS):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _is_full(folder: str | Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.errno in _FULL
+    return False

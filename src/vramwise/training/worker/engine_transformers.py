@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainerState, set_seed
 
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 from vramwise.training.parent.resuming import DATA, check_same_data
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.arguments import training_arguments

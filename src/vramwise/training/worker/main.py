@@ -18,7 +18,7 @@ from vramwise.opening.stacks import make_stack
 from vramwise.opening.subject import on_target
 from vramwise.opening.targets import make_target
 from vramwise.trainers.registry import running, trainer_named
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 from vramwise.training.embedded import translated
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now

@@ -370,7 +370,7 @@ class Run:
             fetched = inputs = self.batch(shape)
             self.note(shape)
             mean = self.predict(inputs, shape)
-            found = self._repeated(mean, shape.rows)
+            found = t.new((shape.rows,), FP32)  # the mean, once for every row
             del mean
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.evaluation.eval_empties_every and number % self.run.evaluation.eval_empties_every == 0:
@@ -393,7 +393,3 @@ class Run:
         del loss
         del logits
         return mean
-
-    def _repeated(self, mean: Tensor, rows: int) -> Tensor:
-        """Return the mean, once for every row."""
-        return self.t.new((rows,), FP32)

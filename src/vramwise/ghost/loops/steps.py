@@ -125,16 +125,15 @@ class Plan:
     def alike_after(self, number: int) -> int:
         """Return how many steps after this one are the same, without an evaluation in between."""
         following = number
-        while following < self.count and self._goes_on(following) and self.kind(following + 1) == self.kind(number):
+        while following < self.count and self.kind(following + 1) == self.kind(number):
+            if following in self.evals or self.emptying.between(following):
+                break
             following += 1
         return following - number
 
     def kind(self, number: int) -> tuple[Step, bool]:
         """Return what distinguishes this step from others."""
         return self.step(number), self.emptying.before_backward(number)
-
-    def _goes_on(self, number: int) -> bool:
-        return number not in self.evals and not self.emptying.between(number)
 
     def _shortened(self) -> list[str]:
         step, said = self.step(1), []

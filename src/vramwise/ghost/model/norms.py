@@ -77,12 +77,11 @@ class GemmaNorm:
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Return the layer's output."""
-        output = self._norm(t, to_float(t, x))
+        wide = to_float(t, x)
+        output = mul(t, wide, rsqrt(t, add_scalar(t, mean_last(t, square(t, wide)))))
+        del wide
         output = mul(t, output, add_scalar(t, to_float(t, self.weight)))
         return cast(t, output, x.dtype)
-
-    def _norm(self, t: Tape, x: Tensor) -> Tensor:
-        return mul(t, x, rsqrt(t, add_scalar(t, mean_last(t, square(t, x)))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from vramwise.ghost.ops.elementwise import (
     cast,
     mul,
     result_activation,
+    same_gradients,
     scale,
     square,
     subtract,
@@ -124,13 +125,9 @@ class Altup:
         return cast(t, result_activation(t, to_float(t, routed)), x.dtype)
 
 
-def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return grad, grad
-
-
 def _added(t: Tape, x: Tensor, y: Tensor) -> Tensor:
     """`x += y`."""
-    return t.record(without_node(x), _pass_both, (x, y))
+    return t.record(without_node(x), same_gradients, (x, y))
 
 
 def _added_to_view(t: Tape, x: Tensor, y: Tensor, part: tuple[int, ...]) -> Tensor:

@@ -55,14 +55,15 @@ def mul(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return _recorded(t, _result(t, a, b), _mul_backward, a, b, saved)
 
 
-def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
+def same_gradients(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return the gradient itself for both inputs that want one."""
     edges = node.edges
     return None if edges[0] is None else grad, None if edges[1] is None else grad
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a + b`: nothing is saved; the gradient is passed to both unchanged."""
-    return _recorded(t, _result(t, a, b), _pass_both, a, b)
+    return _recorded(t, _result(t, a, b), same_gradients, a, b)
 
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
         t.work.over(a)
     if not t.grad_enabled or (a.node is None and b.node is None):
         return a
-    return _recorded(t, without_node(a), _pass_both, a, b)
+    return _recorded(t, without_node(a), same_gradients, a, b)
 
 
 def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:

@@ -115,7 +115,7 @@ class MemoryGuard(TrainerCallback):
         if not self._expected.thresholds.enabled:
             return
         self._backend = self._find_backend()
-        self._log = MemoryLog(log_path(self._output_dir or args.output_dir, _rank()))
+        self._log = MemoryLog(log_path(self._output_dir or args.output_dir, int(os.environ.get("RANK", "0") or 0)))
         self._log.write("start", self._start_record(args, state))
         if self._backend is None:
             return
@@ -215,7 +215,8 @@ class MemoryGuard(TrainerCallback):
         for warned in self._watch.see(sample):
             self.warnings.append(warned)
             self._log.write("warning", {"attempt": self._attempt, **asdict(warned), "see": warned.see})
-            self._say(f"[{warned.rule}] step {warned.step}: {warned.message}{_further(warned)}")
+            further = f" (vramwise explain {warned.see[0]})" if warned.see else ""
+            self._say(f"[{warned.rule}] step {warned.step}: {warned.message}{further}")
 
     def _see_forward(self, training: bool, width: int | None) -> None:
         """Record the phase and the width before every forward: the cheapest place that knows the batch."""
@@ -229,14 +230,6 @@ class MemoryGuard(TrainerCallback):
             self._report(text)
         else:
             _logger.warning("%s", text)
-
-
-def _further(warned: Warned) -> str:
-    return "" if not warned.see else f" (vramwise explain {warned.see[0]})"
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0") or 0)
 
 
 def _on_forward(model: Any, tell: Callable[[bool, int | None], None]) -> Any:

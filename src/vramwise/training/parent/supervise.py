@@ -27,7 +27,7 @@ from vramwise.training.parent.folder_lock import locked
 from vramwise.training.parent.launch import find_nodes, launched_from_outside, worker_command
 from vramwise.training.parent.own_files import recorded
 from vramwise.training.parent.recover import Recovery, next_attempt
-from vramwise.training.plan import ESCAPED, EXIT_OUT_OF_MEMORY, PLAN_FILE, PredictedMemory, TrainPlan
+from vramwise.training.plan import ESCAPED, EXIT_OUT_OF_MEMORY, PLAN_FILE, PredictedMemory, TrainPlan, write_plan
 from vramwise.whole_files import write_new
 
 
@@ -265,8 +265,6 @@ def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
 
 def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
     """Run one attempt under an outer launcher; the plan is written to a file of this rank."""
-    from vramwise.training.plan import write_plan
-
     path = write_plan(plan, Path(plan.output_dir) / f".vramwise.rank{env['RANK']}.json")
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.{env['RANK']}")
     # one rank keeps the list for all ranks
@@ -276,8 +274,6 @@ def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
 
 def _follow(plan: TrainPlan, fits: FitsAfter | None, command: Command, env: Mapping[str, str]) -> int:
     """Run a further node: it makes the same attempts as the first, using the same record in the shared folder."""
-    from vramwise.training.plan import write_plan
-
     node = find_nodes(env).rank
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.node{node}")
     started_ns = 0

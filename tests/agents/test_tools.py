@@ -125,7 +125,7 @@ def test_fit_gives_the_largest_value_of_a_key():
     key = "per_device_train_batch_size"
     found = result("fit_config", config=text, gpu="12GB", maximise=key)
     native = package.fit(text, gpu="12GB", text_alone=True, maximise=key, online=False)
-    assert found["config"] == native.best.attempt.document.text
+    assert found["config"] == native.best.document.text
     assert f"The largest {key} that fits: " in found["summary"]
     assert key in {edit["key"] for edit in found["best"]["edits"]}
     nothing = result("fit_config", config=SMALL, gpu="1GB", maximise="micro_batch_size")

@@ -162,4 +162,4 @@ def test_the_answer_of_fit_fits_whatever_the_rows():
     subject = open_subject(Text(text), Options(gpu="rtx-4090"))
     best = fit_subject(subject).best
     assert best is not None
-    assert subject.with_document(best.attempt.document).prediction().verdict().kind == "fits"
+    assert subject.with_document(best.document).prediction().verdict().kind == "fits"

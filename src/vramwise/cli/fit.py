@@ -130,11 +130,11 @@ def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
 
 def _write_config(report: FitReport, target: str | None) -> str:
     """Write the answer if there is one and it was requested; return the name of the written file."""
-    after = report.fit.best.attempt.document if report.fit.best is not None else None
+    after = report.fit.best.document if report.fit.best is not None else None
     if target is None or after is None:
         return ""
-    if report.fit.best is not None and report.fit.best.attempt.by_hand:
-        raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.attempt.by_hand)}")
+    if report.fit.best is not None and report.fit.best.by_hand:
+        raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.by_hand)}")
     before = report.document
     if target == STDIN:
         pass_on(after.file_bytes, to_a_log=False)

@@ -54,7 +54,7 @@ def fit_config(
         said = VramwiseError(str(error).replace("--max ", "maximise "))
         raise next_call(said, "correct gpu, allow, keep or maximise; call list_models for known models") from error
     found, shown = report.fit, plain(fit_json(report))
-    after = found.best.attempt.writable if found.best is not None else None
+    after = found.best.writable if found.best is not None else None
     return Fitted(
         summary=shown["verdict"]["text"],
         fits=found.best is not None and not found.stops,

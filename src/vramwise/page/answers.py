@@ -154,14 +154,14 @@ class Answers:
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best
-        after = best.attempt.writable if best is not None else None
+        after = best.writable if best is not None else None
         return {
             "state": state_of(fit_kind(report.fit)),
             "headline": fit_answer(report.fit),
             "reasons": list(fit_reasons(report)),
             "changed": report.fit.changed,
             "text": after.file_text if after is not None else source,
-            "commands": [*best.attempt.commands, *best.attempt.by_hand] if best is not None else [],
+            "commands": [*best.commands, *best.by_hand] if best is not None else [],
             "diff": report.diff(best),
             "markup": fit_body(report),
         }

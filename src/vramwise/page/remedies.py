@@ -21,18 +21,18 @@ def first_remedy(subject: Subject) -> dict[str, Any]:
     """Return a change that makes it fit, from the few predictions that `predict` makes; it may not be the fastest."""
     own = subject.apart()
     out = quick_way_out(own)
-    if out is None or out.candidate is None:
+    if out is None or out.attempt is None:
         return {"found": False, "further": True}
-    return _shown(own, out.candidate.attempt)
+    return _shown(own, out.attempt)
 
 
 def best_remedy(subject: Subject, progress: Progress | None) -> dict[str, Any]:
     """Return the fastest change that makes it fit; `further`: a longer search may still find one."""
     own = subject.apart(Effort() if progress is None else _Told(progress=progress))
     out = way_out(own, most=DIAGNOSIS)
-    if out is None or out.candidate is None:
+    if out is None or out.attempt is None:
         return {"found": False, "further": out is not None}
-    return _shown(own, out.candidate.attempt)
+    return _shown(own, out.attempt)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
 from vramwise.render.verdict_text import EFFECTS, state_of
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.search.result import Fit
 from vramwise.verbs.fitting.report import FitReport
 
 _HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
@@ -56,7 +56,7 @@ def _diff(report: FitReport) -> Markup | None:
 
 
 def _effects(fit: Fit) -> Markup | None:
-    changes = fit.best.attempt.changes if fit.best is not None else ()
+    changes = fit.best.changes if fit.best is not None else ()
     if not changes:
         return None
     items = [
@@ -76,8 +76,8 @@ def _table(fit: Fit) -> Markup:
     return card("variants", "Variants", table("all variants", caption, _HEAD, rows))
 
 
-def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
-    said = one.attempt.words
+def _row(fit: Fit, one: Attempt) -> tuple[Markup | str, ...]:
+    said = one.words
     name = element("b", said) if one is fit.best else said
     return (name, *figure_cells(fit, one), price(fit, one).strip(" ()"))
 

@@ -15,7 +15,8 @@ from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import setting
 from vramwise.types.actions import action
 from vramwise.units import GIB, gib, readable
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.result import Fit
 
 # Drawn twice, and the page shows one of them: the text of a wide chart is too small on a phone.
 _WIDE, _NARROW = 1000, 420
@@ -27,7 +28,7 @@ _MOST_LINES = 12
 _TICKS = 8
 
 
-def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
+def frontier(fit: Fit, variants: Sequence[Attempt]) -> list[Markup]:
     """Return the charts and their legend; empty if speeds are unknown."""
     weighed = [*variants, *(one for _, one in fit.opened)]
     drawn = [one for one in weighed if one.reserved_bytes and words.ratio(fit.original, one)]
@@ -48,14 +49,14 @@ _KINDS = {
 }
 
 
-def _kind(fit: Fit, one: Candidate) -> str:
+def _kind(fit: Fit, one: Attempt) -> str:
     if one is fit.best:
         return "best"
     if not one.fits:
         return "over"
     if any(one is opened for _, opened in fit.opened):
         return "opened"
-    return "also" if one.attempt.changes else "file"
+    return "also" if one.changes else "file"
 
 
 def _dot(kind: str) -> Markup:
@@ -65,7 +66,7 @@ def _dot(kind: str) -> Markup:
 class _Drawing:
     """Memory on the x axis, speed on the y axis: the best variant is at the top, left of the card's limit."""
 
-    def __init__(self, fit: Fit, variants: Sequence[Candidate], width: int) -> None:
+    def __init__(self, fit: Fit, variants: Sequence[Attempt], width: int) -> None:
         self._fit, self._variants, self._width = fit, variants, width
         self._room = next((one.prediction.capacity_bytes for one in variants if one.prediction), None)
         sizes = [one.reserved_bytes or 0 for one in variants] + ([self._room] if self._room else [])
@@ -145,10 +146,10 @@ class _Drawing:
             return None
         return element("path", class_="line", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ends))
 
-    def _at(self, one: Candidate) -> tuple[float, float]:
+    def _at(self, one: Attempt) -> tuple[float, float]:
         return self._x(one.reserved_bytes or 0), self._y(words.ratio(self._fit.original, one) or 0.0)
 
-    def _point(self, one: Candidate, told: Sequence[str], *, shown: bool) -> Markup:
+    def _point(self, one: Attempt, told: Sequence[str], *, shown: bool) -> Markup:
         x, y = (f"{value:.1f}" for value in self._at(one))
         below = _TOP + _PLOT + _BOTTOM + 12
         lines = [
@@ -168,7 +169,7 @@ class _Drawing:
             aria_label=". ".join(told),
         )
 
-    def _told(self, one: Candidate) -> list[str]:
+    def _told(self, one: Attempt) -> list[str]:
         """Describe a config in lines that fit the chart: its changes, figures and edits."""
         letters = int((self._width - _LEFT) / self._letter)
         faster = words.ratio(self._fit.original, one)
@@ -176,8 +177,8 @@ class _Drawing:
         room = f"{readable(spare)} to spare" if spare >= 0 else f"{readable(-spare)} short"
         figures = [f"{gib(one.reserved_bytes or 0)} reserved, {room}", f"{words.step(one)} a step"]
         figures += [] if faster is None else [f"{times(faster)} the speed"]
-        edits = [*map(setting, one.attempt.edits), *one.attempt.by_hand, *one.attempt.commands]
-        lines = wrap(one.attempt.words, letters) + wrap(", ".join(figures), letters)
+        edits = [*map(setting, one.edits), *one.by_hand, *one.commands]
+        lines = wrap(one.words, letters) + wrap(", ".join(figures), letters)
         lines += wrap("; ".join(edits), letters)
         return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], "…"]
 

@@ -18,10 +18,10 @@ from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_
 from vramwise.trainers.starting import FORMATS, Format, ScriptWriter, Start, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.lengths import NO_DATA
-from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
@@ -269,7 +269,7 @@ def _misses(failed: Sequence[Trial]) -> Better:
     return Better(method=trial.method, needs_bytes=needed, short_bytes=short[0])
 
 
-def _short_bytes(candidate: Candidate) -> int:
+def _short_bytes(candidate: Attempt) -> int:
     """Return how much memory a candidate lacks, including its margin."""
     return max(0, -(candidate.spare_bytes or 0))
 

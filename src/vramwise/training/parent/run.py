@@ -195,7 +195,7 @@ def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
     found = fit_subject(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
     if found.best is not None:
         return [one.attempt for one in (found.best, *found.alternatives)]
-    nearer = found.closest is not None and found.closest.attempt.changes
+    nearer = found.closest is not None and found.closest.changes
     return [found.closest.attempt] if found.closest is not None and nearer else []
 
 

@@ -80,7 +80,7 @@ def _closest(search: Search, most: int) -> Pick | None:
     for least, pick in leanest(search):
         if book.simulated >= until or (found is not None and least >= book.reserved_bytes(found)):
             break
-        book.candidate_anyway(pick)
+        book.judged_anyway(pick)
         found = book.least_reserved()
     return found
 

@@ -159,20 +159,19 @@ class Search:
         if self._hopeless(pick) or self._is_dead(pick):
             return False
         before = self.book.simulated
-        candidate = self.book.candidate(pick)
+        attempt = self.book.judged(pick)
         if self.book.simulated > before:
             self._learn(pick)
             if self.progress is not None:
                 self.progress(self.book.simulated, max(self.book.simulated + 1, _USUAL))
-        return candidate.fits
+        return attempt.fits
 
     def _learn(self, pick: Pick) -> None:
         """Record what a variant that does not fit implies for others."""
-        candidate = self.book.candidate(pick)
-        prediction = candidate.prediction
-        if prediction is None or candidate.fell not in OF_MEMORY:
+        attempt = self.book.judged(pick)
+        if attempt.prediction is None or attempt.fell not in OF_MEMORY:
             return
-        if candidate.fell == TOO_LARGE:
+        if attempt.fell == TOO_LARGE:
             self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
         lean = self._leanest(pick)
         if lean is not None and (pick == lean or self.book.out_of_memory(lean)):

@@ -11,12 +11,13 @@ from vramwise.errors import VramwiseError
 from vramwise.opening.subject import Subject
 from vramwise.rules.base import set_key
 from vramwise.types import Change, join_key
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis
 from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort
 from vramwise.variants.search.beyond import closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
-from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Candidate, Fit, weighed
+from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Fit, weighed
 from vramwise.verbs.drafts import Draft, SubjectWorkshop, search_of
 
 Progress = Callable[[int, int], None]
@@ -105,10 +106,10 @@ class _Climb:
     until: int = field(default_factory=lambda: ANSWER)
     # Changes that make larger values fit.
     _help: tuple[Change, ...] = ()
-    _tried: dict[str, Candidate] = field(default_factory=dict)
-    _helped: dict[str, Candidate] = field(default_factory=dict)
+    _tried: dict[str, Attempt] = field(default_factory=dict)
+    _helped: dict[str, Attempt] = field(default_factory=dict)
 
-    def climbed(self, steps: Sequence[Change]) -> tuple[Candidate | None, int, int]:
+    def climbed(self, steps: Sequence[Change]) -> tuple[Attempt | None, int, int]:
         """Return the largest run that fits alone, and the numbers of the last step that fits and the next one.
 
         The numbers include steps that fit only with additional changes.
@@ -129,15 +130,16 @@ class _Climb:
                 low, high = (middle, high) if fits(steps[middle]) else (low, middle)
         return low, high
 
-    def tried(self, change: Change | None) -> Candidate:
+    def tried(self, change: Change | None) -> Attempt:
         """Return the run with a value, all other settings unchanged."""
         draft = self._draft(change)
-        name = draft.changes[0].title if draft.changes else ""
+        changes = draft.attempt.changes
+        name = changes[0].title if changes else ""
         if name not in self._tried:
-            self._tried[name] = self._weighed(draft, simulate=not draft.changes)
+            self._tried[name] = self._weighed(draft, simulate=not changes)
         return self._tried[name]
 
-    def helped(self, change: Change) -> Candidate:
+    def helped(self, change: Change) -> Attempt:
         """Return the run with a value; if it does not fit alone, with the additional changes."""
         if (alone := self.tried(change)).fits:
             return alone
@@ -145,13 +147,13 @@ class _Climb:
             self._helped[change.title] = self._with_help(self._draft(change))
         return self._helped[change.title]
 
-    def fastest(self, change: Change) -> Candidate:
+    def fastest(self, change: Change) -> Attempt:
         """Return the fastest run with a value that fits."""
         draft, known = self._draft(change), self.helped(change)
         search = search_of(self._workshop(draft, ANSWER), self.axes, self.margin_bytes)
         best = search.best()
         self._count(search.book.simulated)
-        return known if best is None else _joined(draft, search.book.candidate(best))
+        return known if best is None else _joined(draft, search.book.judged(best))
 
     def look_for_help(self, change: Change) -> None:
         """Choose changes that minimise the memory of a run with a value that is too large alone, by lower bounds."""
@@ -160,24 +162,24 @@ class _Climb:
         with suppress(OutOfEffort):
             self._help = next((search.book.attempt(pick).changes for _, pick in leanest(search)), ())
 
-    def _with_help(self, draft: Draft) -> Candidate:
+    def _with_help(self, draft: Draft) -> Attempt:
         workshop = self._workshop(draft, self.until)
         made = workshop.made(self._help)
         if made.run is None or not self._help or workshop.refusal(made):
-            return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
+            return replace(made, fell=UNWRITTEN)
         speed = workshop.speed(made.run)
         if workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
-            return _joined(draft, Candidate(attempt=made, speed=speed, fell=TOO_LARGE))
+            return _joined(draft, replace(made, speed=speed, fell=TOO_LARGE))
         self._count(1)
         return _joined(draft, weighed(workshop.predicted(made, on_card=True), speed, self.margin_bytes))
 
-    def closest(self, change: Change) -> Candidate:
+    def closest(self, change: Change) -> Attempt:
         """Return the run with a value that needs least, if nothing fits."""
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         pick = closest(search)
         self._count(search.book.simulated)
-        return self._weighed(draft, simulate=True) if pick is None else _joined(draft, search.book.candidate(pick))
+        return self._weighed(draft, simulate=True) if pick is None else _joined(draft, search.book.judged(pick))
 
     def _draft(self, change: Change | None) -> Draft:
         draft = Draft(subject=self.subject)
@@ -185,16 +187,16 @@ class _Climb:
             return draft
         return _with_model(draft, change) if "base_model" in change.fields else draft.with_change(change)
 
-    def _weighed(self, draft: Draft, *, simulate: bool) -> Candidate:
+    def _weighed(self, draft: Draft, *, simulate: bool) -> Attempt:
         made = draft.made()
         if made.run is None or draft.subject.model is None:
-            return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
+            return replace(made, fell=UNWRITTEN)
         workshop = self._workshop(draft, self.until)
         speed = workshop.speed(made.run)
         if not simulate and workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
-            return Candidate(attempt=made, speed=speed, fell=TOO_LARGE)
+            return replace(made, speed=speed, fell=TOO_LARGE)
         if made.changes and SubjectWorkshop(subject=self.subject).refusal(made):
-            return Candidate(attempt=made, speed=speed, fell=REFUSED)
+            return replace(made, speed=speed, fell=REFUSED)
         self._count(1)
         return weighed(draft.predicted(made, self.limit_bytes), speed, self.margin_bytes)
 
@@ -207,11 +209,10 @@ class _Climb:
             self.progress(self.simulated, max(self.simulated + 1, 8))
 
 
-def _joined(draft: Draft, found: Candidate) -> Candidate:
+def _joined(draft: Draft, found: Attempt) -> Attempt:
     """Return a variant of a draft, with the draft's changes before its own."""
-    tried = found.attempt
-    changes, edits = (*draft.changes, *tried.changes), (*draft.edits, *tried.edits)
-    return replace(found, attempt=replace(tried, changes=changes, edits=edits))
+    done = draft.attempt
+    return replace(found, changes=(*done.changes, *found.changes), edits=(*done.edits, *found.edits))
 
 
 def _with_model(draft: Draft, change: Change) -> Draft:
@@ -222,5 +223,5 @@ def _with_model(draft: Draft, change: Change) -> Draft:
     try:
         subject = draft.subject.with_document(apply_edits(draft.subject.document, edits))
     except VramwiseError as error:
-        return replace(draft, changes=(change,), refused=str(error))
-    return replace(draft, subject=subject, changes=(change,), edits=edits)
+        return replace(draft, attempt=Attempt(changes=(change,), refused=str(error)))
+    return Draft(subject=subject, attempt=Attempt(changes=(change,), edits=edits))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from vramwise.documents.edit import diff
 from vramwise.notebook.displayed import Displayed
 from vramwise.types import Document
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import no_speed
 from vramwise.verbs.fitting.over_cards import Strategy, fastest
 
@@ -24,7 +25,7 @@ class FitReport(Displayed):
     file: Document | None = None  # the document as read, before errors in it were fixed
 
     @property
-    def best(self) -> Candidate | None:
+    def best(self) -> Attempt | None:
         """The fastest variant that fits; None if none was found."""
         return self.fit.best
 
@@ -36,13 +37,13 @@ class FitReport(Displayed):
     @property
     def document(self) -> Document:
         """The config as it is in the file."""
-        document = self.file or self.fit.original.attempt.document
+        document = self.file or self.fit.original.document
         assert document is not None
         return document
 
-    def diff(self, one: Candidate | None) -> str:
+    def diff(self, one: Attempt | None) -> str:
         """Return a variant as a unified diff of the file; empty if nothing changes."""
-        after = None if one is None else one.attempt.document
+        after = None if one is None else one.document
         return "" if after is None else diff(self.document, after)
 
     @property

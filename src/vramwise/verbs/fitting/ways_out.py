@@ -21,7 +21,7 @@ from vramwise.variants.changes.methods import adapters, quantised_bases
 from vramwise.variants.changes.weights import eight_bit_optimizers
 from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, OutOfEffort, is_large
 from vramwise.variants.lower_bounds import weights_alone_bytes
-from vramwise.variants.search.result import Candidate, weighed
+from vramwise.variants.search.result import weighed
 from vramwise.verbs.drafts import SubjectWorkshop, search_of
 from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
@@ -46,14 +46,9 @@ class WayOut:
     `allow`: the words that permit it. `command`: shows it as a diff, or searches further.
     """
 
-    candidate: Candidate | None
+    attempt: Attempt | None
     allow: tuple[str, ...] = ()
     command: str = ""
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """The changes and the prediction of the variant."""
-        return None if self.candidate is None else self.candidate.attempt
 
 
 def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
@@ -68,8 +63,8 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
         search.most = SIMULATIONS_OF_A_REMEDY
         best = search.best()
         if best is not None or search.ended_early:
-            certain = None if best is None or search.ended_early else search.book.candidate(best)
-            return WayOut(candidate=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
+            certain = None if best is None or search.ended_early else search.book.judged(best)
+            return WayOut(attempt=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
     return None
 
 
@@ -92,7 +87,7 @@ def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut
                 continue
             found = _tried(workshop, changes)
             if found is not None and found.fits:
-                return WayOut(candidate=found, allow=allow, command=fit_command(subject, limit_bytes, allow))
+                return WayOut(attempt=found, allow=allow, command=fit_command(subject, limit_bytes, allow))
     except OutOfEffort:
         pass
     return way_out(subject, limit_bytes=limit_bytes)
@@ -118,7 +113,7 @@ def _tries(run: RunSpec) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
             yield (word,), [choice, *(smallest or at_training_size), *(kernels if smallest else ())]
 
 
-def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Candidate | None:
+def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Attempt | None:
     """Return the variant with its prediction; None if it cannot be written, is refused, or is certainly too large."""
     attempt = workshop.made(changes)
     if attempt.run is None or workshop.refusal(attempt):

@@ -217,8 +217,9 @@ class SubjectWorkshop:
         return errors_of(run, self.subject.trainer)
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
-        """Return the attempt with its prediction."""
-        self.effort.stop_at(self.until)
+        """Return the attempt with its prediction. What settles or shows an answer (`on_card`) is never too much."""
+        if not on_card:
+            self.effort.stop_at(self.until)
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _asked(self) -> None:

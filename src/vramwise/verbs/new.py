@@ -28,7 +28,7 @@ from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
-from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, soonest, trials
+from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, judged_as, soonest, trials
 from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, with_silenced
 
 AUTO = "auto"
@@ -56,6 +56,7 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
             # the search predicts without the card's limit; the written file is predicted on the card
             if written.prediction.verdict().memory == "fits":
                 return written
+            found = [judged_as(trial, written.prediction) if trial is chosen else trial for trial in found]
         failed += found
     return _nothing_fits(plan, failed)
 
@@ -265,7 +266,7 @@ def _misses(failed: Sequence[Trial]) -> Better:
     """Return by how much the closest of some trials misses."""
     short, trial = min(((_short_bytes(trial.best), place), trial) for place, trial in enumerate(failed))
     prediction = trial.best.prediction
-    needed = 0 if prediction is None else prediction.needs.highest_reserved_bytes
+    needed = 0 if prediction is None else prediction.decisive.highest_reserved_bytes
     return Better(method=trial.method, needs_bytes=needed, short_bytes=short[0])
 
 

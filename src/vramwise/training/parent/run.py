@@ -94,7 +94,7 @@ def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) ->
         run = run.changed(eval_sequence_len=longest_eval)
     subject = prepared.subject.with_run(run)
     prediction = subject.prediction(limit_bytes=options.memory_limit_bytes)
-    memory = predicted_decision(prediction)
+    memory = predicted_decision(prediction, prediction.verdict())  # as long as rows get
     memory = replace(memory, why=f"{memory.why}; the longest sample has {longest} tokens")
     decisions = tuple(memory if one.name == memory.name else one for one in prepared.plan.decisions)
     plan = replace(prepared.plan, predicted=memory_of(prediction), decisions=decisions)

@@ -32,7 +32,7 @@ def others(search: Search, best: Pick) -> list[Pick]:
                 break
             if book.least_bytes(pick) > least - apart:
                 continue
-            if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
+            if search.fits(pick) and book.reserved_bytes(pick) <= least - apart and search.holds(pick):
                 found.append(pick)
                 least = book.reserved_bytes(pick)
     return found[1:]
@@ -56,10 +56,13 @@ def closest(search: Search, most: int = _MORE) -> Pick | None:
     `most`: the number of simulations; with one, it is the variant with the smallest lower bound.
     """
     try:
-        return _closest(search, most)
+        found = _closest(search, most)
     except OutOfEffort:
         search.ended_early = True
-        return search.book.least_reserved()
+        found = search.book.least_reserved()
+    if found is not None:
+        search.book.holds(found)
+    return found
 
 
 def leanest(search: Search) -> list[tuple[int, Pick]]:

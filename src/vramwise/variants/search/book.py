@@ -86,6 +86,8 @@ class Book:
     _least: dict[Pick, int] = field(default_factory=dict)
     _verdicts: dict[Pick, Attempt] = field(default_factory=dict)
     _refused: dict[Pick, Attempt] = field(default_factory=dict)
+    # Variants that were simulated with rows of mixed lengths.
+    _held: set[Pick] = field(default_factory=set)
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
     def attempt(self, pick: Pick) -> Attempt:
@@ -153,7 +155,19 @@ class Book:
         found = known.prediction
         if found is not None and found.memory_fits is not True and found.report is found.needs:
             self._verdicts[pick] = self._weighed(pick, on_card=True)
+        self.holds(pick)
         return self._verdicts[pick]
+
+    def holds(self, pick: Pick) -> bool:
+        """Return whether a variant also fits with rows of mixed lengths, which may need more than full ones.
+
+        They are drawn only here: for answers, not for every variant that a search simulates.
+        """
+        known = self.judged(pick)
+        if known.fits and known.prediction is not None and known.prediction.lengths_unknown and pick not in self._held:
+            self._held.add(pick)
+            self._verdicts[pick] = self._weighed(pick, on_card=True)
+        return self._verdicts[pick].fits
 
     def out_of_memory(self, pick: Pick) -> bool:
         """Return whether a variant does not fit, whatever else speaks against it.
@@ -172,8 +186,6 @@ class Book:
     def _simulated(self, pick: Pick) -> Attempt:
         self.simulated += 1
         found = self._weighed(pick, on_card=False)
-        if found.fits and found.prediction is not None and found.prediction.lengths_unknown:
-            found = self._weighed(pick, on_card=True)  # rows of mixed lengths may need more than full ones
         self.events += 0 if found.prediction is None else events_in(found.prediction.short_timeline)
         return found
 

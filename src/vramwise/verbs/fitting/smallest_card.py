@@ -66,12 +66,12 @@ def _needed_bytes(subject: Subject) -> int | None:
 
 
 def _fits(subject: Subject) -> bool:
-    prediction = _predicted(subject)
+    prediction = _predicted(subject, on_card=True)
     return weighed(Attempt(changes=(), run=subject.run, prediction=prediction), None, None).fits
 
 
-def _predicted(subject: Subject) -> Prediction | None:
+def _predicted(subject: Subject, *, on_card: bool = False) -> Prediction | None:
     try:
-        return subject.prediction(on_card=False)
+        return subject.prediction(on_card=on_card)
     except VramwiseError:
         return None

@@ -217,6 +217,12 @@ def _slowest(subject: Subject, first: Trial) -> float | None:
     return None if done is None or whole is None else _ABOUT * done.hours * _HOUR / whole.steps
 
 
+def judged_as(trial: Trial, prediction: Prediction) -> Trial:
+    """Return the trial with the prediction of its written file, and what that lacks with its own margin."""
+    best = weighed(replace(trial.best, prediction=prediction), trial.best.speed, _margin_bytes(prediction))
+    return replace(trial, best=best)
+
+
 def _margin_bytes(prediction: Prediction) -> int:
     """Return the memory to keep free: the prediction's own error, and at least what `check` wants free on the card."""
     capacity, more = prediction.capacity_bytes or 0, prediction.margin.more

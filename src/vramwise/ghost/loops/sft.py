@@ -40,7 +40,7 @@ from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
-from vramwise.limits.collecting import uncollected
+from vramwise.limits.garbage_collection import uncollected
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 

@@ -25,8 +25,8 @@ _HEAD = ("", "reserved", "spare", "a step", "speed")
 def headline(report: FitReport) -> str:
     """Return the first line: the answer."""
     sign, colour = SIGNS[words.kind(report.fit)]
-    said, colon, rest = words.answer(report.fit, report.asked).partition(":")
-    return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
+    clause, *rest = words.answer_parts(report.fit, report.asked)
+    return ": ".join((style(f"{sign} {clause}", fg=colour, bold=True), *rest))
 
 
 def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:

@@ -40,21 +40,26 @@ def left_open(fit: Fit) -> bool:
 
 def answer(fit: Fit, asked: str | None = None) -> str:
     """Return the first line. `asked`: the key whose largest value is wanted."""
+    return ": ".join(answer_parts(fit, asked))
+
+
+def answer_parts(fit: Fit, asked: str | None = None) -> tuple[str, ...]:
+    """Return the first line as its main clause, which is emphasised, and what follows a colon."""
     best = fit.best
     if fit.stops:
-        return f"{stopped(fit.stops)}: {fit.stops[0].message}; fix this first, then fit again"
+        return stopped(fit.stops), f"{fit.stops[0].message}; fix this first, then fit again"
     if best is None:
         return _nothing_fits(fit)
     spare = f"{readable(_free(best))} to spare{_where(best)}"
     tight = " (tight)" if best.tight else ""
     if asked is not None:
-        return f"The largest {asked} that fits: {_value(best, asked)}, with {spare}{tight}"
+        return f"The largest {asked} that fits", f"{_value(best, asked)}, with {spare}{tight}"
     if not fit.changed:
         if best.speed is None:
-            return f"Your file fits unchanged, with {spare}{tight}"
-        return f"Your file is already the fastest that fits, with {spare}{tight}"
+            return (f"Your file fits unchanged, with {spare}{tight}",)
+        return (f"Your file is already the fastest that fits, with {spare}{tight}",)
     words = "; ".join([*_repairs(fit), *([best.words] if best.changes else [])])
-    return f"Fits with {spare}{tight}{_against(fit)}: {words}"
+    return f"Fits with {spare}{tight}{_against(fit)}", words
 
 
 def _repairs(fit: Fit) -> list[str]:
@@ -76,24 +81,24 @@ def _against(fit: Fit) -> str:
     return f", about {times(faster)} as fast as your file"
 
 
-def _nothing_fits(fit: Fit) -> str:
+def _nothing_fits(fit: Fit) -> tuple[str, ...]:
     closest = fit.closest or fit.original
     if left_open(fit) and fit.original.prediction is not None:
         less = (closest.reserved_bytes or 0) < (fit.original.reserved_bytes or 0)
-        return f"{sentence(fit.original.prediction)}{f'; smaller: {closest.words}' if less else ''}"
+        return (f"{sentence(fit.original.prediction)}{f'; smaller: {closest.words}' if less else ''}",)
     short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
     if closest.prediction is not None and not closest.prediction.fits:
         short = shortage(closest.prediction, -_free(closest))
-    said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
+    clause, why = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries", f"{short} at the closest"
     if fit.weights_bytes:
-        alone = f"its weights alone need at least {gib(fit.weights_bytes)}"
-        said = f"{NAMES['does_not_fit']}{_where(closest)}: {alone}, {short}"
+        clause = f"{NAMES['does_not_fit']}{_where(closest)}"
+        why = f"its weights alone need at least {gib(fit.weights_bytes)}, {short}"
     if closest.changes:
-        said += f" ({closest.words})"
-    if not fit.opened:
-        return said
-    words, opened = fit.opened[0]
-    return f"{said}; {allowing(words)} would ({opened.words})"
+        why += f" ({closest.words})"
+    if fit.opened:
+        words, opened = fit.opened[0]
+        why += f"; {allowing(words)} would ({opened.words})"
+    return clause, why
 
 
 def allowing(words: str) -> str:

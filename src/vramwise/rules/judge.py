@@ -54,7 +54,7 @@ def judge(
     for rule in rules:
         missing = sorted(lacking if need == "memory" else need for need in rule.needs - have)
         if missing:
-            skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
+            skipped.append(Skipped(rule=rule.id, needs=tuple(missing)))
             continue
         findings.extend(_findings(run, memory, rule, spell, pedantic=rule.id in pedantic))
     findings.sort(key=lambda found: (found.place.line, found.place.column, -found.severity.rank, found.rule))

@@ -22,8 +22,8 @@ from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
 from vramwise.variants.lower_bounds import lower_bound_bytes
 from vramwise.variants.search.book import Book, settings_of
-from vramwise.variants.search.finding import Search
 from vramwise.variants.search.combinations import Space
+from vramwise.variants.search.finding import Search
 from vramwise.variants.speed import Speed
 
 # Maps the resolved run and the changes made to it to the run that the caller wants.

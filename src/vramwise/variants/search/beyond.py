@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from vramwise.variants.effort import OutOfEffort
+from vramwise.variants.search.combinations import Pick
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.result import OPEN, TOO_LARGE, UNTRIED
-from vramwise.variants.search.combinations import Pick
 
 SLOWER = "are slower"
 # Limits on simulations beyond the answer and on their events in total: large runs would take seconds.

@@ -11,9 +11,9 @@ from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.effort import events_in
+from vramwise.variants.search.combinations import Pick, Space, count_changes
 from vramwise.variants.search.estimates import Key
 from vramwise.variants.search.result import OF_MEMORY, OPEN, TOO_LARGE, weighed
-from vramwise.variants.search.combinations import Pick, Space, count_changes
 from vramwise.variants.speed import Speed
 
 # The resolution of speed: smaller differences are not claimed, so they do not decide.

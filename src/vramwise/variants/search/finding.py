@@ -27,9 +27,9 @@ from heapq import heappop, heappush
 
 from vramwise.variants.effort import MOST_SIMULATIONS, OutOfEffort
 from vramwise.variants.search.book import Book, grade_of
+from vramwise.variants.search.combinations import Pick, is_deciding
 from vramwise.variants.search.estimates import Key, in_order
 from vramwise.variants.search.result import OF_MEMORY, TOO_LARGE
-from vramwise.variants.search.combinations import Pick, is_deciding
 
 # Up to about this many variants, each is timed and nothing is estimated.
 FEW = 96

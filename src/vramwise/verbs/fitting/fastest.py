@@ -17,9 +17,9 @@ from vramwise.variants.effort import ANSWER, BESIDE, OPENED, SIMULATIONS_A_WORD,
 from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
+from vramwise.variants.search.combinations import Pick
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Fit
-from vramwise.variants.search.combinations import Pick
 from vramwise.verbs.drafts import Adjust, SubjectWorkshop, as_it_is, search_of
 from vramwise.verbs.fitting.largest import largest_of
 from vramwise.verbs.fitting.smallest_card import smallest_card

@@ -21,6 +21,7 @@ from vramwise.variants.search.result import weighed
 from vramwise.variants.verdict import NAMES
 from vramwise.verbs.fitting.fastest import answer_of, fit_subject
 from vramwise.verbs.fitting.shorter_rows import judged, rows_that_fit
+from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.trials import Trial, judged_as
 
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
@@ -203,3 +204,9 @@ def test_new_says_what_its_written_file_lacks():
     judged_trial = judged_as(trial, prediction)
     assert not judged_trial.fits
     assert judged_trial.best.spare_bytes < 0
+
+
+def test_the_smallest_card_fits_whatever_the_rows():
+    subject = fixed(40)
+    card = smallest_card(subject)
+    assert subject.moved_to(card).prediction().memory_fits is True

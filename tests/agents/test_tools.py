@@ -101,7 +101,7 @@ def test_predict_takes_a_run_in_a_few_words(trainer, key):
 
 
 def test_the_words_of_a_run_are_those_of_every_door():
-    from vramwise.mcp.composing import Wished
+    from vramwise.mcp.verbs import Wished
     from vramwise.trainers.wishes import Wishes
 
     assert set(Wished.model_fields) == set(Wishes.__dataclass_fields__) - {"model"}

@@ -13,7 +13,7 @@ from vramwise.variants.attempt import in_few_words
 from vramwise.variants.duration import Duration
 from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import Speed, SpeedError
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 
 COMMAND = "vramwise fit config.yml --gpu rtx-4090"
 

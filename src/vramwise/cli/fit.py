@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from vramwise.cli.again import command_again
 from vramwise.cli.options import (
     SOURCE_OPTIONS,
     TARGET_OPTIONS,
+    command_again,
     completed,
     data_option,
     from_words,
@@ -30,8 +30,7 @@ from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
 from vramwise.render.json_text import json_text
 from vramwise.units import parse_size
-from vramwise.verbs.fit import fit_source
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport, fit_source
 from vramwise.whole_files import refuse_unwritable, write_atomic, write_new
 
 

@@ -15,7 +15,7 @@ from vramwise.render.fit_html import fit_page
 from vramwise.render.prediction_html import prediction_page
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import FileReport
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.fix import FixReport
 from vramwise.verbs.predict import Answer
 

@@ -9,8 +9,8 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.fitting.over_cards import Strategy
-from vramwise.verbs.fitting.report import FitReport
 
 VERSION = 1
 

@@ -12,8 +12,8 @@ from vramwise.render.verdict_text import EFFECTS, SIGNS
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Fit
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.fitting.over_cards import Strategy
-from vramwise.verbs.fitting.report import FitReport
 
 # The minimum width of the text column.
 _NARROWEST = 24

@@ -14,7 +14,7 @@ from vramwise.units import GIB, gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Fit
 from vramwise.variants.verdict import NAMES, TIGHT
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 
 # Smaller differences in speed are neither noticeable nor significant.
 _SAME_SPEED = 0.015

@@ -26,10 +26,9 @@ from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
-from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
 from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, judged_as, soonest, trials
-from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, with_silenced
+from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, reasons, with_silenced
 
 AUTO = "auto"
 

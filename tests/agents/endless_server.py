@@ -31,7 +31,7 @@ def explain_rule(rule):
 
 
 def main():
-    from vramwise.mcp import worker, worker_process
+    from vramwise.mcp import tools, worker, worker_process
 
     if sys.argv[1:] == ["worker"]:
         for tool in (list_gpus, list_models, explain_rule):

@@ -12,8 +12,7 @@ from vramwise.render.verdict_text import SIGNS
 from vramwise.trainers.starting import FORMATS
 from vramwise.types import Finding
 from vramwise.units import gib, readable
-from vramwise.verbs.starting.plan import METHODS
-from vramwise.verbs.starting.result import Better, New
+from vramwise.verbs.starting.plan import METHODS, Better, New
 
 VERSION = 1
 

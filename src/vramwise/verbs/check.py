@@ -198,7 +198,7 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     if not misfits or report.prediction is None:
         return report
-    from vramwise.verbs.fitting.commands import fit_command  # late: only for runs that do not fit
+    from vramwise.verbs.fitting.ways_out import fit_command  # late: only for runs that do not fit
 
     remedy = f"; `{fit_command(subject)}` searches for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]

@@ -25,8 +25,7 @@ from vramwise.variants.lengths import NO_DATA
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
-from vramwise.verbs.starting.plan import METHODS, Plan
-from vramwise.verbs.starting.result import Better, New
+from vramwise.verbs.starting.plan import METHODS, Better, New, Plan
 from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, judged_as, soonest, trials
 from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, reasons, with_silenced
 

@@ -18,8 +18,7 @@ from vramwise.trainers.rulebook import rules_for
 from vramwise.types import Finding, RunSpec, join_key
 from vramwise.units import gib, readable
 from vramwise.variants.prediction import Prediction
-from vramwise.verbs.starting.plan import METHODS, Plan
-from vramwise.verbs.starting.result import Better
+from vramwise.verbs.starting.plan import METHODS, Better, Plan
 from vramwise.verbs.starting.trials import Trial
 
 Groups = Sequence[Sequence[str]]

@@ -29,9 +29,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.par
 
 from accuracy import alignment, last_step, peaks_after_load, predict  # noqa: E402
 from truth import Case, _case, cases  # noqa: E402
+from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
-from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.models.traces import model_from_trace  # noqa: E402
 from vramwise.timeline import Action, Timeline  # noqa: E402

@@ -143,7 +143,7 @@ def test_it_trains(name, savings):
 
 
 def peak(timeline):
-    from vramwise.allocator.unrolling import unroll
+    from vramwise.allocator.repeats import unroll
 
     sizes, live, most = {}, 0, 0
     for action, number, nbytes, *_ in unroll(timeline, 10**6).events:

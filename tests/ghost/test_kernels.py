@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.unrolling import unroll
+from vramwise.allocator.repeats import unroll
 from vramwise.facts.gpus import find_gpu
 from vramwise.ghost.dtypes import BF16, FP16, FP32
 from vramwise.ghost.hardware import Hardware, hardware_of

@@ -24,9 +24,9 @@ sys.path[:0] = [str(Path(__file__).parent), str(HERE), str(HERE.parent / "src")]
 
 from record import Entry, write  # noqa: E402
 from truth import BUNDLED, Case, cases  # noqa: E402
+from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
-from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.timeline import Action, MemoryReport, Timeline  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402

@@ -151,7 +151,7 @@ class Subject:
         """Return the assumptions about a script: about keys that affect the run, and about the whole script."""
         script = self.document.script
         idle = self.document.values.keys() - self.run.config.asked
-        return () if script is None else tuple(one for one in script.assumed if one.partition(":")[0] not in idle)
+        return () if script is None else tuple(str(one) for one in script.assumed if one.about not in idle)
 
     @property
     def stops(self) -> tuple[Finding, ...]:

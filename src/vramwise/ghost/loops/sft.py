@@ -36,7 +36,7 @@ from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.ghost.trainer_losses import WEIGHTED
 from vramwise.ghost.weights import freeze_blocks, freeze_except
 from vramwise.ghost.work_optimizers import list_clipping, list_update
-from vramwise.limits.collecting import uncollected
+from vramwise.limits.garbage_collection import uncollected
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 

@@ -121,7 +121,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         training.values["env"] = variables
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
-    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
+    for number in source.unread:
+        training.assume(f"cell {number}", "it is no Python here, and is left out")
     return _document(path, source, training, listed, chosen, reading)
 
 

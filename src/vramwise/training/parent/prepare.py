@@ -30,6 +30,7 @@ from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.check import check_subject, policy_for
+from vramwise.verbs.fitting.shorter_rows import judged
 
 # Engines that use the dtype decided here; the others read it only from their file.
 _DTYPES_DECIDED = (EMBEDDED, "axolotl")
@@ -152,7 +153,7 @@ def predict_subject(subject: Subject, options: TrainOptions) -> Prediction | Non
 def memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
     """Return the predicted memory as a decision, or why it is unknown."""
     if prediction is not None:
-        return predicted_decision(prediction)
+        return predicted_decision(prediction, judged(subject, prediction, prediction.limit_bytes))
     why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
     return Decision(name="memory", value="not predicted", why=why)
 

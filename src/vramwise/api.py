@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, Unpack
 
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
 from vramwise.opening.options import FitOptions, Machine, NewOptions, Options, PredictOptions, Reading, Text
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from vramwise.verbs.predict import Answer
     from vramwise.verbs.starting.plan import New
 
+
+class LiveTrainer(Protocol):
+    """A trainer of transformers or TRL, made and not yet started."""
+
+    args: Any
+    model: Any
+
+
 PathLike = str | Path
 # A path, a config's text (several lines), or its values.
 Source = PathLike | Mapping[str, Any]
@@ -39,17 +47,17 @@ _O = TypeVar("_O")
 
 
 def check(
-    source: Source | Sequence[PathLike], options: Options | None = None, **given: Unpack[Reading]
+    source: Source | Sequence[PathLike] | LiveTrainer, options: Options | None = None, **given: Unpack[Reading]
 ) -> list[FileReport]:
     """Check every config under the paths ("-" is stdin, a folder means every YAML file in it).
 
-    A multi-line string or a mapping is checked as a config itself.
+    A multi-line string, a mapping or a live trainer is checked as a config itself.
     """
     from vramwise.notebook.displayed import Several
     from vramwise.verbs import check as verb
 
     settings = _options(options, given)
-    config = _config(source)
+    config = _config(_source(source))
     if config is not None:
         return Several([verb.check_source(config, settings, alone=True)])
     return Several(verb.check(_names(source), settings))
@@ -79,14 +87,18 @@ def fix(
 
 
 def predict(
-    source: Source | None = None,
+    source: Source | LiveTrainer | None = None,
     options: Options | None = None,
     ask: PredictOptions | None = None,
     *,
     changes: Sequence[str] = (),
     run: Mapping[str, Any] | None = None,
     engine: str | None = None,
-    model: str | None = None,
+    model: Any = None,
+    optimizer: Any = None,
+    batch: Any = None,
+    autocast: Any = None,
+    accumulation: int = 1,
     online: bool = True,
     steps: int | None = None,
     lengths: str | None = None,
@@ -97,12 +109,19 @@ def predict(
     """Predict what the run will allocate and reserve, and whether it fits, with what would make it fit.
 
     `changes` (key=value, or package==version) are applied first. Without `source`, name a `model`; `run` describes the
-    rest as the command's options do: {"adapter": "qlora", "sequence_len": 2048}.
+    rest as the command's options do: {"adapter": "qlora", "sequence_len": 2048}. `source` may be a trainer that is made
+    and not yet started. For a loop of your own, pass the `model` itself with its `optimizer`, a `batch`, the dtype of
+    `autocast` and the number of batches a step (`accumulation`).
     """
     from vramwise.trainers.compose import composed
     from vramwise.verbs.predict import opened, predict
 
     settings = _options(options, given)
+    if model is not None and not isinstance(model, str):
+        from vramwise.training.live.source import of_loop
+
+        source = of_loop(model, optimizer=optimizer, batch=batch, autocast=autocast, accumulation=accumulation)
+        model = None
     asked = PredictOptions(
         engine=engine,
         model=model,
@@ -123,7 +142,7 @@ def predict(
 
 
 def fit(
-    source: Source,
+    source: Source | LiveTrainer,
     options: Options | None = None,
     ask: FitOptions | None = None,
     *,
@@ -321,10 +340,14 @@ def _given(name: str, old: _O | None, new: _O) -> _O:
     return old
 
 
-def _source(source: Source) -> Source:
-    """Return a multi-line string that is not a path as the config's text; anything else unchanged."""
+def _source(source: Any) -> Source:
+    """Return a multi-line string that is not a path as the config's text, a trainer as its script; others unchanged."""
+    if hasattr(source, "model") and hasattr(source, "args"):
+        from vramwise.training.live.source import of_trainer  # late: files do not need it
+
+        return of_trainer(source)
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
-    return Text(source) if is_text else source
+    return Text(source) if is_text else source  # type: ignore[no-any-return]
 
 
 def _config(source: Source | Sequence[PathLike]) -> Text | Mapping[str, Any] | None:

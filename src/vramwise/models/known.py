@@ -128,9 +128,14 @@ def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
         from vramwise.models.traces import model_from_trace  # few models are given as traces
 
         return model_from_trace(config, name=name, source=str(path))
+    return model_of(config, name=name, source=str(path))
+
+
+def model_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
+    """Return the model of the values of a config.json."""
     if describes(config):
-        return model_from_config(config, name=name, source=str(path))
-    return _undescribed(config, name, str(path))
+        return model_from_config(config, name=name, source=source)
+    return _undescribed(config, name, source)
 
 
 def _undescribed(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:

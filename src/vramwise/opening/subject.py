@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.models.known import of_count
 from vramwise.opening.base_models import base_model, model_folder, revision_of, with_model_type
+from vramwise.opening.live import Live, as_it_is
 from vramwise.opening.options import Options, Text
 from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.opening.sources import TEXT, Source, read_document, started, trainer_of
@@ -66,6 +67,8 @@ class Subject:
     text_alone: bool = False
     # Rules that the options or the project's settings silence.
     ignored: tuple[str, ...] = ()
+    # The objects of a running program that it was opened from, if it was.
+    live: Live | None = None
     # What was computed of this run before.
     _memo: _Memo = field(default_factory=lambda: _Memo(), repr=False, compare=False)
     # The cache of simulations, shared by all variants of this subject.
@@ -149,9 +152,10 @@ class Subject:
 
     def _assumed(self) -> tuple[str, ...]:
         """Return the assumptions about a script: about keys that affect the run, and about the whole script."""
-        script = self.document.script
+        script, seen = self.document.script, () if self.live is None else self.live.notes
         idle = self.document.values.keys() - self.run.config.asked
-        return () if script is None else tuple(str(one) for one in script.assumed if one.about not in idle)
+        read = () if script is None else tuple(str(one) for one in script.assumed if one.about not in idle)
+        return (*read, *seen)
 
     @property
     def stops(self) -> tuple[Finding, ...]:
@@ -199,6 +203,8 @@ class Subject:
         """
         if named == "" or self.text_alone:
             return self.changed(data=replace(NO_DATA, named=named))
+        if named is None and self.live is not None:
+            return self.changed(data=self.live.data)
         # Late: data is read only for predictions.
         from vramwise.opening.data.reading import read_blocks, read_named
 
@@ -247,7 +253,8 @@ def open_subject(
     source, options = started(source, options or Options())
     if model is not None and not isinstance(source, Mapping | Text) and str(source).endswith((".py", ".ipynb")):
         options = replace(options, settings=(*options.settings, f"model_name_or_path={model}"))
-    return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
+    live = source if isinstance(source, Live) else None
+    return subject_of(read_document(source, options), options, engine=engine, model=model, online=online, live=live)
 
 
 def subject_of(
@@ -257,16 +264,19 @@ def subject_of(
     engine: str | None = None,
     model: str | None = None,
     online: bool = False,
+    live: Live | None = None,
 ) -> Subject:
-    """Return the Subject of a document."""
+    """Return the Subject of a document. `live`: the objects that the document describes."""
     trainer = trainer_of(document, options.trainer)
+    if live is not None:
+        trainer = as_it_is(trainer, document, live)
     if engine is not None:
         trainer = running(trainer, engine)
     target = target_for(document.path, _with_pins(document, options), trainer.name)
     if document.script is not None:
         bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))
-    subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
+    subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone, live=live)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 
 
@@ -287,12 +297,16 @@ def on_target(
     model: str | None = None,
     online: bool = False,
     text_alone: bool = False,
+    live: Live | None = None,
 ) -> Subject:
     """Return the Subject of a document for a given target."""
     side_files = _side_files(trainer, document, target, text_alone)
     run = _resolved(trainer, document, target, side_files)
     wanted = model or run.base_model
-    found, missing = base_model(wanted, document, online=online, revision=revision_of(run), text_alone=text_alone)
+    if live is not None and model is None:
+        found, missing = live.model, live.model_missing
+    else:
+        found, missing = base_model(wanted, document, online=online, revision=revision_of(run), text_alone=text_alone)
     return Subject(
         document=document,
         trainer=trainer,
@@ -302,6 +316,7 @@ def on_target(
         model=found,
         model_missing=missing,
         text_alone=text_alone,
+        live=live,
     )
 
 

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
+from vramwise.ghost.loops.batches import (
+    BatchShape,
+    from_lengths,
+    goes_by_labels,
+    labels_in,
+    largest,
+    reads_tokens,
+    rows_a_sample,
+)
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.types.actions import action
 from vramwise.variants.lengths import Lengths
@@ -28,7 +36,27 @@ def rows_unlimited(run: RunSpec) -> bool:
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """Return the micro-batches of training in order; a single one if every batch has the same shape."""
-    return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
+    if lengths is None:
+        return [_likely_largest(run)]
+    return _as_drawn(run, lengths, evaluation=False) or _batches(run, lengths, evaluation=False)
+
+
+def _as_drawn(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    """Return the batches that the trainer's own loader made; none if this run has rows of another number or limit."""
+    if not lengths.drawn:
+        return []
+    full = largest(run, evaluation=evaluation)
+    first = lengths.drawn[0]
+    fits = rows_unlimited(run) or max(shape.width for shape in lengths.drawn) <= full.width
+    if (first.rows != full.rows and len(lengths.drawn) > 1) or not fits:
+        return []
+    by_tokens, by_labels = reads_tokens(run), goes_by_labels(run)
+    return [
+        shape._replace(
+            tokens=shape.tokens if by_tokens and shape.padded else None, labelled=shape.labelled if by_labels else None
+        )
+        for shape in lengths.drawn
+    ]
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
@@ -39,7 +67,7 @@ def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     if run.evaluation.eval_batch_size is None or run.evaluation.eval_sequence_len is None:
         return []
     if lengths is not None:
-        return _batches(run, lengths, evaluation=True)
+        return _as_drawn(run, lengths, evaluation=True) or _batches(run, lengths, evaluation=True)
     return [_likely_largest(run, evaluation=True)] * 2
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.ghost.loops.batches import BatchShape
 from vramwise.limits import ceilings, json_memory_bytes, parse_json
 from vramwise.limits.json_values import OverBudget
 from vramwise.types import RunSpec
@@ -34,7 +35,7 @@ class Lengths:
     `packed`: these are widths of packed batches, with `samples` in each. `unshuffled`: they are in the data's order,
     which a sampler will shuffle. `labelled_by`: the labelled tokens of each row for each value of `RunSpec.labels_on`;
     a missing value means all. `described`: a sentence about the data. `unread`: the assumptions about data beyond a
-    reading limit.
+    reading limit. `drawn`: the micro-batches that a live trainer's own loader makes of them, in order.
     """
 
     tokens: Sequence[int]
@@ -48,6 +49,7 @@ class Lengths:
     unshuffled: bool = False
     unread: tuple[str, ...] = ()
     labelled_by: Mapping[str, Sequence[int]] | None = None
+    drawn: Sequence[BatchShape] = ()
 
     @property
     def count(self) -> int:

@@ -13,8 +13,8 @@ from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe
 from vramwise.notebook.displayed import Displayed
 from vramwise.opening.files import config_files
 from vramwise.opening.options import Options
-from vramwise.opening.sources import NotOurs, Source, path_of, read_document, started
-from vramwise.opening.subject import Subject, subject_of
+from vramwise.opening.sources import NotOurs, Source, path_of, started
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.opening.targets import project_for, target_for
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import select_rules
@@ -137,7 +137,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     try:
-        subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
+        subject = with_its_data(open_subject(source, options), options, policy)
         return with_command(check_subject(subject, policy), subject)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)

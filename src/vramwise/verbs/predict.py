@@ -114,6 +114,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
             model=ask.model,
             online=ask.online,
             text_alone=subject.text_alone,
+            live=subject.live,
         )
         subject = replace(other, data=subject.data, ignored=subject.ignored)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")

@@ -103,13 +103,13 @@ def from_lengths(
         batch = kept[start : start + rows]
         width = _rounded(run, longest if run.shapes.pad_to_sequence_len else max(batch))
         padded = are_widths or min(batch) < width
-        counts = padded and not are_widths and _reads_tokens(run)
+        counts = padded and not are_widths and reads_tokens(run)
         known = sum(labels[start : start + rows]) if labels else None
         shapes.append(BatchShape(len(batch), width, padded, sum(batch) if counts else None, labelled=known))
     return shapes
 
 
-def _reads_tokens(run: RunSpec) -> bool:
+def reads_tokens(run: RunSpec) -> bool:
     """Return whether the number of real tokens in a padded batch matters."""
     return "flash" in run.kernels.attn_implementation or goes_by_labels(run)
 

@@ -57,7 +57,8 @@ def check(
     from vramwise.verbs import check as verb
 
     settings = _options(options, given)
-    config = _config(_source(source))
+    source = source if isinstance(source, Sequence) else _source(source)
+    config = _config(source)
     if config is not None:
         return Several([verb.check_source(config, settings, alone=True)])
     return Several(verb.check(_names(source), settings))
@@ -347,7 +348,7 @@ def _source(source: Any) -> Source:
 
         return of_trainer(source)
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
-    return Text(source) if is_text else source  # type: ignore[no-any-return]
+    return Text(source) if is_text else source
 
 
 def _config(source: Source | Sequence[PathLike]) -> Text | Mapping[str, Any] | None:

@@ -277,7 +277,8 @@ def subject_of(
         bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone, live=live)
-    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
+    accepted = () if live is None else ("refused-arguments",)  # its own classes have taken them
+    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore, *accepted))
 
 
 def _with_pins(document: Document, options: Options) -> Options:

@@ -61,7 +61,7 @@ def adapter_of(model: Any) -> Any:
 
 def adapted(model: Any) -> Adapted:
     """Return the modules with a LoRA: by the shortest names that mean them alone, or else by their whole names."""
-    modules = {bare_name(name): module for name, module in model.named_modules() if name}
+    modules = {bare_name(name): module for name, module in model.named_modules() if not name.endswith(".base_layer")}
     chosen = {name: module for name, module in modules.items() if getattr(module, "lora_A", None)}
     ranks = Counter(int(one.weight.shape[0]) for module in chosen.values() for one in module.lora_A.values())
     short = {name.rpartition(".")[2] for name in chosen}
@@ -184,7 +184,8 @@ def compared(model: Any, spec: ModelSpec) -> Compared:
 
 def expressions(names: Iterable[str], among: Iterable[str]) -> tuple[str, ...]:
     """Return regular expressions that match these names and no others of all: one for each place in a layer."""
-    chosen, every = defaultdict(set), defaultdict(set)
+    chosen: dict[tuple[str, str], set[str]] = defaultdict(set)
+    every: dict[tuple[str, str], set[str]] = defaultdict(set)
     for found, listed in ((chosen, names), (every, among)):
         for name in listed:
             start, number, end = _split(name)

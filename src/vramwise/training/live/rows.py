@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -44,43 +44,66 @@ def lengths_of(batch: Any) -> Lengths | None:
 def _drawn(trainer: Any, loader_of: str, dataset: Any, seconds: float) -> tuple[Lengths | None, str]:
     if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return None, "" if dataset is None else "the dataset is a stream, which is not read: every row counts as full"
-    if getattr(trainer, "_step_generates", False) or hasattr(trainer, "reward_funcs"):
-        return None, ""  # completions are generated: their limit decides
     until = time.monotonic() + seconds
     try:
         loader = getattr(trainer, loader_of)(*([dataset] if loader_of == "get_eval_dataloader" else []))
         batches = list(loader.batch_sampler)
-        shapes, rows = _collated(loader, batches, until)
+        if hasattr(trainer, "reward_funcs"):  # completions are generated: their limit decides
+            numbers = dict.fromkeys(int(number) for batch in batches[:_MOST] for number in batch)
+            return _prompts(trainer.processing_class, loader.dataset, list(numbers), until), ""
+        found = _collated(loader, batches, until)
     except Exception as error:  # the trainer's own code
         name = type(error).__name__
         return None, f"the dataset could not be drawn from ({name}: {str(error)[:80]}): every row counts as full"
-    if not shapes:
+    if not found:
         return None, "the batches have no input_ids: every row counts as full"
-    whole = len(shapes) == len(batches)
-    said = f"{len(shapes):,} of {len(batches):,} micro-batches were drawn, in the order of the sampler"
-    tokens = [length for one in rows for length in one]
-    return Lengths(tokens=tokens, drawn=tuple(shapes), whole=whole, assumptions=() if whole else (said,)), ""
+    whole = len(found) == len(batches)
+    said = f"{len(found):,} of {len(batches):,} micro-batches were drawn, in the order of the sampler"
+    tokens = [length for _, rows in found for length in rows]
+    return Lengths(
+        tokens=tokens,
+        drawn=tuple(shape for shape, _ in found),
+        whole=whole,
+        pairs=found[0][0].rows == 2 * len(batches[0]),
+        assumptions=() if whole else (said,),
+    ), ""
 
 
-def _collated(loader: Any, batches: Sequence[Any], until: float) -> tuple[list[BatchShape], list[list[int]]]:
-    """Return the shapes of the first batches and, where lengths are stored, of the one with the longest row."""
-    shapes, rows = [], []
+def _prompts(tokenizer: Any, dataset: Any, numbers: Sequence[int], until: float) -> Lengths | None:
+    """Return the lengths of the prompts that completions are generated for."""
+    tokens: list[int] = []
+    for number in numbers:
+        if tokens and time.monotonic() > until:
+            break
+        prompt = dataset[number]["prompt"]
+        if isinstance(prompt, str):
+            found = tokenizer(text=prompt)["input_ids"]
+        else:
+            found = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+        tokens.append(len(found))
+    return Lengths(tokens=tokens, whole=len(tokens) == len(numbers)) if tokens else None
+
+
+def _collated(loader: Any, batches: Sequence[Any], until: float) -> list[tuple[BatchShape, list[int]]]:
+    """Return the shapes and rows of the first batches, and of the one with the longest row if lengths are stored."""
+    found: dict[int, tuple[BatchShape, list[int]]] = {}
     chosen = list(range(min(len(batches), _MOST)))
     longest = _longest(loader.dataset)
     if longest is not None:
-        widest = next((place for place, numbers in enumerate(batches) if longest in numbers), None)
-        chosen = [*([] if widest is None else [widest]), *(place for place in chosen if place != widest)]
+        chosen = sorted({*chosen, *(place for place, numbers in enumerate(batches) if longest in numbers)})
+        chosen.sort(key=lambda place: longest not in batches[place])
     for place in chosen:
-        if shapes and time.monotonic() > until:
+        if found and time.monotonic() > until:
             break
         batch = loader.collate_fn([loader.dataset[int(number)] for number in batches[place]])
         shape = _shape(batch)
         if shape is None:
-            return [], []
-        shapes.append((place, shape))
-        rows.append((place, _rows(batch, shape)))
-    in_order = sorted(range(len(shapes)), key=lambda number: shapes[number][0])
-    return [shapes[number][1] for number in in_order], [rows[number][1] for number in in_order]
+            return []
+        rows, each = _rows(batch, shape), len(batches[place])
+        if shape.rows == 2 * each:  # pairs: all chosen rows are before the rejected ones
+            rows = [rows[number + other] for number in range(each) for other in (0, each)]
+        found[place] = (shape, rows)
+    return [found[place] for place in sorted(found)]
 
 
 def _longest(dataset: Any) -> int | None:
@@ -97,24 +120,54 @@ def _longest(dataset: Any) -> int | None:
 
 
 def _shape(batch: Any) -> BatchShape | None:
-    """Return the shape of a batch of tokens: as it is, or the completions of a preference pair."""
-    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "shape"):
-        batch = {"input_ids": batch[0]}
-    tokens = batch.get("input_ids") if isinstance(batch, Mapping) or hasattr(batch, "get") else None
-    if tokens is None or getattr(tokens, "ndim", 0) != 2:
+    """Return the shape of a batch of tokens; of pairs in two tensors, that of both together."""
+    batch = _named(batch)
+    tokens = None if batch is None else batch.get("input_ids")
+    if batch is None or tokens is None or getattr(tokens, "ndim", 0) != 2:
         return None
-    mask, labels = batch.get("attention_mask"), batch.get("labels")
+    mask, others = batch.get("attention_mask"), batch.get("KL_input_ids")
     rows, width = (int(size) for size in tokens.shape)
-    real = int(mask.sum()) if getattr(mask, "ndim", 0) == 2 else rows * width
-    labelled = int((labels[:, 1:] != _IGNORED).sum()) if getattr(labels, "shape", None) == tokens.shape else None
+    real = rows * width if mask is None or mask.ndim != 2 else int(mask.sum())
     places = batch.get("position_ids")
-    samples = int((places == 0).sum()) if getattr(places, "ndim", 0) == 2 else None
-    return BatchShape(rows, width, real < rows * width, real, labelled=labelled, samples=samples)
+    return BatchShape(
+        rows,
+        width,
+        real < rows * width,
+        real,
+        mismatched=None if others is None else int(others.shape[1]),
+        labelled=_labelled(batch, "", tokens.shape),
+        mismatched_labelled=None if others is None else _labelled(batch, "KL_", others.shape),
+        samples=None if places is None or places.ndim != 2 else int((places == 0).sum()),
+    )
+
+
+def _labelled(batch: Any, start: str, shape: Any) -> int | None:
+    """Return how many positions have a label, of which the first of a row never counts; None if nothing says so."""
+    labels, mask = batch.get(f"{start}labels"), batch.get(f"{start}completion_mask")
+    if labels is not None and labels.shape == shape:
+        return int((labels[:, 1:] != _IGNORED).sum())
+    return int(mask[:, 1:].sum()) if mask is not None and mask.shape == shape else None
+
+
+def _named(batch: Any) -> Any:
+    """Return a batch as a mapping of tensors; None if it is none."""
+    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "shape"):
+        return {"input_ids": batch[0]}
+    if not hasattr(batch, "get"):
+        return None
+    if batch.get("chosen_labels") is None:
+        return batch
+    import torch
+
+    both = [batch.get(f"{which}_attention_mask") for which in ("chosen", "rejected")]
+    width = max(int(one.shape[1]) for one in both)
+    joined = torch.cat([torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in both])
+    return {"input_ids": joined, "attention_mask": joined}
 
 
 def _rows(batch: Any, shape: BatchShape) -> list[int]:
-    mask = batch.get("attention_mask") if hasattr(batch, "get") else None
-    if getattr(mask, "ndim", 0) != 2:
+    mask = _named(batch).get("attention_mask")
+    if mask is None or mask.ndim != 2:
         return [shape.width] * shape.rows
     return [max(1, int(count)) for count in mask.sum(-1).tolist()]
 

@@ -17,15 +17,11 @@ from vramwise.training.live.model import adapted, adapter_of, base_dtype, inner,
 
 # Set by TrainingArguments itself, or no business of a prediction.
 _LEFT_OUT = (
-    "token",
-    "run_name",
-    "logging_dir",
-    "disable_tqdm",
-    "report_to",
-    "project",
-    "trackio_space_id",
-    "local_rank",
+    *("token", "run_name", "logging_dir", "disable_tqdm", "report_to", "project", "trackio", "local_rank", "debug"),
+    *("accelerator_config", "pin_memory"),
 )
+# Derived from another argument, beside which the class itself refuses them.
+_DERIVED: Mapping[str, str] = {"generation_batch_size": "steps_per_generation"}
 # Written even where they have their defaults: what these do depends on the release.
 _ALWAYS = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "optim", "bf16", "fp16", "gradient_checkpointing"),
@@ -62,7 +58,10 @@ def class_of(thing: object, known: Mapping[str, Any] | frozenset[str]) -> type |
 
 
 def script_of(model: Any, made: str, arguments: Mapping[str, Any], config: str, *, reference: bool = False) -> str:
-    """Return the script. `made`: the trainer's class; `config`: that of its arguments; `reference`: it has a second model."""
+    """Return the script. `made`: the trainer's class, `config`: that of its arguments.
+
+    `reference`: the trainer has a second model.
+    """
     package = "trl" if calls.TRAINERS[made][0] == "trl" else "transformers"
     base = inner(model)
     owner = type(base).__name__
@@ -106,26 +105,28 @@ def arguments_of(args: Any, config: type) -> dict[str, Any]:
     for field in fields(config) if is_dataclass(config) else ():
         value = plain(getattr(args, field.name, None))
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        settled = field.name == "accelerator_config" and value == plain(type(args.accelerator_config)())
         unused = field.name == "fsdp_config" and not getattr(args, "fsdp", None)
-        if not field.init or settled or unused or any(part in field.name for part in _LEFT_OUT):
+        if not field.init or unused or any(part in field.name for part in _LEFT_OUT):
             continue
         if (value != plain(default) or field.name in _ALWAYS) and _is_written(value):
             found[field.name] = value
-    return found
+    return {name: value for name, value in found.items() if not found.get(_DERIVED.get(name, ""))}
 
 
 def checkpointing(model: Any, arguments: dict[str, Any]) -> None:
     """Add checkpointing that the model's own method has turned on, if the arguments do not do it."""
-    base = inner(model)
-    if arguments.get("gradient_checkpointing") or not getattr(base, "is_gradient_checkpointing", False):
+    newer = arguments.pop("activation_checkpointing", None)
+    functions = [
+        module._gradient_checkpointing_func
+        for module in inner(model).modules()
+        if getattr(module, "gradient_checkpointing", False) and hasattr(module, "_gradient_checkpointing_func")
+    ]
+    if newer or arguments.get("gradient_checkpointing") or not functions:
+        arguments["gradient_checkpointing"] = bool(newer or arguments.get("gradient_checkpointing"))
         return
     arguments["gradient_checkpointing"] = True
-    functions = (getattr(module, "_gradient_checkpointing_func", None) for module in base.modules())
-    words = next((getattr(one, "keywords", {}) for one in functions if one is not None), {})
-    arguments["gradient_checkpointing_kwargs"] = {
-        key: value for key, value in words.items() if isinstance(value, bool)
-    } or None
+    words = getattr(functions[0], "keywords", {})
+    arguments["gradient_checkpointing_kwargs"] = {key: one for key, one in words.items() if isinstance(one, bool)}
 
 
 def optimizer_name(optimizer: Any) -> str:

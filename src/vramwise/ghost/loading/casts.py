@@ -72,11 +72,11 @@ def _prepare_quantised(t: Tape, weights: Weights) -> set[str]:
 
 
 def recast(t: Tape, weights: Weights, dtype: DType, kinds: AbstractSet[str]) -> None:
-    """These kinds of weights to another type, one after the other in the model's order."""
+    """These kinds of weights, or weights of these names, to another type, one after the other in the model's order."""
     if not kinds:
         return
     for name, _shape, kind, _layer in parameters(weights.model):
-        parameter = weights.by_name.get(name) if kind in kinds else None
+        parameter = weights.by_name.get(name) if kinds & {kind, name} else None
         if parameter is None:
             continue
         sharded = weights.sharding.fsdp is not None

@@ -292,9 +292,11 @@ def move_to_device(t: Tape, weights: Weights) -> None:
     run, model = weights.run, weights.model
     base, trainable = BY_NAME[run.precision.weights_dtype], run.adapter.kind is None
     planned = planned_adapters(weights)
+    wide = {*run.loading.upcasts_at_load} if run.loading.upcasts_stay else set()
+    wide |= KEPT_TOGETHER if run.precision.fp32_embeddings else set()
     for parameter in parameters(model):
         t.mark("weights", parameter.name)
-        dtype = FP32 if run.precision.fp32_embeddings and parameter.kind in KEPT_TOGETHER else base
+        dtype = FP32 if wide & {parameter.kind, parameter.name} else base
         made = new_parameter(t, weights, parameter.name, parameter.shape, dtype, trainable=trainable)
         weights.by_name[parameter.name] = made
         del made

@@ -8,7 +8,7 @@ from vramwise.errors import VramwiseError
 from vramwise.opening.live import Live
 from vramwise.trainers.scripts import calls
 from vramwise.training.live.facts import Facts, facts_of, reference_facts
-from vramwise.training.live.model import inner, spec_of
+from vramwise.training.live.model import inner, quantised, spec_of
 from vramwise.training.live.rows import data_of, lengths_of
 from vramwise.training.live.script import (
     arguments_of,
@@ -102,7 +102,7 @@ def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> 
         if live.model is not None:
             raise
         live.model_missing = str(error)
-    if next(base.parameters()).device.type == "cpu":
+    if next(base.parameters()).device.type == "cpu" and quantised(base)[0] is None:
         facts["loads_through"] = ("host", "the model is in host memory until the trainer moves it")
     live.facts, live.notes = facts, tuple(notes)
     return live

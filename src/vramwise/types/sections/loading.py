@@ -26,7 +26,7 @@ class Loading:
     halves_warm_up: bool = field(metadata=setting(False, compared=False, rare=True, plain="as transformers since 5.0"))
     # matrices are multiplied before weights are read: the library's workspace is there by then
     multiplies_first: bool = field(metadata=setting(False, compared=False, rare=True, plain="nothing is multiplied"))
-    # kinds of weights that the trainer casts to fp32 when they are loaded
+    # kinds of weights, or names of single ones, that are cast to fp32 when they are loaded
     upcasts_at_load: tuple[str, ...] = field(
         metadata=setting((), compared=False, rare=True, plain="the plain Trainer casts nothing")
     )

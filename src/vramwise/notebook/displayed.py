@@ -1,6 +1,6 @@
-"""Results that notebooks display as an HTML page: the results of the verbs inherit `Displayed`.
+"""Results of the verbs inherit `Displayed`: notebooks display them as an HTML page, and they print as text.
 
-This is the only module below the interfaces that uses one (`notebook`), and only when a notebook asks for a page.
+This is the only module below the interfaces that uses one (`notebook`), and only when a page or a text is asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Displayed:
-    """A result that a notebook displays as a page."""
+    """A result that a notebook displays as a page, and that prints as the text of its command."""
 
     __slots__ = ()
 
@@ -22,6 +22,12 @@ class Displayed:
         )
 
         return shown(self)
+
+    def __str__(self) -> str:
+        """The text that the command prints for this result; without one, its fields."""
+        from vramwise.notebook.frames import as_text
+
+        return as_text(self) or repr(self)
 
 
 class Several(list[_T], Displayed):

@@ -14,13 +14,16 @@ from typing import Any
 from vramwise.diagnosis.evidence import Diagnosis
 from vramwise.documents.edit import diff
 from vramwise.render.diagnosis_html import advice
+from vramwise.render.diagnosis_text import render_diagnosis
 from vramwise.render.fit_html import fit_page
+from vramwise.render.fit_text import render_fit
 from vramwise.render.html import plain_page
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.render.html.sections import card, findings_list, header
-from vramwise.render.outward import unstyle
+from vramwise.render.outward import outward, unstyle
 from vramwise.render.prediction_html import prediction_page
-from vramwise.render.text import summary
+from vramwise.render.prediction_text import render_prediction
+from vramwise.render.text import render_text, summary
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.fit import FitReport
@@ -93,6 +96,21 @@ def shown(result: Any) -> str | None:
     if len(results) == 1 and isinstance(results[0], Diagnosis):
         return _frame(diagnosis_report(results[0]), _LOW)
     return None
+
+
+def as_text(result: Any) -> str:
+    """Return the text of the command for a result of a verb; "" if it has none."""
+    results = result if isinstance(result, list) else [result]
+    lines: list[str] = []
+    if len(results) == 1 and isinstance(results[0], Answer):
+        lines = render_prediction(results[0].prediction, results[0])[:-1]  # the last line names options of the command
+    elif len(results) == 1 and isinstance(results[0], FitReport):
+        lines = render_fit(results[0])
+    elif len(results) == 1 and isinstance(results[0], Diagnosis):
+        lines = render_diagnosis(results[0])
+    elif results and all(isinstance(one, FileReport) for one in results):
+        lines = [*(line for one in results for line in render_text(one)), summary(results)]
+    return "\n".join(outward(unstyle(line)) for line in lines)
 
 
 def _answer(answer: Answer) -> str | None:

@@ -175,6 +175,10 @@ ACTIONS: Mapping[str, str] = {
     "list the cards": "choose a card",
     "insist": "paste a training config",
     "name the call": "paste the script or notebook with the call that creates the trainer",
+    "predict a loop": (
+        "it is a loop of its own: in that program, before the loop, "
+        "`print(vramwise.predict(model=model, optimizer=optimizer, batch=batch))` answers"
+    ),
     "add a model": "add one to the config",
     "write a model": "write a model there",
     "name its origin": "Write the one it was made from into the config",

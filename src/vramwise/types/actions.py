@@ -27,6 +27,10 @@ COMMAND_LINE: Mapping[str, str] = {
     "list the cards": "name a card (`vramwise gpus`)",
     "insist": "name a training config, or insist with --trainer",
     "name the call": "name the file with the call that creates the trainer",
+    "predict a loop": (
+        "it is a loop of its own: before the loop, let the program ask with `import vramwise` and "
+        "`print(vramwise.predict(model=model, optimizer=optimizer, batch=batch))`"
+    ),
     "add a model": "add one, or use --model with a hub id or a config.json",
     "write a model": "write a model there, or name one with --model",
     "name its origin": "Name the one it was made from with --model, or point to its config.json",

@@ -23,6 +23,7 @@ from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found
 from vramwise.trainers.scripts.data import loaded_data, split_seed
+from vramwise.trainers.scripts.loops import Loop, is_loop, loop_of
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
@@ -101,14 +102,24 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     )
     evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
-    if not listed:
+    loop = None if listed else loop_of(found, evaluator)
+    if loop is not None:
+        listed = [loop]
+    elif not listed:
+        remedy = action("predict a loop" if is_loop(found) else "name the call")
         raise NoTraining(
             f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one; "
-            f"{action('name the call')}"
+            f"{remedy}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
-    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    kind = Training if loop is None else Loop
+    training = kind(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
+    if loop is not None and "model_name_or_path" not in training.values:
+        line = loop.call.lineno
+        raise NoTraining(
+            f"its model is set at run time (line {line}): name it with --model; {action('predict a loop')}"
+        )
     if len(training.values) > _MOST_SETTINGS:
         raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {_MOST_SETTINGS:,}")
     if reading.gpus > 1:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.loops import OPTIMIZERS
 from vramwise.training.live.model import adapted, adapter_of, base_dtype, inner, quantised
 
 # Set by TrainingArguments itself, or no business of a prediction.
@@ -27,24 +28,6 @@ _ALWAYS = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "optim", "bf16", "fp16", "gradient_checkpointing"),
     *("max_length", "use_liger_kernel", "eval_strategy", "max_grad_norm", "packing"),
 )
-_OPTIMIZERS: Mapping[str, str] = {
-    "AdamW": "adamw_torch",
-    "Adam": "adamw_torch",
-    "Adafactor": "adafactor",
-    "SGD": "sgd",
-    "Adagrad": "adagrad",
-    "RMSprop": "rmsprop",
-    "AdamWScheduleFree": "schedule_free_adamw",
-    "AdamW8bit": "adamw_8bit",
-    "Adam8bit": "adamw_8bit",
-    "PagedAdamW": "paged_adamw_32bit",
-    "PagedAdamW32bit": "paged_adamw_32bit",
-    "PagedAdamW8bit": "paged_adamw_8bit",
-    "Lion": "lion_32bit",
-    "Lion8bit": "lion_8bit",
-    "PagedLion": "paged_lion_32bit",
-    "PagedLion8bit": "paged_lion_8bit",
-}
 
 
 class Unwritten(Exception):  # noqa: N818 (it reads as what happened)
@@ -134,7 +117,7 @@ def optimizer_name(optimizer: Any) -> str:
     while hasattr(optimizer, "optimizer"):  # accelerate's wrapper
         optimizer = optimizer.optimizer
     kind = type(optimizer).__name__
-    name = _OPTIMIZERS.get(kind, kind.lower())
+    name = OPTIMIZERS.get(kind, kind.lower())
     groups = getattr(optimizer, "param_groups", ())
     if name == "adamw_torch" and any(group.get("fused") for group in groups):
         return "adamw_torch_fused"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         replay,
         rules,
         train,
+        watch,
     )
     from vramwise.errors import ConfigError, VramwiseError
     from vramwise.opening.options import FitOptions, NewOptions, Options, PredictOptions
@@ -54,6 +55,7 @@ __all__ = [
     "replay",
     "rules",
     "train",
+    "watch",
 ]
 
 _ELSEWHERE = {
@@ -74,6 +76,13 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'vramwise' has no attribute '{name}'")
     return getattr(import_module(_ELSEWHERE.get(name, "vramwise.api")), name)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add `%vramwise` to a notebook: called by `%load_ext vramwise`."""
+    from vramwise.notebook.magic import add_to
+
+    add_to(ipython)
 
 
 def __dir__() -> list[str]:

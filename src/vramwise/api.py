@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
     from vramwise.recordings.replay import ReplayResult
     from vramwise.rules.base import Rule
+    from vramwise.training.live.watch import LoopWatch
     from vramwise.training.parent.prepare import TrainOptions
     from vramwise.verbs.check import FileReport
     from vramwise.verbs.fit import FitReport
@@ -251,6 +252,18 @@ def train(
     return train_config(str(path), _given("options", options, asked))
 
 
+def watch(model: Any, optimizer: Any, *, output_dir: PathLike = ".", accumulation: int = 1, **given: Any) -> LoopWatch:
+    """Watch the memory of a loop of your own: `with vramwise.watch(model, optimizer) as seen:`, then `print(seen)`.
+
+    The first batch is predicted, and `memory.jsonl` in `output_dir` takes what each step needs, for `vramwise report`.
+    `accumulation`: batches a step. Other keywords are those of every function (`gpu`, `versions`…).
+    """
+    from vramwise.training.live.watch import LoopWatch
+
+    guard = {name: given.pop(name) for name in ("backend", "report") if name in given}
+    return LoopWatch(model, optimizer, output_dir=output_dir, accumulation=accumulation, guard=guard, **given)
+
+
 def diagnose(
     log: PathLike | BinaryIO | None = None,
     *,
@@ -347,6 +360,8 @@ def _source(source: Any) -> Source:
         from vramwise.training.live.source import of_trainer  # late: files do not need it
 
         return of_trainer(source)
+    if isinstance(source, Text):
+        return source
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
     return Text(source) if is_text else source
 

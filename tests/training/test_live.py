@@ -1,23 +1,27 @@
 """Live trainers: the objects decide, nothing about them changes, and reading their script says the same."""
 
+import json
 import random
 import time
+from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-np = pytest.importorskip("numpy")
+import vramwise
+from installed import Later, needs
+from vramwise.notebook import magic
+from vramwise.units import GIB
 
-import vramwise  # noqa: E402
-from vramwise.training.live.source import of_trainer  # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [needs("torch", "transformers", "accelerate"), pytest.mark.filterwarnings("ignore")]
+torch = Later("torch")
+np = Later("numpy")
+transformers = Later("transformers")
+source = Later("vramwise.training.live.source")
+integration = Later("vramwise.integrations.transformers")
 WIDTHS = [10 + 7 * number % 50 for number in range(80)]
 
 
-class Rows(torch.utils.data.Dataset):
+class Rows:
     def __init__(self, widths=WIDTHS):
         self.widths = widths
         self.read = 0
@@ -55,15 +59,17 @@ def config(**more):
     return transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, **more)
 
 
-def model(dtype=torch.float32, **more):
+def model(dtype=None, **more):
     torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(config(**more)).to(dtype)
+    return transformers.LlamaForCausalLM(config(**more)).to(dtype or torch.float32)
 
 
-def trainer(tmp_path, of=None, made=transformers.Trainer, rows=None, **more):
+def trainer(tmp_path, of=None, made=None, rows=None, **more):
     asked = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "bf16": True, "use_cpu": True, **more}
     args = transformers.TrainingArguments(output_dir=str(tmp_path), report_to=[], **asked)
-    return made(model=of or model(), args=args, train_dataset=rows or Rows(), data_collator=Padding())
+    return (made or transformers.Trainer)(
+        model=of or model(), args=args, train_dataset=rows or Rows(), data_collator=Padding()
+    )
 
 
 def predicted(one):
@@ -83,7 +89,7 @@ def test_a_live_trainer_is_predicted_with_its_own_rows(tmp_path):
     assert run.precision.weights_dtype == "fp32"
     assert run.shapes.sequence_len == max(WIDTHS)
     real = [tuple(batch["input_ids"].shape) for batch in one.get_train_dataloader()]
-    drawn = of_trainer(one).data.train.drawn
+    drawn = source.of_trainer(one).data.train.drawn
     assert [(shape.rows, shape.width) for shape in drawn] == real
     assert vramwise.as_json(answer)["model"] == "LlamaForCausalLM"
     assert answer._repr_html_().startswith("<iframe")
@@ -226,19 +232,18 @@ def test_adapters_are_read_from_the_modules(tmp_path):
     assert predicted(one).prediction.run.adapter.unfrozen
 
 
-class Linear4bit(torch.nn.Module):
-    """What bitsandbytes' layer shows of itself."""
-
-    def __init__(self, of):
-        super().__init__()
-        self.in_features, self.out_features = of.in_features, of.out_features
-        packed = torch.zeros((of.in_features * of.out_features // 2, 1), dtype=torch.uint8)
-        self.weight = torch.nn.Parameter(packed, requires_grad=False)
-        self.weight.quant_type = "nf4"
-        self.weight.compress_statistics = False
-
-
 def test_quantised_layers_are_read_from_the_modules(tmp_path):
+    class Linear4bit(torch.nn.Module):
+        """What bitsandbytes' layer shows of itself."""
+
+        def __init__(self, of):
+            super().__init__()
+            self.in_features, self.out_features = of.in_features, of.out_features
+            packed = torch.zeros((of.in_features * of.out_features // 2, 1), dtype=torch.uint8)
+            self.weight = torch.nn.Parameter(packed, requires_grad=False)
+            self.weight.quant_type = "nf4"
+            self.weight.compress_statistics = False
+
     of = model(torch.bfloat16)
     for layer in of.model.layers:
         for part in (layer.self_attn, layer.mlp):
@@ -271,7 +276,7 @@ def test_reading_the_script_says_the_same(tmp_path):
         "import torch\n"
         "from transformers import LlamaForCausalLM, Trainer, TrainingArguments\n"
         f"model = LlamaForCausalLM.from_pretrained({str(name)!r}, dtype=torch.bfloat16)\n"
-        f"args = TrainingArguments(output_dir={str(tmp_path)!r}, per_device_train_batch_size=4, bf16=True, use_cpu=True, "
+        f"args = TrainingArguments(output_dir={str(tmp_path)!r}, per_device_train_batch_size=4, bf16=True, "
         "gradient_checkpointing=True, optim='adafactor')\n"
         "trainer = Trainer(model=model, args=args)\n"
     )
@@ -307,3 +312,110 @@ def test_a_stream_is_not_read(tmp_path):
 
     one = trainer(tmp_path, rows=Stream(), max_steps=2)
     assert any("stream" in note for note in predicted(one).prediction.assumptions)
+
+
+def batch(rows=3, width=30):
+    return Padding()([{"input_ids": [1] * width, "labels": [1] * width}] * rows)
+
+
+def test_a_loop_is_predicted_from_its_objects():
+    of = model(torch.bfloat16)
+    optimizer = torch.optim.SGD(of.parameters(), lr=0.1)
+    asked = {"optimizer": optimizer, "autocast": torch.bfloat16, "accumulation": 4, "gpu": "rtx-4090"}
+    answer = vramwise.predict(model=of, batch=batch(), **asked)
+    run = answer.prediction.run
+    assert (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.shapes.sequence_len) == (3, 4, 30)
+    assert (run.optimizer.name, run.optimizer.max_grad_norm, run.precision.autocast) == ("sgd", 0.0, True)
+    assert answer.duration is None
+    assert str(answer).startswith("✓ Fits")
+    wide = vramwise.predict(model=of, batch=batch(width=600), **asked)
+    assert wide.needs.peak_allocated_bytes > answer.needs.peak_allocated_bytes
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"model": 3}, "pass the model's name, or the model itself"),
+        ({"model": lambda: torch.nn.Linear(2, 2)}, "no model of transformers"),
+        ({"model": lambda: model(), "batch": {"pixels": 1}}, "no input_ids"),
+        ({"model": lambda: model(), "autocast": "half"}, "torch.bfloat16"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(given, says):
+    made = given["model"]() if callable(given["model"]) else given["model"]
+    with pytest.raises(vramwise.VramwiseError, match=says):
+        vramwise.predict(**{**given, "model": made})
+
+
+class Device:
+    """A card that holds 24 GiB."""
+
+    name, device_bytes = "fake:0", 24 * GIB
+
+    def read(self, *, fresh=False):
+        from vramwise.training.guard.samples import Reading
+
+        sizes = {"allocated_bytes": GIB, "reserved_bytes": GIB, "peak_allocated_bytes": GIB, "peak_reserved_bytes": GIB}
+        return Reading(**sizes, retries=0)
+
+    def reset_peaks(self):
+        pass
+
+
+def test_a_loop_is_watched(tmp_path):
+    of = model()
+    optimizer = torch.optim.SGD(of.parameters(), lr=0.1)
+    said = []
+    with vramwise.watch(
+        of, optimizer, output_dir=tmp_path, gpu="rtx-4090", backend=Device(), report=said.append
+    ) as seen:
+        for _ in range(3):
+            of(**batch()).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    of(**batch())
+    assert seen.steps == 3
+    assert seen.answer.fits is True
+    assert "1.0 GiB measured in 3 steps" in str(seen)
+    assert [one.rule for one in seen.warnings] == ["above-prediction"]
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
+    assert kinds[0] == "start"
+    assert kinds.count("sample") == 7
+    assert kinds[-1] == "end"
+    assert not of._forward_pre_hooks
+
+
+def test_the_guard_warns_before_the_first_step(tmp_path):
+    said = []
+    guard = integration.MemoryGuard(backend=Device(), limit_bytes=2**24, report=said.append)
+    one = trainer(tmp_path, max_steps=1, bf16=False)
+    one.add_callback(guard)
+    one.train()
+    assert any("before the first step: ✗ Does not fit" in text for text in said)
+    stops = integration.MemoryGuard(backend=Device(), limit_bytes=2**24, stop=True)
+    one = trainer(tmp_path, max_steps=1, bf16=False)
+    one.add_callback(stops)
+    with pytest.raises(vramwise.VramwiseError, match="Does not fit"):
+        one.train()
+    assert one.state.global_step == 0
+
+
+def test_the_magic_answers_for_the_trainer_or_the_cells(tmp_path, capsys):
+    shell = SimpleNamespace(user_ns={"In": ["", "x = 1"]}, magics={})
+    shell.register_magic_function = lambda function, kind, name: shell.magics.update({name: function})
+    vramwise.load_ipython_extension(shell)
+    ask = shell.magics["vramwise"]
+    assert ask("--gpu rtx-4090") is None
+    assert "calls no known trainer" in capsys.readouterr().err
+    shell.user_ns["In"] = [
+        "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments",
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')",
+        "trainer = Trainer(model, TrainingArguments('out', per_device_train_batch_size=2))",
+    ]
+    assert ask("--gpu rtx-4090").prediction.model.name == "Qwen/Qwen2.5-0.5B"
+    shell.user_ns["trainer"] = trainer(tmp_path)
+    assert ask("--gpu rtx-4090").prediction.model.name == "LlamaForCausalLM"
+    assert ask("check --gpu rtx-4090")[0].error is None
+    assert ask("train") is None
+    assert "expected predict, fit or check" in capsys.readouterr().err
+    assert magic.trainer_in({"_1": shell.user_ns["trainer"]}) is None

@@ -49,7 +49,7 @@ class MemoryGuardPlugin(BasePlugin):
         plan, width = self._plan, declared_width(cfg)
         self._trainer = trainer
         if plan is None:
-            self._guard = MemoryGuard(output_dir=_value(cfg, "output_dir"), max_width=width)
+            self._guard = MemoryGuard(output_dir=_value(cfg, "output_dir"), max_width=width, predict=False)
         else:
             self._guard = MemoryGuard(
                 output_dir=plan.output_dir,

@@ -17,7 +17,7 @@ class Live(Text):
 
     `model`: its dimensions, as the object has them; None if they are unknown, and `model_missing` says why. `facts`:
     settings that no script says, each with the reason. `data`: the rows that its own loader draws. `notes`: what is
-    assumed about the objects.
+    assumed about the objects. `ends`: how long it trains is known.
     """
 
     model: ModelSpec | None = None
@@ -25,6 +25,7 @@ class Live(Text):
     facts: Mapping[str, tuple[Any, str]] = {}
     data: Data = NO_DATA
     notes: tuple[str, ...] = ()
+    ends: bool = True
 
 
 def as_it_is(trainer: Trainer, original: Document, live: Live) -> Trainer:

@@ -192,6 +192,8 @@ class Subject:
 
     def duration(self, speed: Speed) -> Duration | None:
         """Predict the duration of the whole training; None if neither the steps nor the data are known."""
+        if self.live is not None and not self.live.ends:
+            return None
         from vramwise.variants.duration import duration  # late: `check` needs only memory
 
         return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import wraps
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from transformers import TrainerCallback
 
+from vramwise.errors import VramwiseError
 from vramwise.training.guard import oom
 from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.guard.samples import CudaBackend, MeasuredPhase, Sample, find_backend
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("vramwise.guard")
 _ALLOCATOR_HISTORY = 50_000
+# From an event of a callback to the trainer.
+_MOST_CALLERS = 16
+
+
+class WillNotFit(VramwiseError):  # noqa: N818 (it reads as what happened)
+    """Ends a training before its first step, because it was predicted not to fit."""
 
 
 def _unharmful(event: Callable[..., None]) -> Callable[..., None]:
@@ -39,6 +47,8 @@ def _unharmful(event: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             event(self, args, state, **more)
+        except WillNotFit:
+            raise
         except Exception as error:  # the guard is never worth a training run
             self.broken = error
             self._say(f"the memory guard stops watching: {type(error).__name__}: {error}")
@@ -53,7 +63,8 @@ class MemoryGuard(TrainerCallback):
     after each phase, so that every phase has its own peaks; off by default, because other readers of those counters
     would then see the phase instead of the run. `history_entries`: let the allocator keep that many of its last events
     for the record of an out-of-memory. `limit_bytes`: what the allocator may reserve, if that is less than the card.
-    `report`: receives each warning as text; default: Python's logging.
+    `report`: receives each warning as text; default: Python's logging. `predict`: predict the run before its first step
+    and warn if it will not fit; with `stop`, raise `WillNotFit` then.
     """
 
     def __init__(
@@ -69,6 +80,8 @@ class MemoryGuard(TrainerCallback):
         limit_bytes: int | None = None,
         backend: CudaBackend | Literal["auto"] | None = "auto",
         report: Callable[[str], None] | None = None,
+        predict: bool = True,
+        stop: bool = False,
     ) -> None:
         self.broken: Exception | None = None
         self.warnings: list[Warned] = []
@@ -85,6 +98,8 @@ class MemoryGuard(TrainerCallback):
         self._limit_bytes = limit_bytes
         self._find_backend = find_backend if backend == "auto" else lambda: backend
         self._report = report
+        self._predicts, self._stop = predict and predicted is None, stop
+        self.peak_reserved_bytes: int | None = None
         self._backend: CudaBackend | None = None
         self._log: MemoryLog | None = None
         self._watch = Watch(self._expected)
@@ -115,6 +130,8 @@ class MemoryGuard(TrainerCallback):
         if not self._expected.thresholds.enabled:
             return
         self._backend = self._find_backend()
+        if self._backend is not None and self._predicts:
+            self._predict(args)
         self._log = MemoryLog(log_path(self._output_dir or args.output_dir, int(os.environ.get("RANK", "0") or 0)))
         self._log.write("start", self._start_record(args, state))
         if self._backend is None:
@@ -126,6 +143,26 @@ class MemoryGuard(TrainerCallback):
         self._arm(model, optimizer)
         self._take(state.global_step, "load", fresh=True)
         self.phase = "train"
+
+    def _predict(self, args: Any) -> None:
+        """Predict the run of the trainer that called, compare later readings with it, and warn if it will not fit."""
+        trainer = _caller(args)
+        if trainer is None or int(getattr(args, "world_size", 1)) > 1:
+            return
+        from vramwise import api  # late: a guard with a plan needs no verbs
+        from vramwise.training.parent.expected import memory_of
+
+        try:
+            answer = api.predict(trainer, limit_bytes=self._limit_bytes)
+        except VramwiseError as error:
+            self._say(f"the run is not predicted: {error}")
+            return
+        self._expected = replace(self._expected, predicted=memory_of(answer.prediction))
+        if answer.prediction.memory_fits is False:
+            first = str(answer).partition("\n")[0]
+            if self._stop:
+                raise WillNotFit(first)
+            self._say(f"before the first step: {first}")
 
     def _room(self) -> int | None:
         """Return the available memory: the card, or the allocator's limit if that is lower."""
@@ -208,6 +245,7 @@ class MemoryGuard(TrainerCallback):
         if self._backend is None or self._log is None:
             return
         sample = Sample(step=step, phase=phase, reading=self._backend.read(fresh=fresh), width=self._width)
+        self.peak_reserved_bytes = sample.reading.peak_reserved_bytes
         self._width = None
         if self._expected.peaks_per_phase:
             self._backend.reset_peaks()
@@ -230,6 +268,19 @@ class MemoryGuard(TrainerCallback):
             self._report(text)
         else:
             _logger.warning("%s", text)
+
+
+def _caller(args: Any) -> Any:
+    """Return the trainer that is calling its callbacks; None if none of the callers is one."""
+    frame = sys._getframe()
+    for _ in range(_MOST_CALLERS):
+        found = frame.f_locals.get("self")
+        if getattr(found, "args", None) is args and hasattr(found, "train_dataset") and hasattr(found, "accelerator"):
+            return found
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
 
 
 def _on_forward(model: Any, tell: Callable[[bool, int | None], None]) -> Any:

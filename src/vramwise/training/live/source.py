@@ -44,6 +44,8 @@ def of_trainer(trainer: Any) -> Live:
     if optimizer is not None:
         arguments["optim"] = optimizer_name(optimizer)
     arguments.setdefault("output_dir", str(trainer.args.output_dir))
+    if "cuda" not in str(trainer.args.device):
+        arguments.pop("use_cpu", None)  # the question is what it takes on a card
     data = data_of(trainer)
     facts = _length(data) if not calls.TRAINERS[library.__name__][1] else {}
     facts |= reference_facts(trainer, arguments)
@@ -84,7 +86,9 @@ def of_loop(
     facts = _length(data)
     facts["trainer_title"] = ("a loop of its own", "")
     notes = ["the loop clips no gradients and takes batches of this shape only"]
-    return _live(script_of(model, "Trainer", arguments, "TrainingArguments"), model, facts, data, notes)
+    live = _live(script_of(model, "Trainer", arguments, "TrainingArguments"), model, facts, data, notes)
+    live.ends = False
+    return live
 
 
 def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> Live:

@@ -370,6 +370,7 @@ READERS = {
     "cli/serve.py": "opens a browser at its own address",
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/checkpoints.py": "digests, in pieces",
+    "training/live/model.py": "the config of a model that this process has loaded",
     "training/parent/engine_script.py": "the one line in which a Python says where its packages are",
     "training/parent/extras.py": OWN,
     "training/parent/foreign.py": "the header of a checkpoint, up to a bound",

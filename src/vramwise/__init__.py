@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add `%vramwise` to a notebook: called by `%load_ext vramwise`."""
-    from vramwise.notebook.magic import add_to
+    from vramwise.notebook.magic import add_to  # late: only notebooks need it
 
     add_to(ipython)
 

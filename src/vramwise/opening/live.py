@@ -1,31 +1,12 @@
-"""The objects of a running program as a source: a script that says what they hold, and what no script can say."""
+"""Runs as the objects of a running program have them, where the script that describes these cannot say it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from vramwise.opening.options import Text
+from vramwise.opening.options import Live
 from vramwise.trainers.base import SideFiles, Trainer
-from vramwise.types import PLACES, Document, ModelSpec, Origin, RunSpec, Target
-from vramwise.variants.lengths import NO_DATA, Data
-
-
-class Live(Text):
-    """A script with the values of live objects.
-
-    `model`: its dimensions, as the object has them; None if they are unknown, and `model_missing` says why. `facts`:
-    settings that no script says, each with the reason. `data`: the rows that its own loader draws. `notes`: what is
-    assumed about the objects. `ends`: how long it trains is known.
-    """
-
-    model: ModelSpec | None = None
-    model_missing: str = ""
-    facts: Mapping[str, tuple[Any, str]] = {}
-    data: Data = NO_DATA
-    notes: tuple[str, ...] = ()
-    ends: bool = True
+from vramwise.types import PLACES, Document, Origin, RunSpec, Target
 
 
 def as_it_is(trainer: Trainer, original: Document, live: Live) -> Trainer:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from vramwise.types import ModelSpec
+    from vramwise.variants.lengths import Data
 
 
 class Text(str):
     """A config given as text, in parameters that also accept a path."""
 
     __slots__ = ()
+
+
+class Live(Text):
+    """A script with the values of live objects.
+
+    `model`: its dimensions, as the object has them; None if they are unknown, and `model_missing` says why. `facts`:
+    settings that no script says, each with the reason. `data`: the rows that its own loader draws. `notes`: what is
+    assumed about the objects. `ends`: how long it trains is known.
+    """
+
+    model: ModelSpec | None = None
+    model_missing: str = ""
+    facts: Mapping[str, tuple[Any, str]] = {}
+    data: Data | None = None
+    notes: tuple[str, ...] = ()
+    ends: bool = True
 
 
 class Command(str):

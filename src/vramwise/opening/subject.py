@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.models.known import of_count
 from vramwise.opening.base_models import base_model, model_folder, revision_of, with_model_type
-from vramwise.opening.live import Live, as_it_is
-from vramwise.opening.options import Options, Text
+from vramwise.opening.options import Live, Options, Text
 from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
 from vramwise.opening.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.opening.stops import stops_of
@@ -206,7 +205,7 @@ class Subject:
         if named == "" or self.text_alone:
             return self.changed(data=replace(NO_DATA, named=named))
         if named is None and self.live is not None:
-            return self.changed(data=self.live.data)
+            return self.changed(data=self.live.data or NO_DATA)
         # Late: data is read only for predictions.
         from vramwise.opening.data.reading import read_blocks, read_named
 
@@ -271,6 +270,8 @@ def subject_of(
     """Return the Subject of a document. `live`: the objects that the document describes."""
     trainer = trainer_of(document, options.trainer)
     if live is not None:
+        from vramwise.opening.live import as_it_is  # late: files do not need it
+
         trainer = as_it_is(trainer, document, live)
     if engine is not None:
         trainer = running(trainer, engine)
@@ -279,8 +280,7 @@ def subject_of(
         bounds = document.script.asked_versions(target.stack.releases)
         target = replace(target, stack=replace(target.stack, bounds=bounds))
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone, live=live)
-    accepted = () if live is None else ("refused-arguments",)  # its own classes have taken them
-    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore, *accepted))
+    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 
 
 def _with_pins(document: Document, options: Options) -> Options:

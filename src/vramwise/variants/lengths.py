@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape
 from vramwise.limits import ceilings, json_memory_bytes, parse_json
 from vramwise.limits.json_values import OverBudget
 from vramwise.types import RunSpec
 from vramwise.units import gib
+
+if TYPE_CHECKING:
+    from vramwise.ghost.loops.batches import BatchShape
 
 # UTF-8 bytes per token of English text, for samples given as text.
 _BYTES_PER_TOKEN = 4

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import Called, Missing, Result, Value, plain
 from vramwise.documents.python.scopes import Index
+from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found
 from vramwise.trainers.scripts.training import Training
 
@@ -48,7 +49,7 @@ def loop_of(found: Index, evaluator: Evaluator) -> Found | None:
         owner, _, last = evaluator.called(call, site).rpartition(".")
         kind = owner.rpartition(".")[2]
         if last in _LOADS and ("Model" in kind or "For" in kind) and "Peft" not in kind:
-            return Found(call=call, site=site, name="a loop of its own", trainer="hf-trainer", kind="")
+            return Found(call=call, site=site, name="a loop of its own", trainer=calls.TRAINERS["Trainer"][0], kind="")
     return None
 
 

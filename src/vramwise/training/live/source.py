@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.opening.live import Live
+from vramwise.opening.options import Live
 from vramwise.trainers.scripts import calls
 from vramwise.training.live.facts import Facts, facts_of, reference_facts
 from vramwise.training.live.model import inner, quantised, spec_of

@@ -149,6 +149,16 @@ def test_a_frozen_layer_changes_the_answer(tmp_path):
         predicted(one)
 
 
+def test_a_frozen_encoder_changes_the_answer(tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    of = transformers.BertForTokenClassification(transformers.BertConfig(**sizes, vocab_size=512, num_labels=3))
+    one = trainer(tmp_path, of=of)
+    before = predicted(one)
+    assert not before.prediction.run.unfollowed
+    of.bert.requires_grad_(False)
+    assert allocated(one) < before.needs.peak_allocated_bytes
+
+
 def test_a_swapped_collator_changes_the_answer(tmp_path):
     one = trainer(tmp_path)
     before = allocated(one)

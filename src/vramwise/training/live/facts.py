@@ -24,6 +24,7 @@ from vramwise.types import ModelSpec, Unfollowed
 Facts = dict[str, tuple[Any, str]]
 # Parameters beyond the description that are less than this part of the model are only mentioned.
 _FEW = 0.01
+_HEADS = frozenset({"lm_head", "embed_out", "score", "classifier", "v_head", "qa_outputs", "pooler", "cls"})
 _WORDS: Mapping[str, str] = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 
 
@@ -36,26 +37,28 @@ def facts_of(model: Any, spec: ModelSpec) -> tuple[Facts, list[str]]:
     facts |= _trained(model, spec, found)
     facts |= _hooks(inner(model))
     total = sum(one.parameter.numel() for one in held(model))
-    more = sum(one.parameter.numel() for one in found.more if not _is_head(one.name, spec))
-    lacking = [name for name in found.lacking if not name.startswith(("lm_head", "embed_out"))]
+    more = sum(one.parameter.numel() for one in found.more if not _is_head(one.name))
+    lacking = [name for name in found.lacking if not _is_head(name)]
     if total and more > _FEW * total:
         name = found.more[0].name
         why = f"{more:,} parameters that models of type {spec.model_type} do not have, such as {name}"
         facts["unfollowed"] = ((Unfollowed(name="the model's own modules", less=False, why=why),), why)
     elif more:
         notes.append(f"{more:,} parameters of the model's own are not counted ({found.more[0].name}…)")
-    if lacking and (sum(lacking.count(name) for name in lacking) > _FEW * len(parameters(spec))):
+    if len(lacking) > _FEW * len(parameters(spec)):
         why = f"the model lacks {len(lacking)} parameters of its type, such as {lacking[0]}"
         facts["unfollowed"] = ((Unfollowed(name="parts that the model lacks", less=True, why=why),), why)
+    base = type(inner(model))
+    if not base.__module__.startswith("transformers."):
+        notes.append(f"{base.__name__} is a class of its own: predicted as models of type {spec.model_type}")
     if adapter_of(model) is not None and adapted(model).mixed:
         notes.append("adapters have different ranks: the highest is taken for all")
     return facts, notes
 
 
-def _is_head(name: str, spec: ModelSpec) -> bool:
-    """Return whether a parameter is a head for classes, a pooler or a value head, which the objective counts."""
-    parts = name.split(".")
-    return bool({"score", "classifier", "v_head", "qa_outputs", "pooler"} & set(parts)) or parts[0] == "lm_head"
+def _is_head(name: str) -> bool:
+    """Return whether a parameter is a head for tokens, classes or values, or a pooler, which the objective counts."""
+    return not _HEADS.isdisjoint(name.split("."))
 
 
 def _casts(model: Any, spec: ModelSpec, found: Compared) -> Facts:
@@ -117,14 +120,14 @@ def _trained(model: Any, spec: ModelSpec, found: Compared) -> Facts:
             trained.append(named)
         if not with_adapter or saved or ".lora_" in full:
             expected.append(named)
-    others = [one for one in found.more if one.parameter.requires_grad]
+    others = [one.name for one in found.more if one.parameter.requires_grad]
     if not trained and not others:
         raise VramwiseError("every parameter of this model is frozen: nothing would be trained")
     if trained == expected:
         return {}
     count = len(every) - len(trained)
     why = f"{count:,} of {len(every):,} parameters are frozen (requires_grad is False)"
-    return {"unfrozen": (expressions(trained, every) or ("$^",), why)}
+    return {"unfrozen": (expressions([*trained, *others], [*every, *others]), why)}
 
 
 def _hooks(base: Any) -> Facts:

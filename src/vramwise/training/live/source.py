@@ -100,8 +100,6 @@ def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> 
         found, more = facts_of(model, live.model)
         facts |= found
         notes += more
-        if live.model.reads != "decoder":
-            facts.pop("unfrozen", None)
     except VramwiseError as error:
         if live.model is not None:
             raise

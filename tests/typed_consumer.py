@@ -29,6 +29,18 @@ def fitted(path: Path) -> str | None:
     return None if best is None or best.document is None else best.document.text
 
 
+class Live:
+    args: object
+    model: object
+
+
+def live(trainer: Live, model: object, optimizer: object, batch: object) -> tuple[bool | None, str, int]:
+    fits = vramwise.predict(trainer, gpu="t4").fits
+    loop = str(vramwise.predict(model=model, optimizer=optimizer, batch=batch, accumulation=4))
+    with vramwise.watch(model, optimizer, output_dir=Path("out")) as seen:
+        return fits, loop, seen.steps
+
+
 def mistakes() -> None:
     vramwise.check(3)  # type: ignore[arg-type]
     vramwise.diagnose("train.log", konfig="c.yml")  # type: ignore[call-arg]

@@ -5,7 +5,7 @@ This is the only module below the interfaces that uses one (`notebook`), and onl
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -22,6 +22,10 @@ class Displayed:
         )
 
         return shown(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows in a terminal."""
+        printer.text(str(self))
 
     def __str__(self) -> str:
         """The text that the command prints for this result; without one, its fields."""

@@ -136,7 +136,7 @@ def _hooks(base: Any) -> Facts:
     return {"embeddings_want_grads": (True, "enable_input_require_grads() was called")}
 
 
-def reference_facts(trainer: Any, arguments: Mapping[str, Any]) -> Facts:
+def reference_facts(trainer: Any) -> Facts:
     """Return the second model of a preference trainer, as it is."""
     if not hasattr(trainer, "ref_model"):
         return {}
@@ -144,8 +144,7 @@ def reference_facts(trainer: Any, arguments: Mapping[str, Any]) -> Facts:
         dtype = _WORDS.get(str(base_dtype(inner(trainer.ref_model))), "bf16")
         why = "the trainer's ref_model"
         return {"reference": ("model", why), "reference_dtype": (dtype, why)}
-    if adapter_of(trainer.model) is None or getattr(trainer, "precompute_ref_logps", False):
-        return {}
-    copied = len(getattr(trainer.model, "peft_config", {})) > 1
-    why = "a frozen copy of the adapter" if copied else "the policy with its adapter switched off"
-    return {"reference": ("adapter_copy" if copied else "adapter_off", why)}
+    if adapter_of(trainer.model) is None:
+        return {"reference": ("none", "the trainer has no ref_model")}
+    copied = len(trainer.model.peft_config) > 1
+    return {"reference": ("adapter_copy", "the model has a second adapter")} if copied else {}

@@ -48,7 +48,7 @@ def of_trainer(trainer: Any) -> Live:
         arguments.pop("use_cpu", None)  # the question is what it takes on a card
     data = data_of(trainer)
     facts = _length(data) if not calls.TRAINERS[library.__name__][1] else {}
-    facts |= reference_facts(trainer, arguments)
+    facts |= reference_facts(trainer)
     text = script_of(
         model,
         library.__name__,

@@ -146,7 +146,8 @@ def test_nothing_but_training_and_the_recorder_imports_torch():
 
 def test_nobody_imports_the_recorder():
     """It is started by name, in a process of its own: whoever checks a known model loads nothing of it."""
-    importers = [path for path in modules() if not records(path)]
+    live = SOURCE / "training/live/tracing.py"  # its model is loaded here already
+    importers = [path for path in modules() if not records(path) and path != live]
     assert [path.name for path in importers if any("models.recorder" in name for name in imports(path))] == []
 
 
@@ -371,6 +372,7 @@ READERS = {
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/checkpoints.py": "digests, in pieces",
     "training/live/model.py": "the config of a model that this process has loaded",
+    "training/live/tracing.py": "the config of a model that this process has loaded",
     "training/parent/engine_script.py": "the one line in which a Python says where its packages are",
     "training/parent/extras.py": OWN,
     "training/parent/foreign.py": "the header of a checkpoint, up to a bound",

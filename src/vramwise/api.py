@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, Unpack
 
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.opening.options import FitOptions, Machine, NewOptions, Options, PredictOptions, Reading, Text
+from vramwise.opening.options import FitOptions, Live, Machine, NewOptions, Options, PredictOptions, Reading, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,7 @@ PathLike = str | Path
 Source = PathLike | Mapping[str, Any]
 Progress = Callable[[int, int], None]
 _O = TypeVar("_O")
+_A = TypeVar("_A", PredictOptions, FitOptions)
 
 
 def check(
@@ -134,12 +135,14 @@ def predict(
         limit_bytes=limit_bytes,
     )
     asked = _given("ask", ask, asked)
+    source = None if source is None else _source(source)
     if source is None:
         if not asked.model:
             raise VramwiseError("nothing to predict: pass a config, or model='meta-llama/Llama-3.2-1B'")
         trainer, source = composed(asked.model, run or {}, settings.trainer)
         settings = replace(settings, trainer=trainer)
     with _told("the prediction"):
+        asked = _in_room(asked, source, settings)
         return predict(opened(_source(source), settings, asked, changes), asked)
 
 
@@ -175,7 +178,8 @@ def fit(
         online=online,
     )
     with _told("the search"):
-        return fit_source(_source(source), settings, _given("ask", ask, asked), progress)
+        config = _source(source)
+        return fit_source(config, settings, _in_room(_given("ask", ask, asked), config, settings), progress)
 
 
 def new(
@@ -364,6 +368,12 @@ def _source(source: Any) -> Source:
         return source
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
     return Text(source) if is_text else source
+
+
+def _in_room(asked: _A, source: Any, settings: Options) -> _A:
+    """Return the options with what the present card has left, if a live run is asked about for it."""
+    left = source.limit_bytes if isinstance(source, Live) and settings.gpu is None else None
+    return asked if left is None or asked.limit_bytes is not None else replace(asked, limit_bytes=left)
 
 
 def _config(source: Source | Sequence[PathLike]) -> Text | Mapping[str, Any] | None:

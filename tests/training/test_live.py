@@ -215,6 +215,25 @@ def test_a_class_that_extends_the_trainer_says_what_it_does_itself(tmp_path):
     assert any("Own has its own compute_loss" in note for note in notes)
 
 
+def test_a_model_type_of_ones_own_is_traced_here(tmp_path):
+    class OwnConfig(transformers.LlamaConfig):
+        model_type = "a_type_of_ones_own"
+
+    class Own(transformers.LlamaForCausalLM):
+        config_class = OwnConfig
+
+    known = allocated(trainer(tmp_path))
+    one = trainer(tmp_path, of=Own(OwnConfig(**config().to_dict())))
+    _, kept, *states = state_of(one)
+    answer = predicted(one)
+    _, kept_again, *states_again = state_of(one)
+    assert (states, kept) == (states_again, kept_again)
+    assert answer.prediction.model.family == "traced"
+    assert answer.needs.peak_allocated_bytes == pytest.approx(known, rel=0.01)
+    one.model.model.layers[:2].requires_grad_(False)
+    assert allocated(one) < answer.needs.peak_allocated_bytes
+
+
 def test_a_head_for_classes(tmp_path):
     of = transformers.LlamaForSequenceClassification(config(num_labels=5, pad_token_id=0))
     run = predicted(trainer(tmp_path, of=of)).prediction.run
@@ -322,6 +341,21 @@ def test_a_stream_is_not_read(tmp_path):
 
     one = trainer(tmp_path, rows=Stream(), max_steps=2)
     assert any("stream" in note for note in predicted(one).prediction.assumptions)
+
+
+def test_what_others_hold_on_the_card_is_subtracted(tmp_path, monkeypatch):
+    cuda = {"is_available": True, "is_initialized": True, "current_device": 0, "memory_reserved": GIB}
+    cuda |= {"memory_allocated": GIB, "mem_get_info": (8 * GIB, 24 * GIB)}
+    one = trainer(tmp_path)
+    assert source.of_trainer(one).limit_bytes is None
+    for name, value in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    live = source.of_trainer(one)
+    assert live.limit_bytes == 8 * GIB
+    (said,) = live.notes
+    assert said.startswith("the card already holds 1.0 GiB of other tensors of this process and 14.")
+    assert vramwise.predict(one).prediction.limit_bytes == 8 * GIB
+    assert vramwise.predict(one, gpu="rtx-4090").prediction.limit_bytes is None
 
 
 def batch(rows=3, width=30):

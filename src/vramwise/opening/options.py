@@ -22,7 +22,8 @@ class Live(Text):
 
     `model`: its dimensions, as the object has them; None if they are unknown, and `model_missing` says why. `facts`:
     settings that no script says, each with the reason. `data`: the rows that its own loader draws. `notes`: what is
-    assumed about the objects. `ends`: how long it trains is known.
+    assumed about the objects. `ends`: how long it trains is known. `limit_bytes`: what the
+    card of this machine has left for it, if others hold a part.
     """
 
     model: ModelSpec | None = None
@@ -31,6 +32,7 @@ class Live(Text):
     data: Data | None = None
     notes: tuple[str, ...] = ()
     ends: bool = True
+    limit_bytes: int | None = None
 
 
 class Command(str):

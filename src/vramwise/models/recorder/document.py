@@ -28,10 +28,13 @@ _PLAIN = (int, float, str, bool, type(None))
 _SET_BY_PLACE = re.compile(r"(.*_)?(idx|index|number|id)")
 
 
-def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None) -> dict[str, Any]:
+def document(
+    config: Mapping[str, Any], modes: Sequence[str], code: Path | None = None, made: tuple[Any, Any] | None = None
+) -> dict[str, Any]:
     """Return the trace of the model of a config.json in these modes. Modes that fail are left out.
 
-    `code`: the folder of the model's own code, if it is to be run. If every mode fails, the first error is raised.
+    `code`: the folder of the model's own code, if it is to be run; `made`: the config object and the class, if they are
+    loaded already. If every mode fails, the first error is raised.
     """
     import transformers
 
@@ -41,16 +44,16 @@ def document(config: Mapping[str, Any], modes: Sequence[str], code: Path | None 
         "torch": torch.__version__,
         "model_type": config["model_type"],
     }
-    made: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     failed: dict[str, Exception] = {}
     for mode in modes:
         try:
-            made[mode] = _mode(config, mode, found, code)
+            recorded[mode] = _mode(made or _config(config, code), mode, found)
         except Exception as error:  # another precision may work: torch has no grouped products in fp32
             failed[mode] = error
-    if not made:
+    if not recorded:
         raise next(iter(failed.values()))
-    found["modes"] = made
+    found["modes"] = recorded
     return found
 
 
@@ -67,9 +70,9 @@ def _config(config: Mapping[str, Any], code: Path | None) -> tuple[Any, Any]:
     return class_of(config, "AutoConfig", code)(**values), class_of(config, "AutoModelForCausalLM", code)
 
 
-def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any], code: Path | None) -> dict[str, Any]:
+def _mode(of: tuple[Any, Any], mode: str, found: dict[str, Any]) -> dict[str, Any]:
     fake = FakeTensorMode()
-    read, own = _config(config, code)
+    read, own = of
     with fake:
         model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32, own)
         _widen(model, mode)

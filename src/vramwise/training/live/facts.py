@@ -49,7 +49,7 @@ def facts_of(model: Any, spec: ModelSpec) -> tuple[Facts, list[str]]:
         why = f"the model lacks {len(lacking)} parameters of its type, such as {lacking[0]}"
         facts["unfollowed"] = ((Unfollowed(name="parts that the model lacks", less=True, why=why),), why)
     base = type(inner(model))
-    if not base.__module__.startswith("transformers."):
+    if spec.trace is None and not base.__module__.startswith("transformers."):
         notes.append(f"{base.__name__} is a class of its own: predicted as models of type {spec.model_type}")
     if adapter_of(model) is not None and adapted(model).mixed:
         notes.append("adapters have different ranks: the highest is taken for all")

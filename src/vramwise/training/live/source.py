@@ -9,6 +9,7 @@ from vramwise.opening.options import Live
 from vramwise.trainers.scripts import calls
 from vramwise.training.live.facts import Facts, facts_of, reference_facts
 from vramwise.training.live.model import inner, quantised, spec_of
+from vramwise.training.live.room import room_for
 from vramwise.training.live.rows import data_of, lengths_of
 from vramwise.training.live.script import (
     arguments_of,
@@ -18,6 +19,7 @@ from vramwise.training.live.script import (
     optimizer_name,
     script_of,
 )
+from vramwise.types import ModelSpec
 from vramwise.variants.lengths import Data
 
 # A step of these classes does not compute what the library's own does.
@@ -56,7 +58,8 @@ def of_trainer(trainer: Any) -> Live:
         config.__name__,
         reference=getattr(trainer, "ref_model", None) is not None,
     )
-    return _live(text, model, facts, data, _own_steps(trainer, library))
+    live = _live(text, model, facts, data, _own_steps(trainer, library))
+    return _with_room(live, model, getattr(trainer, "ref_model", None), optimizer)
 
 
 def of_loop(
@@ -88,7 +91,7 @@ def of_loop(
     notes = ["the loop clips no gradients and takes batches of this shape only"]
     live = _live(script_of(model, "Trainer", arguments, "TrainingArguments"), model, facts, data, notes)
     live.ends = False
-    return live
+    return _with_room(live, model, optimizer)
 
 
 def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> Live:
@@ -96,7 +99,7 @@ def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> 
     live.data = data
     base = inner(model)
     try:
-        live.model = spec_of(base, name_of(base))
+        live.model = _described(base)
         found, more = facts_of(model, live.model)
         facts |= found
         notes += more
@@ -108,6 +111,31 @@ def _live(text: str, model: Any, facts: Facts, data: Data, notes: list[str]) -> 
         facts["loads_through"] = ("host", "the model is in host memory until the trainer moves it")
     live.facts, live.notes = facts, tuple(notes)
     return live
+
+
+def _with_room(live: Live, *held: Any) -> Live:
+    live.limit_bytes, said = room_for(one for one in held if one is not None)
+    live.notes = (*live.notes, *filter(None, [said]))
+    return live
+
+
+def _described(base: Any) -> ModelSpec:
+    """Return the model's dimensions, from its own code where its class is not one of transformers."""
+    found, error = None, None
+    try:
+        found = spec_of(base, name_of(base))
+    except VramwiseError as problem:
+        error = problem
+    if found is None or found.family_assumed or not type(base).__module__.startswith("transformers."):
+        from vramwise.training.live.tracing import traced
+
+        try:
+            return traced(base, name_of(base))
+        except VramwiseError as problem:
+            error = error or problem
+    if found is None:
+        raise error or VramwiseError("the model's dimensions are unknown")
+    return found
 
 
 def _length(data: Data) -> Facts:

@@ -120,7 +120,9 @@ def train(steps: int) -> EveryOtherStep:
             output_dir=folder, max_steps=steps, per_device_train_batch_size=4, report_to=[], save_strategy="no",
             logging_strategy="no", use_cpu=not cuda, bf16=cuda, disable_tqdm=True,
         )  # fmt: skip
-        alternate = EveryOtherStep(MemoryGuard(backend=backend, reset_peaks=True, history_entries=50_000))
+        alternate = EveryOtherStep(
+            MemoryGuard(backend=backend, reset_peaks=True, history_entries=50_000, predict=False)
+        )
         Trainer(model=LlamaForCausalLM(config), args=arguments, train_dataset=rows, callbacks=[alternate]).train()
     if alternate.guard.broken is not None:
         raise SystemExit(f"the guard broke: {alternate.guard.broken!r}")

@@ -363,7 +363,8 @@ def _source(source: Any) -> Source:
     if hasattr(source, "model") and hasattr(source, "args"):
         from vramwise.training.live.source import of_trainer  # late: files do not need it
 
-        return of_trainer(source)
+        with _told("reading the trainer"):
+            return of_trainer(source)
     if isinstance(source, Text):
         return source
     is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)

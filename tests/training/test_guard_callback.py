@@ -123,7 +123,9 @@ def test_the_guard_changes_no_loss_and_resets_no_counter_unasked(tmp_path):
 
 def test_warnings_are_said_once_and_written(tmp_path):
     said = []
-    guard = integration.MemoryGuard(backend=FakeDevice(leak_bytes=400 * MIB), report=said.append, max_width=8)
+    guard = integration.MemoryGuard(
+        backend=FakeDevice(leak_bytes=400 * MIB), report=said.append, max_width=8, predict=False
+    )
     train(tmp_path, guard, steps=30)
     assert [warned.rule for warned in guard.warnings] == ["batch-longer-than-declared", "allocated-grows"]
     assert len(said) == 2
@@ -136,7 +138,7 @@ def test_warnings_are_said_once_and_written(tmp_path):
 
 def test_a_failing_device_ends_the_guard_and_not_the_training(tmp_path):
     said = []
-    guard = integration.MemoryGuard(backend=FakeDevice(fails_at=3), report=said.append)
+    guard = integration.MemoryGuard(backend=FakeDevice(fails_at=3), report=said.append, predict=False)
     assert len(train(tmp_path, guard)) == 4
     assert isinstance(guard.broken, RuntimeError)
     assert said == ["the memory guard stops watching: RuntimeError: the driver is gone"]

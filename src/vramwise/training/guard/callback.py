@@ -154,7 +154,7 @@ class MemoryGuard(TrainerCallback):
 
         try:
             answer = api.predict(trainer, limit_bytes=self._limit_bytes)
-        except VramwiseError as error:
+        except Exception as error:  # a trainer may be anything
             self._say(f"the run is not predicted: {error}")
             return
         self._expected = replace(self._expected, predicted=memory_of(answer.prediction))

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from vramwise import api
-from vramwise.errors import VramwiseError
 from vramwise.training.guard.callback import MemoryGuard
 from vramwise.training.guard.watch import Warned
 from vramwise.training.parent.expected import memory_of
@@ -83,7 +82,7 @@ class LoopWatch:
                 **self._machine,
             )
             predicted = memory_of(self.answer.prediction)
-        except VramwiseError as error:
+        except Exception as error:  # a loop must not end for it
             self.not_predicted = f"not predicted: {error}"
         self._guard = MemoryGuard(output_dir=self._folder, predicted=predicted, predict=False, **self._more)
         self._tell("on_train_begin", model=module, optimizer=self._optimizer)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symptom
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
-from vramwise.diagnosis.read.phases import phase_of
+from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
@@ -195,10 +195,13 @@ def snapshot_memory(shot: SnapshotFacts) -> MemoryText:
 
 def snapshot_symptom(shot: SnapshotFacts, frames: tuple[Frame, ...]) -> Symptom:
     """Return the failure that a snapshot recorded, for logs that show none."""
+    place = place_of(frames)
     return Symptom(
         kind="cuda-oom",
         quote=Quote(0, f"{shot.name}: a request failed"),
         memory=snapshot_memory(shot),
         frames=frames,
-        phase=phase_of(frames),
+        phase=place.phase,
+        stage=place.stage,
+        inner=place.inner,
     )

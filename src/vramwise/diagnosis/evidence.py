@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # Where in a run something happened. "train": a step, but without a traceback that says which part; "": unknown.
 PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
 # The same in detail, as `read.stages` tells them apart; each belongs to one phase.
-_Before = Literal["load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "data", "pin-memory", "resume"]
+_Before = Literal[
+    "load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "data", "pin-memory", "resume"
+]
 _Forward = Literal["forward", "embedding", "attention", "mlp", "vision", "unshard", "offload", "loss", "log-probs"]
 _Backward = Literal["recompute", "backward", "clip", "optimizer-init", "optimizer", "compile"]
 _Between = Literal["eval", "eval-gather", "generate", "save", "save-gather", "merge", "weight-sync"]

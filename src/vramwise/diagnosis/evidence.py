@@ -24,8 +24,9 @@ _Before = Literal[
 _Forward = Literal["forward", "embedding", "attention", "mlp", "vision", "unshard", "offload", "loss", "log-probs"]
 _Backward = Literal["recompute", "backward", "clip", "optimizer-init", "optimizer", "compile"]
 _Between = Literal["eval", "eval-gather", "generate", "save", "save-gather", "merge", "weight-sync"]
+_Host = Literal["data", "pin-memory"]
 _Vllm = Literal["vllm-start", "vllm-profile", "vllm-cache", "vllm-sampler", "vllm-wake"]
-StageName = Literal[_Before, _Forward, _Backward, _Between, _Vllm, "train", ""]
+StageName = Literal[_Before, _Forward, _Backward, _Between, _Host, _Vllm, "train", ""]
 PlatformName = Literal["windows", "wsl", "mac", "kaggle", "colab", "container", "slurm", ""]
 
 

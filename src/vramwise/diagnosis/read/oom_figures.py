@@ -18,7 +18,9 @@ _SIZE = r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
 _TORCH = {
     "requested": re.compile(rf"Tried to allocate {_SIZE}"),
     "total": re.compile(rf"has a total capac?i?ty of {_SIZE}|; {_SIZE} total capacity"),
-    "free": re.compile(rf"(?:of which|;) {_SIZE}(?: is)? free"),
+    "free": re.compile(
+        rf"(?:of which|;) {_SIZE}(?: is)? free|has a total capac?i?ty of \S{{1,20}} \w{{1,5}} of which {_SIZE}"
+    ),
     "allocated": re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved": re.compile(rf"{_SIZE} (?:reserved in total by PyTorch|cached)"),
@@ -37,6 +39,16 @@ _MPS = {
     "allocated": re.compile(rf"MPS allocated: {_SIZE}"),
     "allowed": re.compile(rf"max allowed: {_SIZE}"),
 }
+# As people type them.
+_TOLD = {
+    "requested": re.compile(rf"(?i)tr(?:ied|ying) to alloc\w* {_SIZE}"),
+    "total": re.compile(rf"(?i)total(?: capac?i?ty)?(?: of)?:? {_SIZE}|{_SIZE}(?: in)? total"),
+    "free": re.compile(rf"(?i){_SIZE}(?: is| are)? (?:free|left|available)|(?:of which|free:?) {_SIZE}"),
+    "allocated": re.compile(
+        rf"(?i){_SIZE}(?: is| are| were)?(?: already)? (?:allocated|in use|used)|allocated:? {_SIZE}"
+    ),
+}
+_REQUEST = re.compile(r"(?i)tr(?:ied|ying) to alloc\w* [0-9]")
 _DEVICE = re.compile(r"\bGPU (\d{1,3})\b|\bdevice (\d{1,3}) would exceed")
 _LAST_WORDS = re.compile(
     r"reserved by PyTorch but unallocated|reserved in total by PyTorch|\bcached\)"
@@ -63,6 +75,15 @@ def read_memory_text(text: str, following: str) -> MemoryText:
     if _LAST_WORDS.search(text):
         return _best("torch", _TORCH, text, "")
     return _best("torch", _TORCH, text, following)
+
+
+def read_told_figures(text: str) -> MemoryText | None:
+    """Return the figures of a message that a person typed from a screen, or None if there is no request among them."""
+    match = _REQUEST.search(text)
+    if match is None:
+        return None
+    read = _figures("told", _TOLD, " ".join(text[max(0, match.start() - 200) : match.start() + _LONGEST].split()))
+    return read if read.requested_bytes else None
 
 
 def _best(wording: str, patterns: dict[str, re.Pattern[str]], text: str, following: str) -> MemoryText:

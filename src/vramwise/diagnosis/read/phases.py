@@ -138,7 +138,7 @@ def _part(calls: Sequence[Frame]) -> tuple[int, StageName]:
     Loading a checkpoint's state is resuming, whatever it calls; moving a merged model to vLLM is more than merging.
     """
     for at in range(len(calls) - 1, -1, -1):
-        part = next((row.stage for row in _PARTS if row.matches(calls[at])), "")
+        part: StageName = next((row.stage for row in _PARTS if row.matches(calls[at])), "")
         if part:
             around = {row.stage for frame in calls[:at] for row in _PARTS if row.matches(frame)}
             for wider, narrower in _WIDER.items():
@@ -170,7 +170,7 @@ def _outermost(calls: Sequence[Frame], rows: Sequence[_Row]) -> StageName:
 
 def _works(calls: Sequence[Frame]) -> Iterator[StageName]:
     for frame in reversed(calls):
-        stage = next((row.stage for row in _WORK if row.matches(frame)), "")
+        stage: StageName = next((row.stage for row in _WORK if row.matches(frame)), "")
         if stage:
             yield stage
 
@@ -186,11 +186,6 @@ def _by_words(calls: Sequence[Frame], *, of_work: bool) -> StageName:
 
 
 _WORK_NAMES = frozenset(row.stage for row in _WORK)
-
-
-def phase_of(frames: tuple[Frame, ...]) -> PhaseName:
-    """Return the coarse part of the run a traceback comes from; "" if it does not say."""
-    return place_of(frames).phase
 
 
 def in_loss(frames: tuple[Frame, ...]) -> bool:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # Where in a run something happened. "train": a step, but without a traceback that says which part; "": unknown.
 PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
 # The same in detail, as `read.stages` tells them apart; each belongs to one phase.
-_Before = Literal["load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "data", "pin-memory", "resume"]
+_Before = Literal[
+    "load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "data", "pin-memory", "resume"
+]
 _Forward = Literal["forward", "embedding", "attention", "mlp", "vision", "unshard", "offload", "loss", "log-probs"]
 _Backward = Literal["recompute", "backward", "clip", "optimizer-init", "optimizer", "compile"]
 _Between = Literal["eval", "eval-gather", "generate", "save", "save-gather", "merge", "weight-sync"]
@@ -32,6 +34,13 @@ class Quote(NamedTuple):
 
     line: int
     text: str
+
+
+class Process(NamedTuple):
+    """A process on the card, as a message lists it."""
+
+    pid: int
+    size_bytes: int
 
 
 class Frame(NamedTuple):
@@ -57,6 +66,7 @@ class MemoryText:
     this_process_bytes: int | None = None
     allowed_bytes: int | None = None  # set_per_process_memory_fraction
     device: int | None = None
+    processes: tuple[Process, ...] = ()  # all that the message lists
 
     @property
     def reserved_bytes(self) -> int | None:
@@ -160,6 +170,7 @@ class LogFacts:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses
     trainers: frozenset[str] = frozenset()  # packages of the trainers that it names
+    libraries: frozenset[str] = frozenset()  # other libraries at work: vllm, deepspeed, fsdp, ray
     training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass
     steps_done: int | None = None
     total_steps: int | None = None

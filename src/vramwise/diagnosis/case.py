@@ -8,7 +8,7 @@ from functools import cached_property
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symptom
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
-from vramwise.diagnosis.read.phases import in_pinning, phase_of
+from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
@@ -19,8 +19,6 @@ from vramwise.units import readable, whole_number
 
 # A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
-# Functions with which trainers concatenate the outputs of evaluation batches.
-COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
 _VISION = re.compile(
     r"vision|visual|image|pixel|modeling_\w*(?:vl|llava|paligemma|pixtral|idefics|mllama|internvl)\b|\bllava|[-_.\d]VL\b"
     r"|paligemma|pixtral|idefics|internvl|minicpm-v|smolvlm",
@@ -114,21 +112,9 @@ class Case:
     @property
     def pins_memory(self) -> bool:
         """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
-        symptom = self.symptom
-        copies = (frame.code.replace("\\", "").replace("'", '"') for frame in symptom.frames[-3:])
-        return symptom.kind == "driver-oom" and (
-            symptom.stage in ("pin-memory", "offload")
-            or in_pinning(symptom.frames)
-            or any('"cpu"' in code and "non_blocking" in code for code in copies)
-        )
-
-    @property
-    def collects_outputs(self) -> bool:
-        """Whether it was joining the outputs of evaluation batches."""
-        frames = self.symptom.frames
-        return self.symptom.stage == "eval-gather" or bool(
-            COLLECTING & {frame.function for frame in frames}
-            or any("preds is None else" in frame.code or "nested_concat(" in frame.code for frame in frames[-3:])
+        return (
+            self.symptom.kind == "driver-oom"
+            and {self.symptom.stage, self.symptom.inner} & {"pin-memory", "offload"} != set()
         )
 
     @property
@@ -262,10 +248,13 @@ def snapshot_memory(shot: SnapshotFacts) -> MemoryText:
 
 def snapshot_symptom(shot: SnapshotFacts, frames: tuple[Frame, ...]) -> Symptom:
     """Return the failure that a snapshot recorded, for logs that show none."""
+    place = place_of(frames)
     return Symptom(
         kind="cuda-oom",
         quote=Quote(0, f"{shot.name}: a request failed"),
         memory=snapshot_memory(shot),
         frames=frames,
-        phase=phase_of(frames),
+        phase=place.phase,
+        stage=place.stage,
+        inner=place.inner,
     )

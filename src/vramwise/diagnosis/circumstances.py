@@ -14,8 +14,6 @@ from vramwise.diagnosis.read.phases import in_eager_attention
 
 _EIGHT_BIT = re.compile(r"8bit|8_bit|adalomo|galore", re.IGNORECASE)
 _TRUE = ("true", "True", "1", "yes")
-_LOADING = ("load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "resume")
-_EVALUATING = ("eval", "eval-gather")
 _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly died|num_proc", re.IGNORECASE)
 
 
@@ -41,11 +39,11 @@ def _machine(case: Case) -> Iterator[str]:
 
 def _moment(case: Case) -> Iterator[str]:
     stage, phase = case.symptom.stage, case.symptom.phase
-    if stage in _LOADING or phase in ("load", "resume"):
+    if phase in ("load", "resume"):
         yield "before-training"
-    if phase == "save" or stage in ("save", "save-gather", "merge"):
+    if phase == "save":
         yield "saving"
-    if phase == "eval" or stage in _EVALUATING:
+    if phase == "eval":
         yield "evaluating"
     if (
         not case.symptom.frames
@@ -57,15 +55,15 @@ def _moment(case: Case) -> Iterator[str]:
         yield "stepping"
     if case.larger_eval_batch:
         yield "larger-eval-batch"
-    if case.collects_outputs:
+    if stage == "eval-gather":
         yield "collecting"
     if case.pins_memory:
         yield "pinning"
     if stage == "merge":
         yield "merging"
-    if phase == "load" or stage in _LOADING:
+    if phase in ("load", "resume"):
         yield "host-loading"
-    if phase == "save" or stage == "merge" or case.symptom.after == "save":
+    if phase == "save" or case.symptom.after == "save":
         yield "host-saving"
     if case.symptom.kind == "host-worker-died" or _PREPARING.search(case.symptom.quote.text):
         yield "preparing-data"

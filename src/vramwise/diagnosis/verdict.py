@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
-from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, PhaseName, Symptom
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Symptom
+from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
 from vramwise.facts.gpus import find_gpus
@@ -18,19 +19,6 @@ from vramwise.units import readable
 
 # Below this confidence the diagnosis says that the cause is unclear.
 _A_GUESS = 0.4
-_PARTS: dict[PhaseName, str] = {
-    "load": "while loading",
-    "resume": "while resuming",
-    "forward": "in the forward pass",
-    "loss": "in the loss",
-    "backward": "in the backward pass",
-    "clip": "while clipping gradients",
-    "optimizer": "in the optimizer",
-    "eval": "in evaluation",
-    "save": "while saving",
-    "train": "",
-    "": "",
-}
 # Lines that record a memory snapshot.
 RECORD_LINES = (
     "import torch",
@@ -141,7 +129,7 @@ def _where(symptom: Symptom) -> str:
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
-    return " ".join(filter(None, (what, _PARTS[symptom.phase], _step(symptom), rank)))
+    return " ".join(filter(None, (what, stages()[symptom.stage].words if symptom.stage else "", _step(symptom), rank)))
 
 
 def _step(symptom: Symptom) -> str:

@@ -11,13 +11,12 @@ from vramwise.units import largest, readable
 
 # Stages at which a rank puts the whole model on its card.
 _WHOLE = {
-    "to-device": "the whole model was moved to the card when the trainer was created: nothing had sharded it before",
+    "to-device": "the whole model was moved to the card: nothing had sharded or quantised it before",
     "reference": "a second whole model (the reference) was loaded beside the trained one",
     "ddp-init": "DistributedDataParallel keeps the whole model, and buckets for its gradients, on every card",
     "fsdp-init": "the whole model was on the card when FSDP began to shard it",
     "zero-init": "DeepSpeed's initialisation put the whole model on each card before it was sharded",
 }
-_MOVING = frozenset(("to", "convert", "_apply", "cuda"))
 # Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
@@ -93,7 +92,7 @@ def _in_evaluation(case: Case, sizes: str) -> Cause:
     if not case.symptom.first_eval:
         confidence = 0.8 if case.larger_eval_batch else 0.72
         evidence.append("an earlier evaluation had passed: it was close, or memory has grown since")
-    if case.collects_outputs:
+    if case.symptom.stage == "eval-gather":
         sentence = "evaluation keeps the outputs of all its batches on the GPU, and they did not fit"
         evidence.append(
             "it was concatenating the outputs of its batches; eval_accumulation_steps moves them to the host"
@@ -125,6 +124,14 @@ def saving(case: Case) -> Iterator[Cause]:
             confidence=0.96,
             evidence=("FSDP's full state dict clones every parameter, unsharded, on the GPU",),
         )
+    elif symptom.stage == "merge":
+        yield Cause(
+            id="merge",
+            sentence="merging the adapter needed a second copy of the weights, in 16 bits, on the GPU",
+            confidence=0.86,
+            has_rule=False,
+            evidence=("the traceback is in merging",),
+        )
     elif symptom.phase == "save":
         files = " ".join(frame.file for frame in symptom.frames)
         sharded = (
@@ -152,9 +159,9 @@ def loading(case: Case) -> Iterator[Cause]:
     """Yield load or resume: a failure while loading the model, or a checkpoint's optimizer state."""
     symptom = case.symptom
     stage = symptom.stage
-    if symptom.phase == "load" or stage in _WHOLE or _moves_model(case):
+    if symptom.phase == "load" and not stage.startswith("vllm"):
         said = _WHOLE.get(stage, "the model did not fit while loading, before any training")
-        if stage not in _WHOLE and (case.cards > 1 or not symptom.frames or _moves_model(case)):
+        if stage not in _WHOLE and case.cards > 1:
             said += ": each rank moves the whole model to its card unless it is sharded while loading"
         yield Cause(
             id="load",
@@ -179,22 +186,9 @@ def loading(case: Case) -> Iterator[Cause]:
         )
 
 
-def _moves_model(case: Case) -> bool:
-    """Whether the innermost calls move modules to the card, outside a training step."""
-    frames = case.symptom.frames
-    return (
-        case.symptom.phase in ("", "load")
-        and case.symptom.step is None
-        and any(
-            frame.function in _MOVING and ("nn/modules/module.py" in frame.file or "bitsandbytes/nn" in frame.file)
-            for frame in frames[-2:]
-        )
-    )
-
-
 def generation(case: Case) -> Iterator[Cause]:
     """Yield generation: a failure while answers are generated in a training run."""
-    if case.symptom.stage != "generate" and "generate_sequences" not in case.symptom.details.get("message", ""):
+    if case.symptom.stage != "generate":
         return
     yield Cause(
         id="generation",

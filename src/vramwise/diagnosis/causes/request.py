@@ -73,9 +73,7 @@ def masked_attention(case: Case) -> Iterator[Cause]:
     if not capacity or case.requested < capacity // 10 or not _computing(case):
         return
     last = case.symptom.frames[-3:]
-    fused = any(
-        "scaled_dot_product_attention(" in frame.code or "dot_product_attention" in frame.function for frame in last
-    )
+    fused = any("scaled_dot_product_attention" in f"{frame.code} {frame.function}" for frame in last)
     if not fused and not (case.vision and case.symptom.inner in ("attention", "vision")):
         return
     seen = case.vision or any(_VISION_MASK in frame.code for frame in last)

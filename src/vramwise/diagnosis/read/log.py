@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
 from vramwise.diagnosis.read.oom_figures import read_memory_text
-from vramwise.diagnosis.read.phases import phase_of
+from vramwise.diagnosis.read.phases import Place, place_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.reported import FAILURES, Found, announced, reported
@@ -29,7 +29,15 @@ _FAILURE_WORDS = (
     *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
     *(b"Kill", b"killed", b"oom-kill", b"oom_kill", b"TERM_MEMLIMIT", b"insufficient shared", b" metadata: {"),
     *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
-    *(b"Watchdog caught", b"closing signal SIG", b"failed with OOM"),
+    *(
+        b"Watchdog caught",
+        b"closing signal SIG",
+        b"failed with OOM",
+        b"available RAM",
+        b"than is available",
+        b"ray-oom-",
+    ),
+    *(b"RAY_memory", b"emory cgroup", b"emory limit", b"signal 9", b"TIME LIMIT"),
 )
 _MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"aving", b"esuming", b"Continuing training")
 WORDS = Words(
@@ -47,6 +55,14 @@ _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _LONGEST_QUOTE = 600
 _TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
+# Failures whose text says where they happened.
+_STAGES = {
+    "fsdp-clone-oom": Place("save", "save-gather"),
+    "bnb-8bit-save": Place("save", "save-gather"),
+    "vllm-cumem": Place("", "vllm-wake"),
+    "vllm-share": Place("load", "vllm-start"),
+    "vllm-cache": Place("load", "vllm-cache"),
+}
 # Texts that belong to a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
@@ -204,6 +220,7 @@ class _LogReader:
     def _symptom(self, found: Found, raw: RawLine, rank: int | None, text: str, memory: MemoryText | None) -> Symptom:
         frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))
         progress = self.progress
+        place = self._place(found.kind, frames)
         return Symptom(
             kind=found.kind,
             quote=Quote(raw.number, text.strip()[:_LONGEST_QUOTE]),
@@ -211,19 +228,24 @@ class _LogReader:
             memory=memory,
             frames=frames,
             details=found.details,
-            phase=self._phase(found.kind, frames),
+            phase=place.phase,
+            stage=place.stage,
+            inner=place.inner,
             step=None if progress.steps_done is None else progress.steps_done + 1,
             after="eval" if progress.after == "eval" else "save" if progress.after == "save" else "",
             resumed=progress.resumed_at is not None,
             first_eval=progress.evals_done == 0,
         )
 
-    def _phase(self, kind: str, frames: tuple[Frame, ...]) -> PhaseName:
-        if kind == "fsdp-clone-oom":
-            return "save"
-        phase = phase_of(frames)
-        if phase:
-            return phase
+    def _place(self, kind: str, frames: tuple[Frame, ...]) -> Place:
+        """Return where in the run it happened: by the traceback, otherwise by the log's progress."""
+        if kind in _STAGES:
+            return _STAGES[kind]
+        place = place_of(frames)
+        phase = place.phase or self._phase()
+        return place._replace(phase=phase, stage=place.stage or phase)
+
+    def _phase(self) -> PhaseName:
         progress = self.progress
         if progress.in_eval:
             return "eval"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +12,18 @@ from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
+from vramwise.facts.gpus import find_gpu
 from vramwise.models.parameters import parameter_count, parameters
-from vramwise.types import RunSpec
+from vramwise.types import GpuSpec, RunSpec
 from vramwise.units import readable, whole_number
 
 # A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
+_VISION = re.compile(
+    r"vision|visual|image|pixel|modeling_\w*(?:vl|llava|paligemma|pixtral|idefics|mllama|internvl)\b|\bllava|[-_.\d]VL\b"
+    r"|paligemma|pixtral|idefics|internvl|minicpm-v|smolvlm",
+    re.IGNORECASE,
+)
 STEP_PARTS = ("forward", "loss", "backward", "clip", "optimizer", "train", "")
 
 
@@ -29,6 +36,7 @@ class Case:
     ghost: Ghost | None = None
     snapshot: SnapshotFacts | None = None
     said_trainer: str | None = None  # the trainer, if the caller names it
+    said_card: tuple[int | None, GpuSpec] | None = None  # the cards, if the caller names them
 
     @cached_property
     def speaker(self) -> Speaker:
@@ -63,6 +71,51 @@ class Case:
         if not bounds and self.ghost is not None and self.ghost.run.target.gpu is not None:
             return self.ghost.run.target.gpu.memory_bytes
         return min(bounds, default=None)
+
+    @property
+    def card(self) -> GpuSpec | None:
+        """The card as the options, the config or the text name it; None if none does."""
+        if self.said_card is not None:
+            return self.said_card[1]
+        if self.ghost is not None and self.ghost.run.target.gpu is not None:
+            return self.ghost.run.target.gpu
+        named = self.log.setup.gpu
+        return find_gpu(named) if named else None
+
+    @cached_property
+    def cards(self) -> int:
+        """How many cards the run used; 0 if unknown."""
+        said = self.said_card[0] if self.said_card is not None else None
+        shown = max(self.log.ranks, default=-1) + 1, (self.memory.device or 0) + 1, self.number("world_size")
+        known = said or self.log.setup.cards or (self.run.target.gpus if self.run is not None else 0)
+        most = max(known, *shown)
+        return most if most > 1 or known else 0
+
+    @cached_property
+    def vision(self) -> bool:
+        """Whether the model reads images: by the calls, the model's name, or the user's words."""
+        names = [self.log.settings[key].value for key in ("base_model",) if key in self.log.settings]
+        names += filter(None, (self.log.setup.model, self.run.base_model if self.run is not None else None))
+        calls = (f"{frame.file} {frame.function} {frame.code}" for frame in self.symptom.frames)
+        return (
+            "vision" in (self.symptom.stage, self.symptom.inner)
+            or self.log.stated.works_without_images is not None
+            or any(_VISION.search(text) for text in (*names, *calls))
+        )
+
+    @property
+    def uses_vllm(self) -> bool:
+        """Whether vLLM takes part: by the failure, or anything the log names."""
+        symptom = self.symptom
+        return symptom.stage.startswith("vllm") or symptom.kind.startswith("vllm") or "vllm" in self.log.libraries
+
+    @property
+    def pins_memory(self) -> bool:
+        """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
+        return (
+            self.symptom.kind == "driver-oom"
+            and {self.symptom.stage, self.symptom.inner} & {"pin-memory", "offload"} != set()
+        )
 
     @property
     def there_bytes(self) -> int:

@@ -37,6 +37,13 @@ class Quote(NamedTuple):
     text: str
 
 
+class Process(NamedTuple):
+    """A process on the card, as a message lists it."""
+
+    pid: int
+    size_bytes: int
+
+
 class Frame(NamedTuple):
     """One call of a traceback, and the source line shown below it (empty if none is shown)."""
 
@@ -60,6 +67,7 @@ class MemoryText:
     this_process_bytes: int | None = None
     allowed_bytes: int | None = None  # set_per_process_memory_fraction
     device: int | None = None
+    processes: tuple[Process, ...] = ()  # all that the message lists
 
     @property
     def reserved_bytes(self) -> int | None:
@@ -163,6 +171,7 @@ class LogFacts:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses
     trainers: frozenset[str] = frozenset()  # packages of the trainers that it names
+    libraries: frozenset[str] = frozenset()  # other libraries at work: vllm, deepspeed, fsdp, ray
     training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass
     steps_done: int | None = None
     total_steps: int | None = None

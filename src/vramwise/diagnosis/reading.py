@@ -59,8 +59,7 @@ def read_all(
         if (stated := facts.settings.get("base_parameters")) is not None:
             subject = subject.with_parameters(int(stated.value))
         ghost = summon(subject, memory, named_gpu=options.gpu is not None)
-    said = options.trainer if options is not None else None
-    diagnosis = conclude(facts, symptom, ghost, shot, said)
+    diagnosis = conclude(facts, symptom, ghost, shot, options)
     if recording is not None and recording.events.left_out:
         note = f"the first {recording.events.left_out:,} events of the snapshot were skipped: it has too many"
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, note))

@@ -11,6 +11,8 @@ from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Sympt
 from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
+from vramwise.facts.gpus import find_gpus
+from vramwise.opening.options import Options
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
 from vramwise.types.actions import action
 from vramwise.units import readable
@@ -47,13 +49,20 @@ def conclude(
     symptom: Symptom | None,
     ghost: Ghost | None = None,
     snapshot: SnapshotFacts | None = None,
-    trainer: str | None = None,
+    options: Options | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of one log. `trainer`: who wrote it, if the caller says so."""
+    """Return the diagnosis of one log. `options`: what the caller says about the trainer and the cards."""
     config = ghost.document.path if ghost else None
     if symptom is None:
         return _no_failure(log, config, snapshot)
-    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot, said_trainer=trainer)
+    case = Case(
+        symptom=symptom,
+        log=log,
+        ghost=ghost,
+        snapshot=snapshot,
+        said_trainer=options.trainer if options else None,
+        said_card=find_gpus(options.gpu) if options and options.gpu else None,
+    )
     causes = advise(case, rank_causes(case))
     explained = bool(causes) and causes[0].confidence >= _A_GUESS
     sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)

@@ -19,7 +19,7 @@ from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.prose import Beginning, Prose, read_prose
 from vramwise.diagnosis.read.reported import FAILURES, Found, announced, mentioned, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
-from vramwise.diagnosis.read.speakers import TRAINER_WORDS, named_trainers, shows_training_loop
+from vramwise.diagnosis.read.speakers import TRAINER_WORDS, named_libraries, named_trainers, shows_training_loop
 from vramwise.diagnosis.read.stream import RawLine, Totals, Words, interesting_lines
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, calls_on, may_name_call
 from vramwise.units import whole_number
@@ -30,7 +30,15 @@ _FAILURE_WORDS = (
     *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
     *(b"Kill", b"killed", b"oom-kill", b"oom_kill", b"TERM_MEMLIMIT", b"insufficient shared", b" metadata: {"),
     *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
-    *(b"Watchdog caught", b"closing signal SIG", b"failed with OOM"),
+    *(
+        b"Watchdog caught",
+        b"closing signal SIG",
+        b"failed with OOM",
+        b"available RAM",
+        b"than is available",
+        b"ray-oom-",
+    ),
+    *(b"RAY_memory", b"emory cgroup", b"emory limit", b"signal 9", b"TIME LIMIT"),
 )
 _MARK_WORDS = (
     b"*****",
@@ -93,6 +101,7 @@ class _LogReader:
         self.settings: dict[str, Setting] = {}
         self.keys_written: set[str] = set()
         self.trainers: set[str] = set()
+        self.libraries: set[str] = set()
         self.training_loop = False
         self.symptoms: list[Symptom] = []
         self.recovered: list[Symptom] = []
@@ -111,6 +120,7 @@ class _LogReader:
         if rank is not None and len(self.ranks) < 4096:
             self.ranks.add(rank)
         self.trainers.update(named_trainers(text))
+        self.libraries.update(named_libraries(text))
         self.training_loop = self.training_loop or shows_training_loop(text)
         self._progress(raw.number, text)
         if raw.sampled or self._frame(rank, text, raw):
@@ -136,6 +146,7 @@ class _LogReader:
             settings=self.settings,
             keys_written=frozenset(self.keys_written),
             trainers=frozenset(self.trainers),
+            libraries=frozenset(self.libraries),
             training_loop=self.training_loop,
             steps_done=self.progress.steps_done,
             total_steps=self.progress.total_steps,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.diagnosis.evidence import MemoryText
+from vramwise.diagnosis.evidence import MemoryText, Process
 from vramwise.diagnosis.read.prefixes import unfolded
 from vramwise.units import GIB, MIB
 
@@ -55,10 +55,11 @@ _LAST_WORDS = re.compile(
     r"|Free \(according to CUDA\)\s*: \S+ \w+"
 )
 # All processes on the card, if torch can see them; one is the run's own.
-_PROCESS = re.compile(rf"Process \d{{1,12}} has {_SIZE} memory in use")
+_PROCESS = re.compile(rf"Process (\d{{1,12}}) has {_SIZE} memory in use")
 _CPP = re.compile(r"while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")
 _LONGEST = 2000
+_MOST_LISTED = 64
 _NO_CARD = 1 << 47
 
 
@@ -136,7 +137,11 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
     if "unallocated" not in sizes and "reserved" in sizes and "allocated" in sizes:
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
     sizes.pop("reserved", None)
-    if "this_process" not in sizes and (own := _own_process(text, sizes)):
+    listed = tuple(
+        Process(int(pid), int(float(number) * _UNITS[unit]))
+        for pid, number, unit in _PROCESS.findall(text)[:_MOST_LISTED]
+    )
+    if "this_process" not in sizes and (own := _own_process(listed, sizes)):
         sizes["this_process"] = own
     _drop_nonsense(sizes)
     device = _DEVICE.search(text)
@@ -144,15 +149,15 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
         wording=wording,
         tolerance_bytes=_tolerance(sizes.get("requested", 0)),
         device=int(device[1] or device[2]) if device else None,
+        processes=listed,
         **{f"{name}_bytes": size for name, size in sizes.items()},
     )
 
 
-def _own_process(text: str, sizes: dict[str, int]) -> int | None:
+def _own_process(listed: tuple[Process, ...], sizes: dict[str, int]) -> int | None:
     """Return the memory of the run's own process: the smallest listed that can hold what torch has reserved."""
     reserved = sizes.get("allocated", 0) + sizes.get("unallocated", 0)
-    listed = [int(float(number) * _UNITS[unit]) for number, unit in _PROCESS.findall(text)]
-    return min((size for size in listed if size >= reserved), default=None) if reserved else None
+    return min((size for _, size in listed if size >= reserved), default=None) if reserved else None
 
 
 def _drop_nonsense(sizes: dict[str, int]) -> None:

@@ -111,7 +111,8 @@ def reported(text: str, following: Callable[[], str]) -> Found | None:
         dtypes = two_dtypes(candidate[match.end() :])
         if dtypes:
             return Found("mixed-operands", 0, dtypes)
-    return little or Found("exception", 0, {"name": match[1]})
+    message = whole[-1] if nameless and whole else ""
+    return little or Found("exception", 0, {"name": match[1], "message": message[: _INDENT * 8]})
 
 
 def announced(text: str) -> Found | None:

@@ -12,6 +12,7 @@ from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
+from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.models.parameters import parameter_count, parameters
 from vramwise.types import GpuSpec, RunSpec
@@ -79,8 +80,10 @@ class Case:
             return self.said_card[1]
         if self.ghost is not None and self.ghost.run.target.gpu is not None:
             return self.ghost.run.target.gpu
-        named = self.log.setup.gpu
-        return find_gpu(named) if named else None
+        try:
+            return find_gpu(self.log.setup.gpu) if self.log.setup.gpu else None
+        except VramwiseError:
+            return None  # a card's name that is not in the catalogue
 
     @cached_property
     def cards(self) -> int:

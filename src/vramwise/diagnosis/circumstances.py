@@ -28,6 +28,8 @@ def _machine(case: Case) -> Iterator[str]:
         yield "mac"
     if platform in ("windows", "wsl"):
         yield platform
+    if platform in ("colab", "kaggle") or case.symptom.kind == "host-session":
+        yield "notebook"
     if case.card is not None and not case.card.bf16:
         yield "no-bf16"
     capability = case.card.capability if case.card is not None else None
@@ -63,8 +65,10 @@ def _moment(case: Case) -> Iterator[str]:
         yield "merging"
     if phase in ("load", "resume"):
         yield "host-loading"
-    if phase == "save" or case.symptom.after == "save":
+    elif phase == "save" or case.symptom.after == "save":
         yield "host-saving"
+    elif case.log.steps_done is None:
+        yield "host-anywhere"
     if case.symptom.kind == "host-worker-died" or _PREPARING.search(case.symptom.quote.text):
         yield "preparing-data"
 
@@ -73,12 +77,14 @@ def _sharding(case: Case) -> Iterator[str]:
     run, setup = case.run, case.log.setup
     files = " ".join(frame.file for frame in case.symptom.frames).lower()
     named = case.log.libraries if run is None else frozenset()
-    zero = (run is not None and run.sharding.is_zero) or setup.zero_stage is not None or "deepspeed" in named
+    # Source lines of a traceback speak of ways that the run did not take.
+    told_stage = None if case.symptom.frames else setup.zero_stage
+    zero = (run is not None and run.sharding.is_zero) or told_stage is not None or "deepspeed" in named
     if zero:
         yield "zero"
-    if setup.zero_stage == 3 or "zero/stage3" in files or (run is not None and run.sharding.kind == "zero3"):
+    if told_stage == 3 or "zero/stage3" in files or (run is not None and run.sharding.kind == "zero3"):
         yield "zero3"
-    if (run is not None and run.sharding.kind.startswith("fsdp")) or setup.fsdp or "fsdp" in named or "fsdp" in files:
+    if (run is not None and run.sharding.kind.startswith("fsdp")) or "fsdp" in named or "fsdp" in files:
         yield "fsdp"
     if case.symptom.kind.startswith("fsdp") and not zero:
         yield "fsdp"

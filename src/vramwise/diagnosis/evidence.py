@@ -30,6 +30,10 @@ StageName = Literal[_Before, _Forward, _Backward, _Between, _Host, _Vllm, "train
 PlatformName = Literal["windows", "wsl", "mac", "kaggle", "colab", "container", "slurm", ""]
 
 
+# A cause below this confidence is called a guess.
+_A_GUESS = 0.6
+
+
 class Quote(NamedTuple):
     """A line of the log without colours, and its number (from 1, as in editors)."""
 
@@ -211,6 +215,11 @@ class Cause:
     has_rule: bool = True  # False: no rule covers this case, even if one explains the cause
     rule: str | None = None  # the rule that explains it; `rank_causes` fills it
     remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether no evidence points to this cause more than to others."""
+        return self.confidence < _A_GUESS
 
     @property
     def certainty(self) -> str:

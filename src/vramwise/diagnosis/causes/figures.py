@@ -253,7 +253,8 @@ def capacity(case: Case) -> Iterator[Cause]:
     of = f" of {readable(bound)}" if bound else ""
     needed = requested > case.there_bytes
     share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
-    confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
+    full = bound is not None and memory.allocated_bytes >= 0.9 * bound and share < _MUCH
+    confidence = 0.66 if needed else 0.6 if full else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
     held, replays_fail = _held(case)
     if needed and replays_fail and not case.steps_passed:
         confidence = 0.7

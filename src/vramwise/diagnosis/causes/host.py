@@ -37,4 +37,5 @@ def host_budget(case: Case) -> tuple[str, ...]:
 def _parameters(case: Case) -> int:
     if case.ghost is not None and case.ghost.subject.model is not None:
         return parameter_count(case.ghost.subject.model)
-    return case.number("base_parameters")
+    # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
+    return case.number("base_parameters") or case.number("all_params")

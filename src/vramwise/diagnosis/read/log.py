@@ -21,7 +21,7 @@ from vramwise.diagnosis.read.reported import FAILURES, Found, announced, mention
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.speakers import TRAINER_WORDS, named_libraries, named_trainers, shows_training_loop
 from vramwise.diagnosis.read.stream import RawLine, Totals, Words, interesting_lines
-from vramwise.diagnosis.read.tracebacks import CALL_WORDS, calls_on, may_name_call
+from vramwise.diagnosis.read.tracebacks import CALL_WORDS, calls_on, code_above, may_name_call
 from vramwise.units import whole_number
 
 # Each text of the tables contains one of these or follows an exception's name; fewer words search faster.
@@ -34,6 +34,7 @@ _FAILURE_WORDS = (
         b"Watchdog caught",
         b"closing signal SIG",
         b"failed with OOM",
+        b"warming up sampler",
         b"available RAM",
         b"than is available",
         b"ray-oom-",
@@ -64,6 +65,7 @@ _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _MOST_MENTIONS = 8
 _LONGEST_QUOTE = 600
+_OF_MEMORY = ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom")
 _TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
 # Failures whose text says where they happened.
 _STAGES = {
@@ -162,11 +164,11 @@ class _LogReader:
         """Give calls that follow their message, or come without one, to the first failure that has none."""
         left = [(rank, tuple(frames)) for rank, frames in self._frames.items() if frames]
         first = self.symptoms[0] if self.symptoms else None
-        if not left or first is None or first.frames or first.kind in _TELLS_LITTLE:
+        if not left or first is None or _tells(first.frames) or first.kind in _TELLS_LITTLE:
             return
         _, frames = max(left, key=lambda one: (_tells(one[1]), one[0] == first.rank))
         if _tells(frames):
-            self.symptoms[0] = self._placed(first, frames)
+            self.symptoms[0] = self._placed(first, (*frames, *first.frames))
 
     def _placed(self, symptom: Symptom, frames: tuple[Frame, ...]) -> Symptom:
         place = self._place(symptom.kind, frames)
@@ -298,9 +300,11 @@ class _LogReader:
 
     def _symptom(self, found: Found, raw: RawLine, rank: int | None, text: str) -> Symptom:
         memory = None
-        if found.kind in ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom"):
+        if found.kind in _OF_MEMORY:
             memory = read_memory_text(text[min(found.start, len(text)) :], raw.following)
         frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))
+        if not frames and found.kind in _OF_MEMORY:
+            frames = frames if not _tells(above := code_above(raw.preceding)) else above
         progress = self.progress
         place = self._place(found.kind, frames)
         return Symptom(
@@ -311,7 +315,7 @@ class _LogReader:
             frames=frames,
             details=found.details,
             phase=place.phase,
-            stage=place.stage,
+            stage="vllm-sampler" if "sampled" in found.details else place.stage,
             inner=place.inner,
             step=None if progress.steps_done is None else progress.steps_done + 1,
             after="eval" if progress.after == "eval" else "save" if progress.after == "save" else "",

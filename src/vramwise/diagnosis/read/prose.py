@@ -39,7 +39,7 @@ _ENDS = re.compile(r"(?<=[.!?;])\s+|[。！？；]|\s(?=[-*•]\s)")
 _PRINTED = re.compile(
     r"""^\s*(?:File\s["/~]|\{['"]|\[(?:rank|default)?\d|\d{1,3}%|at\s0x|frame\s\#|import\s|from\s\w+\simport|def\s|class\s
     |Traceback|\w+\s=\s\S|self\.|return\b|raise\b|[│╭╰❱]|-{2,}>|\^{2,}|~{2,}|(?:INFO|WARNING|DEBUG|ERROR)\b|\#\s?%%|!pip)
-    |\d%\||it/s\]|s/it\]""",
+    |^\s*["'\-]{0,2}[a-z]\w{0,40}_\w{1,40}["']?\s?[=:]\s?\S{1,80}\s*$|^[\w\s]{1,60}\s=\s[\d,.]+\s*$|\d%\||it/s\]|s/it\]""",
     re.VERBOSE,
 )
 _FAILED, _STATED, _CHANGES = said("failed"), said("stated"), said("changes")
@@ -135,7 +135,8 @@ def _symptom(reports: list[tuple[str, Quote]], text: str) -> Symptom | None:
         return None
     kind, quote = next((one for one in reports if one[0].startswith("host-")), reports[0])
     memory: MemoryText | None = read_told_figures(text) if kind == "cuda-oom" else None
-    stage = next((when for of, one in reports if of == kind and (when := _when(one.text))), "")
+    stages_said = [when for of, one in reports if of == kind and (when := _when(one.text))]
+    stage: StageName = stages_said[0] if stages_said else ""
     phase = stages()[stage].phase if stage else ""
     at = next((match for _, one in reports if (match := _WORDS["step"].search(one.text))), None)
     step = None if at is None else int(next(filter(None, at.groups())))

@@ -13,9 +13,11 @@ from vramwise.diagnosis.evidence import Frame
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unlogged
 
 # Words that such lines contain, for a fast search.
-CALL_WORDS = (b"File ", b"Traceback (most", b".py", b", in ", b" -> ", "│ ".encode(), "→".encode())
+CALL_WORDS = (b"File ", b"Traceback (most", b".py", b", in ", b" -> ", b"ray::", "│ ".encode(), "→".encode())
 
-_CPYTHON = re.compile(r'File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
+_CPYTHON = re.compile(r'^[^"]{0,160}?File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
+# A method of a Ray actor, as Ray names it above the traceback of the actor.
+_RAY = re.compile(r"\bray::(?:\w{1,60}\.)?(\w{1,80})\(\)")
 # Its end, where the head of the line was cut off.
 _BEHEADED = re.compile(r'^(?:[^\s"]{0,200}",? ?)?line \d{1,7}, in ([\w<>.]{1,120})\s*$')
 _PATH = r"(?:[A-Za-z]:)?[^\s:()\[\]]{1,300}\.py"
@@ -31,6 +33,7 @@ _STEP = re.compile(
     rf"^[\s\d.)*\-]{{0,8}}(?:(?P<file>{_PATH})(?::\d{{1,7}})?(?:[:,]|\s|$)\s?)?(?:in )?"
     r"(?P<name>(?:[A-Za-z_][\w<>]{0,80}\.){0,5}[A-Za-z_<][\w<>]{0,80})?(?P<call>\(.{0,80}\))?[\s\W]{0,12}$"
 )
+_CODE = re.compile(r"\w\(|\s=\s|^return\s")
 # What a person adds to the last call of a list.
 _REMARK = re.compile(r":\s|\s[(←<\-]|\s{2,8}#")
 _LONGEST_CODE = 300
@@ -41,22 +44,38 @@ _MOST_STEPS = 40
 
 def may_name_call(text: str) -> bool:
     """Whether a line may name a call: a fast check without false negatives."""
-    return "File " in text or ".py" in text or "│" in text or ", in " in text or "->" in text or "→" in text
+    return (
+        "File " in text
+        or ".py" in text
+        or "│" in text
+        or ", in " in text
+        or "->" in text
+        or "→" in text
+        or "ray::" in text
+    )
 
 
 def calls_on(text: str, following: str) -> list[Frame]:
     """Return the calls that a line names, outermost first; `following` is the text after it."""
-    match = _CPYTHON.search(text)
+    match = _CPYTHON.match(text)
     if match:
         code = _next_line(following)
         return [Frame(match[1], match[2], "" if 'File "' in code else code[:_LONGEST_CODE])]
     line = unboxed(text)
+    if "ray::" in line and (match := _RAY.search(line)):
+        return [Frame("", match[1], "")]
     if match := _BEHEADED.match(line):
         return [Frame("", match[1], _next_line(following)[:_LONGEST_CODE])]
     match = _RICH.match(line) or _IPYTHON.match(line) or (_folded(line, following) if "│" in text else None)
     if match:
         return [Frame(match[1] or "", match[2], _pointed_at(following))]
     return list(_listed(line)) if "->" in line or "→" in line else []
+
+
+def code_above(text: str) -> tuple[Frame, ...]:
+    """Return the lines of code right above a message as calls without names: the end of a traceback cut to its code."""
+    lines = [unboxed(unlogged(split_rank(line)[1])).strip() for line in text[-_LONGEST_EXCERPT:].splitlines()[-6:]]
+    return tuple(Frame("", "", line[:_LONGEST_CODE]) for line in lines if _CODE.search(line))
 
 
 def _listed(line: str) -> Iterator[Frame]:

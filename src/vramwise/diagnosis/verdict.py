@@ -26,8 +26,8 @@ RECORD_LINES = (
     'torch._C._cuda_attach_out_of_memory_observer(lambda *_: torch.cuda.memory._dump_snapshot("snapshot.pickle"))',
 )
 _HOST_FACTS = (
-    "what the kernel wrote (run `dmesg -T | grep -iE 'killed process|oom-kill'` and paste it); how host memory rose (run "
-    "`free -m -s 5` beside it and paste the last lines)"
+    "what the kernel wrote (run `dmesg -T | grep -iE 'killed process|oom-kill'` and paste it); how host memory rose "
+    "(run `free -m -s 5` beside it and paste the last lines)"
 )
 _ALL_OUTPUT = "keep the full output of every rank: `… 2>&1 | tee train.log`"
 _OTHER_FAILURES = {
@@ -107,7 +107,7 @@ def _missing(case: Case) -> Iterator[str]:
     if not case.symptom.frames:
         yield "the whole traceback (paste it from `Traceback` to its last line), which says what asked for the memory"
     if case.memory.allocated_bytes is None:
-        yield "the figures of the message (how much was allocated, reserved and free), on the line after `out of memory`"
+        yield "the figures of the message: how much was allocated, reserved and free (paste the whole line)"
     if case.symptom.step is None and not case.symptom.stage:
         yield "the lines before it (loading, a step, an evaluation or a checkpoint), which say when it happened"
     if case.memory.processes == () and case.memory.this_process_bytes is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vramwise.diagnosis.case import LATE_STEP, Case
@@ -17,6 +18,7 @@ _WHOLE = {
     "fsdp-init": "the whole model was on the card when FSDP began to shard it",
     "zero-init": "DeepSpeed's initialisation put the whole model on each card before it was sharded",
 }
+_ABOUT_MEMORY = re.compile(r"memory|vram|\bram\b|usage|leak|\bg(?:i?b|pu)\b|oom|显存|内存|泄", re.IGNORECASE)
 # Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
@@ -220,7 +222,8 @@ def growing(case: Case) -> Iterator[Cause]:
             ),
         )
         return
-    if said := stated.grows_steadily or stated.grows_at_save:
+    said = stated.grows_steadily or stated.grows_at_save
+    if said is not None and _ABOUT_MEMORY.search(said.text):
         when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
         yield Cause(
             id="leak",

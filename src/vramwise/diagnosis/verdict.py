@@ -154,7 +154,9 @@ def _looked_at(log: LogFacts, snapshot: SnapshotFacts | None) -> str:
 
 def _where(symptom: Symptom) -> str:
     what = "Failed"
-    if symptom.kind in OUT_OF_MEMORY:
+    if symptom.cut:
+        what = "Probably out of memory (the message is cut off)"
+    elif symptom.kind in OUT_OF_MEMORY:
         what = "Out of memory"
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
@@ -183,6 +185,14 @@ def _unexplained(symptom: Symptom) -> str:
 def _notes(case: Case) -> list[str]:
     notes = []
     memory = case.memory
+    if case.symptom.told:
+        notes.append(
+            "the text describes the failure, and no message was read: its figures would make this more certain"
+        )
+    if case.symptom.cut:
+        notes.append(
+            "the traceback ends before its message, so that memory ran out is an assumption: paste its last line"
+        )
     if memory.allowed_bytes is not None and memory.total_bytes is not None:
         allowed, total = readable(memory.allowed_bytes), readable(memory.total_bytes)
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import BinaryIO, cast
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, PhaseName, Quote, Setting, Symptom
-from vramwise.diagnosis.read.oom_figures import read_memory_text
+from vramwise.diagnosis.read.oom_figures import read_memory_text, read_told_figures
 from vramwise.diagnosis.read.phases import Place, place_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unlogged, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
-from vramwise.diagnosis.read.prose import Beginning, Prose, read_prose
+from vramwise.diagnosis.read.prose import Beginning, Prose, names_memory, read_prose
 from vramwise.diagnosis.read.reported import FAILURES, Found, announced, mentioned, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.speakers import TRAINER_WORDS, named_libraries, named_trainers, shows_training_loop
@@ -89,6 +89,17 @@ def read_log(stream: BinaryIO, name: str) -> LogFacts:
     return reader.facts(name, totals, read_prose(begun.text()))
 
 
+def _completed(symptom: Symptom, prose: Prose) -> Symptom:
+    """Return the symptom with the moment that a person's sentence names, if the log does not show it."""
+    told = prose.symptom
+    if told is None or symptom.stage not in ("", "train") or symptom.told or symptom.kind in _TELLS_LITTLE:
+        return symptom
+    symptom = replace(symptom, step=told.step if symptom.step is None else symptom.step)
+    if not told.stage or told.kind.startswith("host-") != symptom.kind.startswith("host-"):
+        return symptom
+    return replace(symptom, stage=told.stage, phase=told.phase)
+
+
 def _tells(frames: tuple[Frame, ...]) -> int:
     """Return how much the calls of a traceback say of its place in the run."""
     place = place_of(frames)
@@ -142,7 +153,7 @@ class _LogReader:
             name=name,
             lines=totals.lines,
             size_bytes=totals.size_bytes,
-            symptoms=tuple(self.symptoms or self._unreported(prose)),
+            symptoms=tuple(_completed(one, prose) for one in self.symptoms or self._unreported(prose)),
             recovered=tuple(self.recovered),
             ranks=frozenset(self.ranks),
             settings=self.settings,
@@ -269,6 +280,8 @@ class _LogReader:
         if found is None:
             self._mention(raw, rank, text)
             return
+        if found.kind == "exception" and names_memory(text):  # misspelt, or in words that nobody listed
+            found = Found("cuda-oom", 0, {})
         if found.kind in _PART_OF and self._add_details(found):
             return
         self._announced = None
@@ -302,6 +315,8 @@ class _LogReader:
         memory = None
         if found.kind in _OF_MEMORY:
             memory = read_memory_text(text[min(found.start, len(text)) :], raw.following)
+            if memory.requested_bytes is None:
+                memory = read_told_figures(text) or memory
         frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))
         if not frames and found.kind in _OF_MEMORY:
             frames = frames if not _tells(above := code_above(raw.preceding)) else above

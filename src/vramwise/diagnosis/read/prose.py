@@ -24,6 +24,7 @@ from vramwise.diagnosis.evidence import (
 )
 from vramwise.diagnosis.read.oom_figures import read_told_figures
 from vramwise.diagnosis.read.phases import stages
+from vramwise.diagnosis.read.prefixes import split_rank
 from vramwise.diagnosis.read.said import said
 from vramwise.diagnosis.read.told_setup import read_setup
 from vramwise.units import GIB
@@ -37,7 +38,7 @@ _MOST_SENTENCES = 2000
 _ENDS = re.compile(r"(?<=[.!?;])\s+|[。！？；]|\s(?=[-*•]\s)")
 # Lines that a program printed, and code: not sentences.
 _PRINTED = re.compile(
-    r"""^\s*(?:File\s["/~]|\{['"]|\[(?:rank|default)?\d|\d{1,3}%|at\s0x|frame\s\#|import\s|from\s\w+\simport|def\s|class\s
+    r"""^\s*(?:File\s["/~]|\{['"]|\d{1,3}%|at\s0x|frame\s\#|import\s|from\s\w+\simport|def\s|class\s
     |Traceback|\w+\s=\s\S|self\.|return\b|raise\b|[│╭╰❱]|-{2,}>|\^{2,}|~{2,}|(?:INFO|WARNING|DEBUG|ERROR)\b|\#\s?%%|!pip)
     |^\s*["'\-]{0,2}[a-z]\w{0,40}_\w{1,40}["']?\s?[=:]\s?\S{1,80}\s*$|^[\w\s]{1,60}\s=\s[\d,.]+\s*$|\d%\||it/s\]|s/it\]""",
     re.VERBOSE,
@@ -102,9 +103,10 @@ def read_prose(text: str) -> Prose:
 def _sentences(text: str) -> Iterator[Quote]:
     count = 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or _PRINTED.search(line[:_LONGEST_SENTENCE]):
+        said_by = split_rank(line)[1]
+        if not said_by.strip() or _PRINTED.search(said_by[:_LONGEST_SENTENCE]):
             continue
-        for part in _ENDS.split(line[: 8 * _LONGEST_SENTENCE]):
+        for part in _ENDS.split(said_by[: 8 * _LONGEST_SENTENCE]):
             if part and part.strip():
                 yield Quote(number, part.strip()[:_LONGEST_SENTENCE])
                 count += 1
@@ -127,6 +129,11 @@ def _failed(sentence: str) -> str:
             continue
         return kind
     return ""
+
+
+def names_memory(text: str) -> bool:
+    """Whether a message says that memory ran out, in whatever spelling."""
+    return _FAILED["cuda-oom"].search(text[:_LONGEST_SENTENCE]) is not None
 
 
 def _symptom(reports: list[tuple[str, Quote]], text: str) -> Symptom | None:

@@ -118,7 +118,7 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
     """Without a config, return the remedy with the log's values in its keys; None if there is nothing to halve."""
     if case.run is not None:
         return remedy
-    micro, steps = case.number("micro_batch_size"), case.number("gradient_accumulation_steps")
+    micro, steps = case.micro_batch_size, case.number("gradient_accumulation_steps")
     halved = [setting_of(line.partition(":")[0]) for line in remedy.keys if line.endswith(_HALF)]
     if micro == 1 and "micro_batch_size" in halved:
         return None

@@ -139,7 +139,8 @@ class Case:
     @property
     def micro_batch_size(self) -> int:
         """Rows of a training micro-batch; 0 if unknown."""
-        return self.run.batch.micro_batch_size if self.run else self.number("micro_batch_size")
+        told = self.log.setup.micro_batch or 0
+        return self.run.batch.micro_batch_size if self.run else self.number("micro_batch_size") or told
 
     @property
     def eval_batch_size(self) -> int:

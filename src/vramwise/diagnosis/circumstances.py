@@ -94,8 +94,8 @@ def _sharding(case: Case) -> Iterator[str]:
         yield "ray"
     if case.uses_vllm:
         yield "vllm"
-    if case.speaker.known and case.speaker.trainer.name == "unsloth":
-        yield "unsloth"
+    if case.speaker.known:
+        yield case.speaker.trainer.name
     if case.vision:
         yield "vision"
 

@@ -270,6 +270,7 @@ def capacity(case: Case) -> Iterator[Cause]:
             f"for a request of {readable(requested)}",
             *_spilled(case),
             *_states(case),
+            *_images(case),
             *held,
         ),
     )
@@ -280,6 +281,14 @@ def _spilled(case: Case) -> list[str]:
     if not memory.total_bytes or (memory.allocated_bytes or 0) <= memory.total_bytes:
         return []
     return ["more was allocated than the card has: the driver (Windows, WSL) had spilled into shared host memory"]
+
+
+def _images(case: Case) -> list[str]:
+    if not case.vision:
+        return []
+    return [
+        "the model reads images: each adds tokens by its pixels, up to thousands, whatever the limit on text tokens"
+    ]
 
 
 def _states(case: Case) -> list[str]:

@@ -25,6 +25,7 @@ from vramwise.opening.options import Options
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording, calls_of
+from vramwise.trainers.registry import all_identities
 
 _MOST_CONFIG_BYTES = 1 << 15
 
@@ -82,8 +83,10 @@ def read_all(
 
 def _of_another_trainer(subject: Subject, facts: LogFacts) -> str:
     """Return why a config is not that of the run, if the log names another trainer; "" otherwise."""
-    named = facts.trainers - {"trl", "transformers"}
-    if not named or subject.trainer.package in named or subject.trainer.package in ("trl", "transformers"):
+    # The last two are what the others are built on: a log of theirs names these, too.
+    below = list(dict.fromkeys(one.package for one in all_identities()))[-2:]
+    named = facts.trainers - set(below)
+    if not named or subject.trainer.package in (*named, *below):
         return ""
     return f"it is a config of {subject.trainer.title}, and the log is from {' and '.join(sorted(named))}"
 

@@ -22,7 +22,7 @@ ROOMS = {
     "api": 356,
     "bundled": 39,
     "cli": 2_199,
-    "diagnosis": 5_390,
+    "diagnosis": 5_600,
     "documents": 5_408,
     "errors": 69,
     "facts": 945,

@@ -35,6 +35,7 @@ class Case:
     symptom: Symptom
     log: LogFacts
     ghost: Ghost | None = None
+    told: Ghost | None = None  # the run as the text describes it, if there is no config
     snapshot: SnapshotFacts | None = None
     said_trainer: str | None = None  # the trainer, if the caller names it
     said_card: tuple[int | None, GpuSpec] | None = None  # the cards, if the caller names them

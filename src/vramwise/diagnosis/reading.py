@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vramwise.diagnosis.case import snapshot_memory
-from vramwise.diagnosis.causes.ranking import failure_of
+from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts, Setup
 from vramwise.diagnosis.read.log import read_log
 from vramwise.diagnosis.read.snapshot import SnapshotFacts, snapshot_facts
 from vramwise.diagnosis.read.told_setup import read_setup
 from vramwise.diagnosis.verdict import conclude, symptom_of
-from vramwise.diagnosis.witness import Ghost, summon
+from vramwise.diagnosis.witness import Ghost, summon, summon_told
 from vramwise.errors import VramwiseError
 from vramwise.limits import ceilings
 from vramwise.opening.options import Options
@@ -72,7 +72,10 @@ def read_all(
             if (stated := facts.settings.get("base_parameters")) is not None:
                 subject = subject.with_parameters(int(stated.value))
             ghost = summon(subject, memory, named_gpu=options.gpu is not None)
-    diagnosis = conclude(facts, symptom, ghost, shot, options)
+    told = None
+    if ghost is None and symptom is not None and symptom.kind in OUT_OF_MEMORY:
+        told = summon_told(facts.setup, memory, options)
+    diagnosis = conclude(facts, symptom, ghost, shot, told, options)
     if unused:
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, f"--config was not simulated: {unused}"))
     if recording is not None and recording.events.left_out:
@@ -83,10 +86,9 @@ def read_all(
 
 def _of_another_trainer(subject: Subject, facts: LogFacts) -> str:
     """Return why a config is not that of the run, if the log names another trainer; "" otherwise."""
-    # The last two are what the others are built on: a log of theirs names these, too.
-    below = list(dict.fromkeys(one.package for one in all_identities()))[-2:]
-    named = facts.trainers - set(below)
-    if not named or subject.trainer.package in (*named, *below):
+    having_files = {one.package for one in all_identities() if one.own_setting}
+    named = facts.trainers & having_files
+    if not named or subject.trainer.package in named or subject.trainer.package not in having_files:
         return ""
     return f"it is a config of {subject.trainer.title}, and the log is from {' and '.join(sorted(named))}"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
+from vramwise.diagnosis.causes.told import told_lines
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Symptom
 from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
@@ -53,6 +54,7 @@ def conclude(
     symptom: Symptom | None,
     ghost: Ghost | None = None,
     snapshot: SnapshotFacts | None = None,
+    told: Ghost | None = None,
     options: Options | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of one log. `options`: what the caller says about the trainer and the cards."""
@@ -63,6 +65,7 @@ def conclude(
         symptom=symptom,
         log=log,
         ghost=ghost,
+        told=told,
         snapshot=snapshot,
         said_trainer=options.trainer if options else None,
         said_card=find_gpus(options.gpu) if options and options.gpu else None,
@@ -82,7 +85,7 @@ def conclude(
         config=config,
         trainer=case.speaker.trainer.name if case.speaker.known else None,
         snapshot=snapshot,
-        ghost=ghost_lines(case),
+        ghost=ghost_lines(case) or told_lines(case),
         notes=(*_notes(case), *_whose_words(case, causes)),
         next_steps=steps,
     )

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import cache
 
 from vramwise.diagnosis.case import Case
-from vramwise.diagnosis.causes import figures, moment, outside, request
+from vramwise.diagnosis.causes import figures, moment, outside, request, told
 from vramwise.diagnosis.causes.host import host_budget
 from vramwise.diagnosis.causes.known import known_cause
 from vramwise.diagnosis.causes.not_memory import failure_beside_memory
@@ -45,7 +45,7 @@ _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     *(request.logits, request.eager_attention, request.masked_attention),
     *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.generation, moment.long_tail),
     *(figures.impossible_request, figures.oversized_batch),
-    *(outside.pinned_memory, outside.vllm_memory, outside.outside_torch, figures.rank_contexts, figures.capacity),
+    *(outside.pinned_memory, outside.vllm_memory, outside.outside_torch, figures.rank_contexts, told.capacity),
 )
 _LEAST = 0.15
 _MOST_CAUSES = 6

@@ -55,7 +55,6 @@ class Prose:
     """What the sentences of a text say. `symptom`: the failure that they report."""
 
     symptom: Symptom | None = None
-    stage: StageName = ""
     stated: Stated = field(default_factory=Stated)
     setup: Setup = field(default_factory=Setup)
     platform: PlatformName = ""
@@ -92,8 +91,7 @@ def read_prose(text: str) -> Prose:
         return Prose()
     reports = [(kind, quote) for quote in sentences if (kind := _failed(quote.text))]
     return Prose(
-        symptom=_symptom(reports, text),
-        stage=next((stage for _, quote in reports if (stage := _when(quote.text))), ""),
+        symptom=_symptom(reports, sentences, text),
         stated=_stated(sentences),
         setup=read_setup(text[:_LONGEST_SETUP]),
         platform=next((name for name, pattern in _PLATFORMS.items() if pattern.search(text)), ""),
@@ -136,16 +134,18 @@ def names_memory(text: str) -> bool:
     return _FAILED["cuda-oom"].search(text[:_LONGEST_SENTENCE]) is not None
 
 
-def _symptom(reports: list[tuple[str, Quote]], text: str) -> Symptom | None:
+def _symptom(reports: list[tuple[str, Quote]], sentences: list[Quote], text: str) -> Symptom | None:
     """Return the failure that the sentences report: of host memory, if any says so, otherwise the first."""
     if not reports:
         return None
     kind, quote = next((one for one in reports if one[0].startswith("host-")), reports[0])
     memory: MemoryText | None = read_told_figures(text) if kind == "cuda-oom" else None
-    stages_said = [when for of, one in reports if of == kind and (when := _when(one.text))]
+    lines = {one.line for of, one in reports if of == kind}
+    beside = [one for of, one in reports if of == kind] + [one for one in sentences if one.line in lines]
+    stages_said = [when for one in beside if (when := _when(one.text))]
     stage: StageName = stages_said[0] if stages_said else ""
     phase = stages()[stage].phase if stage else ""
-    at = next((match for _, one in reports if (match := _WORDS["step"].search(one.text))), None)
+    at = next((match for one in beside if (match := _WORDS["step"].search(one.text))), None)
     step = None if at is None else int(next(filter(None, at.groups())))
     return Symptom(
         kind=kind,

@@ -106,7 +106,7 @@ def test_a_set_up_is_read_from_prose_and_commands(text, fields):
 
 
 def test_a_described_run_is_simulated_and_that_is_said():
-    diagnosis = told("OOM: full fine-tuning of Qwen2.5-7B on one A100 80G, sequence length 2048, batch size 1")
+    diagnosis = told("OOM: full fine-tuning of Qwen2.5-7B on one A100 40G, sequence length 2048, batch size 1")
     assert "the run as described needs more memory than the card has" in diagnosis.sentence
     assert diagnosis.ghost[0].startswith("simulated from the description (Qwen2.5-7B, full, ")
 

@@ -13,7 +13,8 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.read.phases import in_eager_attention
 
 _EIGHT_BIT = re.compile(r"8bit|8_bit|adalomo|galore", re.IGNORECASE)
-_TRUE = ("true", "True", "1", "yes")
+_LOG_PROBS = re.compile(r"log_?p(?:s|rob|olicy)?|selective_log_softmax")
+_TRUE = ("true", "True", "1", "yes", "enabled")
 _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly died|num_proc", re.IGNORECASE)
 
 
@@ -43,6 +44,8 @@ def _moment(case: Case) -> Iterator[str]:
     stage, phase = case.symptom.stage, case.symptom.phase
     if phase in ("load", "resume"):
         yield "before-training"
+    if phase == "load":
+        yield "loading"
     if phase == "save":
         yield "saving"
     if phase == "eval":
@@ -53,6 +56,10 @@ def _moment(case: Case) -> Iterator[str]:
         or in_eager_attention(case.symptom.frames)
     ):
         yield "perhaps-scores"
+    if "log-probs" in (stage, case.symptom.inner) or any(
+        _LOG_PROBS.search(frame.function) for frame in case.symptom.frames
+    ):
+        yield "log-probs"
     if phase == "optimizer":
         yield "stepping"
     if case.larger_eval_batch:

@@ -132,7 +132,7 @@ def saving(case: Case) -> Iterator[Cause]:
             sentence="merging the adapter needed a second copy of the weights, in 16 bits, on the GPU",
             confidence=0.86,
             has_rule=False,
-            evidence=("the traceback is in merging",),
+            evidence=(case.seen("in merging"),),
         )
     elif symptom.phase == "save":
         files = " ".join(frame.file for frame in symptom.frames)
@@ -145,7 +145,7 @@ def saving(case: Case) -> Iterator[Cause]:
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
-            evidence=("the traceback is in saving", *case.arithmetic("parameter")),
+            evidence=(case.seen("in saving"), *case.arithmetic("parameter")),
             has_rule=sharded,
         )
     elif symptom.after == "save" and case.in_step:
@@ -169,14 +169,14 @@ def loading(case: Case) -> Iterator[Cause]:
             id="load",
             sentence=said,
             confidence=0.86,
-            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends during loading",),
+            evidence=(case.seen("in loading the model"),),
         )
     elif symptom.phase == "resume":
         yield Cause(
             id="resume",
             sentence="resuming loaded the checkpoint's optimizer state onto the GPU in addition to the model",
-            confidence=0.9,
-            evidence=("the traceback is in loading a checkpoint",),
+            confidence=0.75 if symptom.told else 0.9,
+            evidence=(case.seen("in loading a checkpoint"),),
         )
     elif case.log.stated.only_on_resume is not None and symptom.phase in ("train", "optimizer", ""):
         yield Cause(
@@ -200,7 +200,7 @@ def generation(case: Case) -> Iterator[Cause]:
         ),
         confidence=0.85,
         has_rule=False,
-        evidence=("the traceback is in generation",),
+        evidence=(case.seen("in generation"),),
     )
 
 

@@ -39,7 +39,18 @@ _FAILURE_WORDS = (
         b"than is available",
         b"ray-oom-",
     ),
-    *(b"RAY_memory", b"emory cgroup", b"emory limit", b"signal 9", b"TIME LIMIT"),
+    *(
+        b"RAY_memory",
+        b"emory cgroup",
+        b"emory limit",
+        b"signal 9",
+        b"TIME LIMIT",
+        b"LimitHit",
+        b"_dynamo.exc",
+        b"Timeout:",
+        b"unrecognized arg",
+        b"invalid choice",
+    ),
 )
 _MARK_WORDS = (
     b"*****",

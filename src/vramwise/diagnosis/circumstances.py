@@ -64,6 +64,8 @@ def _moment(case: Case) -> Iterator[str]:
         yield "stepping"
     if case.larger_eval_batch:
         yield "larger-eval-batch"
+    if stage == "recompute":
+        yield "checkpointing"
     if stage == "eval-gather":
         yield "collecting"
     if case.pins_memory:

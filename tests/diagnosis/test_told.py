@@ -158,3 +158,26 @@ def test_logits_of_another_vocabulary_do_not_match_the_config(tmp_path):
         for note in diagnosis.notes
     )
     assert not any("confirmed by simulation" in said for cause in diagnosis.causes for said in cause.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (
+            "4张A100 80G，序列长度8192，批大小为2，Qwen3-8B全参微调，爆显存",
+            {"cards": 4, "sequence_len": 8192, "micro_batch": 2},
+        ),
+        (
+            "QLoRA of Mistral 7B works with seq len 512, but not with 2048: OOM",
+            {"sequence_len": None, "method": "qlora"},
+        ),
+        ("deepspeed: examples/deepspeed/ds_z3_offload_config.json", {"zero_stage": 3, "offload": True}),
+    ],
+)
+def test_sizes_in_chinese_and_what_works_is_not_what_failed(text, fields):
+    setup = told(text).log.setup
+    assert {name: getattr(setup, name) for name in fields} == fields
+
+
+def test_what_a_program_says_of_host_memory_is_no_failure():
+    assert not told("Unsloth: Will use up to 24.38 out of 50.99 RAM for saving.\nUnsloth: Saving model...").failed

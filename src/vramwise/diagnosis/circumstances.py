@@ -68,6 +68,8 @@ def _moment(case: Case) -> Iterator[str]:
         yield "stepping"
     if case.larger_eval_batch:
         yield "larger-eval-batch"
+    if stage == "recompute":
+        yield "checkpointing"
     if case.pins_memory:
         yield "pinning"
     if phase in ("load", "resume"):

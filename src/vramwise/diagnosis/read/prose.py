@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 from vramwise.diagnosis.evidence import (
@@ -93,11 +93,18 @@ def read_prose(text: str) -> Prose:
     if not text.strip():
         return Prose()
     reports = [(kind, quote) for quote in sentences if (kind := _failed(quote.text))]
+    stated = _stated(sentences)
+    setup = read_setup(text[:_LONGEST_SETUP])
+    # What works is not what failed.
+    if stated.works_with_shorter_rows is not None:
+        setup = replace(setup, sequence_len=None)
+    if stated.works_with_smaller_batch is not None:
+        setup = replace(setup, micro_batch=None)
     return Prose(
         symptom=_symptom(reports, sentences, text),
         stage=_when_it_happened(sentences),
-        stated=_stated(sentences),
-        setup=read_setup(text[:_LONGEST_SETUP]),
+        stated=stated,
+        setup=setup,
         platform=next((name for name, pattern in _PLATFORMS.items() if pattern.search(text)), ""),
     )
 
@@ -165,7 +172,9 @@ def _symptom(reports: list[tuple[str, Quote]], sentences: list[Quote], text: str
 
 
 def _when(sentence: str) -> StageName:
-    """Return the stage that a sentence names."""
+    """Return the stage that a sentence names; "" if it tells what makes memory grow."""
+    if _STATED["grows_at_save"].search(sentence):
+        return ""
     bare = _WORDS["not-when"].sub("", sentence)
     return next((stage for stage, pattern in _WHEN.items() if pattern.search(bare)), "")
 

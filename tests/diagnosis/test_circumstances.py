@@ -23,8 +23,10 @@ from failure_logs import (
 )
 from vramwise.bundled import bundled_json
 from vramwise.diagnosis import circumstances
+from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.reading import read_all
 from vramwise.opening.options import Options
+from vramwise.trainers.registry import TRAINER_NAMES
 
 TO_CPU = (f"{SITE}/unsloth_zoo/gradient_checkpointing.py", "forward", 'saved = hidden.to("cpu", non_blocking = True)')
 SDPA = ("modeling_qwen2_vl.py", "forward", "out = F.scaled_dot_product_attention(q, k, v, attention_mask)")
@@ -120,6 +122,11 @@ def test_what_was_tried_is_not_advised_again():
     assert "micro-batch" in titles(first(oom("112.00 MiB") + "\n"))
 
 
+def test_training_that_went_well_for_a_while_met_a_longer_batch():
+    assert first("It runs out of memory after a few hours of training.\n").id == "long-tail"
+    assert first("It runs out of memory at once.\n").id == "capacity"
+
+
 def test_a_weak_cause_is_called_a_guess_with_two_facts_that_would_settle_it(vramwise):
     output = vramwise("diagnose", "-", stdin="RuntimeError: CUDA out of memory.\n").output
     assert output.startswith("Out of memory. A guess at the cause: ")
@@ -135,5 +142,5 @@ def test_conditions_are_words_that_circumstances_gives():
     used = {
         word for row in (*rows, *stored["changes"].values()) for word in (*row.get("when", ()), *row.get("unless", ()))
     }
-    elsewhere = {"longer-batch", "unsloth", "windows", "wsl"}  # a trainer's name, a platform's, what another cause says
+    elsewhere = {"longer-batch", "windows", "wsl", *stages(), *TRAINER_NAMES}
     assert [word for word in sorted(used - elsewhere) if f'"{word}"' not in source] == []

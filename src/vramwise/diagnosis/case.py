@@ -117,9 +117,10 @@ class Case:
     @property
     def pins_memory(self) -> bool:
         """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
-        return (
-            self.symptom.kind == "driver-oom"
-            and {self.symptom.stage, self.symptom.inner} & {"pin-memory", "offload"} != set()
+        symptom = self.symptom
+        return symptom.kind == "driver-oom" and (
+            not {symptom.stage, symptom.inner}.isdisjoint(("pin-memory", "offload"))
+            or any(".pin_memory(" in frame.code for frame in symptom.frames[-3:])
         )
 
     @property

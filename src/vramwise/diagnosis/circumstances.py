@@ -1,5 +1,7 @@
 """The circumstances of a failed run that decide which remedies can run there, as words for `when` and `unless`.
 
+The stage of the failure and the trainer's name are such words, too.
+
 A word is only given if the log, the config or the options say so: a remedy that needs it is left out otherwise, and one
 that it rules out is kept.
 """
@@ -42,6 +44,8 @@ def _machine(case: Case) -> Iterator[str]:
 
 def _moment(case: Case) -> Iterator[str]:
     stage, phase = case.symptom.stage, case.symptom.phase
+    if stage:
+        yield stage
     if phase in ("load", "resume"):
         yield "before-training"
     if phase == "load":
@@ -66,12 +70,8 @@ def _moment(case: Case) -> Iterator[str]:
         yield "larger-eval-batch"
     if stage == "recompute":
         yield "checkpointing"
-    if stage == "eval-gather":
-        yield "collecting"
     if case.pins_memory:
         yield "pinning"
-    if stage == "merge":
-        yield "merging"
     if phase in ("load", "resume"):
         yield "host-loading"
     elif phase == "save" or case.symptom.after == "save":

@@ -161,7 +161,7 @@ def loading(case: Case) -> Iterator[Cause]:
     """Yield load or resume: a failure while loading the model, or a checkpoint's optimizer state."""
     symptom = case.symptom
     stage = symptom.stage
-    if symptom.phase == "load" and not stage.startswith("vllm"):
+    if symptom.phase == "load" and not stage.startswith("vllm") and not case.pins_memory:
         said = _WHOLE.get(stage, "the model did not fit while loading, before any training")
         if stage not in _WHOLE and case.cards > 1:
             said += ": each rank moves the whole model to its card unless it is sharded while loading"
@@ -251,7 +251,15 @@ def growing(case: Case) -> Iterator[Cause]:
 
 def long_tail(case: Case) -> Iterator[Cause]:
     """Yield long-tail: a late failure that a longer batch than before may explain."""
-    symptom = case.symptom
+    symptom, said = case.symptom, case.log.stated.late
+    if said is not None and symptom.step is None and symptom.phase in ("train", ""):
+        yield Cause(
+            id="long-tail",
+            sentence="training had gone well for a while: a longer batch than those before, or memory that grows",
+            confidence=0.62,
+            evidence=("what every step needs would have failed at the first steps",),
+            quotes=(said,),
+        )
     if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
         return
     run, capacity = case.run, case.capacity

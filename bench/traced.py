@@ -5,7 +5,7 @@ and as traced from transformers' own code. One line a case: peaks after loading 
 allocations of 1 MiB and more the two have in common, in order and size.
 
     python bench/traced.py                                  # the measured runs of shared/truth, or those of the tests
-    python bench/traced.py bench/family_cases.jsonl         # one step of every family that no recorded run had
+    python bench/traced.py tests/measured/family_cases.jsonl         # one step of every family that no recorded run had
     python bench/traced.py FILE.jsonl --only NAME --blocks  # and which allocations differ, by part of the model
 """
 

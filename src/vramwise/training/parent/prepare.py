@@ -13,12 +13,16 @@ from vramwise.opening.sources import read_document, trainer_of
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.registry import EMBEDDED
 from vramwise.training.parent import decide
-from vramwise.training.parent.engine_axolotl import guard_environment
-from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
-from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
 from vramwise.training.parent.engines import choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
 from vramwise.training.parent.extras import find_command, site_of
+from vramwise.training.parent.hosted_engines import (
+    guard_environment,
+    in_env,
+    kind_with_a_command,
+    resumable,
+    torchrun_environment,
+)
 from vramwise.training.parent.refusing import refuse_what_the_engine_cannot, trusted
 from vramwise.training.parent.remembered import Found, refuse_earlier_engine, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of

@@ -14,10 +14,10 @@ from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED
 from vramwise.training.embedded import unsupported
 from vramwise.training.embedded.axolotl import needed_modules
-from vramwise.training.parent.engine_trl import kind_with_a_command
 from vramwise.training.parent.engines import ASKED
 from vramwise.training.parent.expected import predicted_decision
 from vramwise.training.parent.extras import TRAIN, find_command, install_lines, missing, trainer_command
+from vramwise.training.parent.hosted_engines import kind_with_a_command
 from vramwise.training.plan import Decision
 from vramwise.training.sources import dataset_blocks, refuse_sources
 from vramwise.types import Config

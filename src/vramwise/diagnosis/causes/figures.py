@@ -1,4 +1,4 @@
-"""Causes of an out-of-memory by arithmetic: what was free, what was requested, who held the rest.
+"""Causes of an out-of-memory by the figures of its message: what was free, what was requested, who held the rest.
 
 Not by phase or step.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.diagnosis.case import Case
-from vramwise.diagnosis.evidence import Cause
-from vramwise.diagnosis.read.phases import in_pinning
+from vramwise.diagnosis.evidence import Cause, Process
 from vramwise.units import GIB, MIB, largest, readable
 
 # The most a process uses outside torch's allocator (context, kernels, NCCL). More than this belongs to other processes.
@@ -18,13 +17,87 @@ _OUTSIDE_BYTES = 2 * GIB
 _SMALL_REQUEST = 64 * MIB
 # Every run has less fragmentation than this share of the card; removing it would not have helped for long.
 _MUCH = 0.02
+# Free memory beyond this, above the request, is no shortage: the driver keeps less back, and torch asks for segments of
+# at most this size beyond a request.
+_PLENTY = GIB
+# A process that only opened a context (and NCCL's buffers) on a card: not more than this.
+_CONTEXT_BYTES = GIB
+# The ranks of a launch get process ids close to each other.
+_NEAR = 64
+
+
+def not_a_shortage(case: Case) -> Iterator[Cause]:
+    """Yield not-a-shortage if the message itself says that far more was free than requested."""
+    memory, requested = case.memory, case.requested
+    if memory.wording != "torch" or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
+        return
+    free = memory.free_bytes
+    if free < 2 * requested or free < requested + _PLENTY:
+        return
+    sleeping = case.uses_vllm
+    who = (
+        "the driver refused to map memory, as after vLLM's sleeping allocator failed"
+        if sleeping
+        else ("something else refused it, or freed memory only after the request")
+    )
+    yield Cause(
+        id="not-a-shortage",
+        sentence=(
+            f"torch reports it, but {readable(free)} of the card were free for a request of "
+            f"{readable(requested)}. That is not a shortage: {who}"
+        ),
+        confidence=0.9 if sleeping else 0.8,
+        has_rule=False,
+        evidence=(f"{readable(free)} free by the message's own figures",),
+    )
+
+
+def rank_contexts(case: Case) -> Iterator[Cause]:
+    """Yield rank-contexts if the other processes on the card are the run's other ranks with a context on it."""
+    others = sibling_contexts(case)
+    if not others:
+        return
+    held = sum(process.size_bytes for process in others)
+    yield Cause(
+        id="rank-contexts",
+        sentence=(
+            f"the card is full, and {len(others)} other ranks of this run hold {readable(held)} of it: each opened a "
+            f"context ({readable(others[0].size_bytes)}) on this card, too"
+        ),
+        confidence=0.6 if held >= case.requested else 0.4,
+        has_rule=False,
+        evidence=(
+            f"{len(others)} processes of {readable(min(others, key=_size).size_bytes)} to "
+            f"{readable(max(others, key=_size).size_bytes)} with neighbouring ids "
+            f"({min(others).pid} to {max(others).pid})",
+        ),
+    )
+
+
+def sibling_contexts(case: Case) -> list[Process]:
+    """Return the other processes on the card if they are sibling ranks: small, alike, and with neighbouring ids."""
+    memory = case.memory
+    others = list(memory.processes)
+    own = next((process for process in others if process.size_bytes == memory.this_process_bytes), None)
+    if own is not None:
+        others.remove(own)
+    if len(others) < 2:
+        return []
+    small, large = min(map(_size, others)), max(map(_size, others))
+    ids = [process.pid for process in memory.processes]
+    alike = large <= _CONTEXT_BYTES and large <= 1.5 * small
+    return sorted(others) if alike and max(ids) - min(ids) <= _NEAR else []
+
+
+def _size(process: Process) -> int:
+    return process.size_bytes
 
 
 def other_process(case: Case) -> Iterator[Cause]:
     """Yield other-process if memory of the card is held neither by torch nor by this process."""
     memory = case.memory
     total, free, reserved = memory.total_bytes, memory.free_bytes, memory.reserved_bytes
-    if total is None or free is None or reserved is None or memory.wording == "async":
+    if total is None or free is None or reserved is None or memory.wording == "async" or sibling_contexts(case):
         return
     taken = total - free - reserved
     if memory.this_process_bytes is not None:
@@ -135,12 +208,12 @@ def impossible_request(case: Case) -> Iterator[Cause]:
         id="impossible-request",
         sentence=(
             f"one request takes {readable(case.requested)}, {case.requested / capacity:.1f} times all available "
-            "memory: a wrong shape, or one that grows with the square of the length; a smaller batch would not help"
+            "memory: attention scores or a mask that grow with the square of the length, or a wrong shape"
         ),
         confidence=0.78,
         evidence=(
-            "such requests come from a length × length mask or score matrix, a wrong index or row length, or a resize "
-            "by a wrong number",
+            "such requests come from attention that stores its scores (batch × heads × length²), a length × length "
+            "mask, the patches of large images, a wrong index or row length, or a resize by a wrong number",
         ),
     )
 
@@ -180,7 +253,8 @@ def capacity(case: Case) -> Iterator[Cause]:
     of = f" of {readable(bound)}" if bound else ""
     needed = requested > case.there_bytes
     share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
-    confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
+    full = bound is not None and memory.allocated_bytes >= 0.9 * bound and share < _MUCH
+    confidence = 0.66 if needed else 0.6 if full else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
     held, replays_fail = _held(case)
     if needed and replays_fail and not case.steps_passed:
         confidence = 0.7
@@ -194,9 +268,39 @@ def capacity(case: Case) -> Iterator[Cause]:
         evidence=(
             f"{readable(memory.room_bytes or 0)} still free and {readable(memory.unallocated_bytes or 0)} in pieces, "
             f"for a request of {readable(requested)}",
+            *_spilled(case),
+            *_states(case),
+            *_images(case),
             *held,
         ),
     )
+
+
+def _spilled(case: Case) -> list[str]:
+    memory = case.memory
+    if not memory.total_bytes or (memory.allocated_bytes or 0) <= memory.total_bytes:
+        return []
+    return ["more was allocated than the card has: the driver (Windows, WSL) had spilled into shared host memory"]
+
+
+def _images(case: Case) -> list[str]:
+    if not case.vision:
+        return []
+    return [
+        "the model reads images: each adds tokens by its pixels, up to thousands, whatever the limit on text tokens"
+    ]
+
+
+def _states(case: Case) -> list[str]:
+    """Return what the trained parameters alone take, if the log prints their number."""
+    trained, everything = case.number("trainable_params"), case.number("base_parameters")
+    if not trained or case.run is not None:
+        return []
+    share = f", {trained / everything:.0%} of the model" if everything and trained <= everything else ""
+    return [
+        f"{trained:,} parameters are trained{share}: weights, gradients and AdamW's state take "
+        f"{readable(16 * trained)} in mixed precision, divided by the cards only if they are sharded"
+    ]
 
 
 def _held(case: Case) -> tuple[list[str], bool]:
@@ -207,35 +311,3 @@ def _held(case: Case) -> tuple[list[str], bool]:
     said = [f"snapshot: {largest(shot.by_category)}"]
     fails = bool(shot.what_if) and not any(outcome.served for outcome in shot.what_if)
     return [*said, "replayed with other allocator settings: would have failed too"] if fails else said, fails
-
-
-def outside_torch(case: Case) -> Iterator[Cause]:
-    """Yield outside-torch if a library that allocates outside torch's allocator found no memory left."""
-    who = {
-        "nccl-oom": "NCCL could not allocate its buffers",
-        "cublas-oom": "cuBLAS or cuDNN could not allocate its handle or workspace",
-        "bnb-oom": "a bitsandbytes allocation failed",
-        "vllm-cumem": "vLLM, waking from sleep, could not map its weights and cache again",
-        "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
-    }.get(case.symptom.kind)
-    if who is None:
-        return
-    if case.symptom.kind == "driver-oom" and in_pinning(case.symptom.frames):
-        yield Cause(
-            id="host-memory",
-            sentence="the driver could not pin so much host memory. This is not a VRAM problem",
-            confidence=0.85,
-            has_rule=False,
-            evidence=("the traceback ends in host memory pinning",),
-        )
-        return
-    evidence = ["allocations outside torch cannot use the memory that torch keeps cached"]
-    vague = "NOT_INITIALIZED" in case.symptom.quote.text
-    if vague:
-        evidence.append("a handle could not be created: usually for lack of memory, sometimes after another CUDA error")
-    yield Cause(
-        id="outside-torch",
-        sentence=f"{who}: torch had reserved the rest of the card",
-        confidence=0.65 if vague else 0.8,
-        evidence=tuple(evidence),
-    )

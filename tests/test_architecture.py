@@ -203,7 +203,6 @@ NAMING = {
     "models/known.py": "the folder of the hub's cache",
     "models/catalogue.py": "the owner of copies on the hub",
     "models/names.py": "the owner and the names of copies on the hub",
-    "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
 }
 
 

@@ -1,7 +1,8 @@
 """Failures that have nothing to do with memory, named by what their exception says.
 
-`not_memory.json` lists them; the first row whose pattern occurs in the message counts. An exception that no row knows
-is named by its class if that class only reports a mistake in code or data.
+`not_memory.json` lists them. The first row whose pattern occurs in the message counts; one that is `own` says itself
+what it means for memory. An exception that no row knows is named by its class if that class only reports a mistake in
+code or data.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from vramwise.bundled import bundled_json
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause
 
-NOT_MEMORY = "This is not a memory failure"
+_SAYS_NOT = "This is not a memory failure"
 
 
 class Named(NamedTuple):
@@ -25,9 +26,11 @@ class Named(NamedTuple):
 
 
 _NAMED = tuple(
-    Named(row["cause"], re.compile(row["says"]), row["sentence"]) for row in bundled_json("not_memory.json", __file__)
+    Named(
+        row["cause"], re.compile(row["says"]), row["sentence"] if row.get("own") else f"{row['sentence']}. {_SAYS_NOT}"
+    )
+    for row in bundled_json("not_memory.json", __file__)
 )
-NAMED_CAUSES = frozenset(row.cause for row in _NAMED) | {"code-error"}
 # Classes that report a mistake in code or data, whatever their message.
 _MISTAKES = {
     "KeyError": "a key does not exist",
@@ -57,7 +60,7 @@ def failure_beside_memory(case: Case) -> Cause | None:
     for row in _NAMED:
         # What other processes report after a failure names only how they ended.
         if (symptom.kind == "exception" or row.cause == "native-crash") and row.says.search(text):
-            return Cause(id=row.cause, sentence=f"{row.sentence}. {NOT_MEMORY}", confidence=0.85)
+            return Cause(id=row.cause, sentence=row.sentence, confidence=0.85)
     name = symptom.details.get("name", "").rpartition(".")[2]
     mistake = _MISTAKES.get(name)
     if mistake is None or _OF_MEMORY.search(text):
@@ -66,7 +69,7 @@ def failure_beside_memory(case: Case) -> Cause | None:
     said = f"{mistake} ({message})" if message else mistake
     return Cause(
         id="code-error",
-        sentence=f"{name}: {said}. {NOT_MEMORY}",
+        sentence=f"{name}: {said}. {_SAYS_NOT}",
         confidence=0.75,
         evidence=_last_call(case),
     )

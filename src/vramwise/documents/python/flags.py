@@ -201,6 +201,14 @@ def _typed(taken: Sequence[str], flag: Flag | None) -> Any:
 def _value(word: str, kind: str) -> Any:
     if kind == "str":
         return word
+    found = guessed(word)
+    if kind and isinstance(found, str) and word.lower() in (*_TRUE, *_FALSE):  # a function such as `str2bool`
+        return word.lower() in _TRUE
+    return found
+
+
+def guessed(word: str) -> Any:
+    """Return a word whose type is unknown as a number, a list, or `true` and `false`; `no` and `off` may be texts."""
     for convert in (int, float):
         try:
             return convert(word)
@@ -211,7 +219,7 @@ def _value(word: str, kind: str) -> Any:
             return ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return word
-    return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
+    return word.lower() == "true" if word.lower() in ("true", "false") else word
 
 
 def _constant(node: ast.expr | None) -> Any:

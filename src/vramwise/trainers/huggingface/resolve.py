@@ -32,6 +32,8 @@ from vramwise.types import Document, RunSpec, Target
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LENGTHS = ("block_size", "max_seq_length", "max_length", "model_max_length", "max_source_length")
 _LENGTH = 1024
+# What only a script sets, and a command that stands for one.
+_LOADING = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
@@ -51,7 +53,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     # the script decides packing and preferences; what it trains is known if the script itself is read
     _head(args)
     args.fields.neutral_section("objective")
-    if document.script is None:
+    if document.script is None and not _LOADING & document.values.keys():
         args.fields.neutral_section("adapter")
         args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
     else:

@@ -205,6 +205,13 @@ def with_changes(document: Document, changes: Sequence[str]) -> Document:
     Raises VramwiseError for a change that is not `key=value` or cannot be applied.
     """
     edits = [_edit_of_change(change) for change in changes]
+    if document.script is not None and document.script.given is not None:
+        from vramwise.documents.python.edit import as_words  # late: most documents are no scripts
+
+        words = {edit.key: as_words(document, edit) for edit in edits}
+        if any(words.values()):
+            document = document.script.given(" ".join(filter(None, words.values())))
+            edits = [edit for edit in edits if not words[edit.key]]
     return apply_edits(document, edits)
 
 

@@ -103,7 +103,7 @@ def launched_by(path: str, options: Options) -> tuple[Source, Options]:
     try:
         listed = read_shell(text, Path(path).name, words_of(options.script_args), load)
         chosen, notes, call = _chosen(listed, options.call, folder)
-        options = replace(options, call=call, script_args="", notes=(*options.notes, *notes))
+        options = replace(options, call=call, script_args="", notes=(*options.notes, *notes), home=path)
         return _source(chosen, options, folder, Path(path).name)
     except ConfigError as error:
         error.path = error.path or path

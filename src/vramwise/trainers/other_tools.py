@@ -163,7 +163,10 @@ def named_by(tool: Tool, *, runs: bool = True) -> str:
 def plain_values(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a plain fine-tune as a script for transformers' Trainer has it; {} if the settings do not describe one."""
     found: dict[str, Any] = dict(defaults or {})
-    own = {_NAMES.get(key, key): value for key, value in given.items() if key not in _NAMES or _NAMES[key] not in given}
+    own = {key: value for key, value in given.items() if key not in _NAMES or key == _NAMES[key]}
+    for name, key in _NAMES.items():
+        if name in given:
+            own.setdefault(key, given[name])
     method = next((str(given[key]).lower() for key in _METHODS if key in given), "")
     switch = next((given[key] for key in _USES_LORA if key in given), None)
     four = any(_is_true(given.get(key)) for key in _FOUR_BITS) or any(str(given.get(key)) == "4" for key in _BITS)

@@ -6,6 +6,7 @@ answers the questions of a search about many variants.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
+from vramwise.opening.sources import TEXT
 from vramwise.opening.stops import errors_of
 from vramwise.opening.subject import Subject
 from vramwise.types import Change, Edit, Finding, RunSpec
@@ -44,6 +46,8 @@ class Draft:
     edits: tuple[Edit, ...] = ()
     commands: tuple[str, ...] = ()
     by_hand: tuple[str, ...] = ()
+    # What the script's command line needs for them.
+    words: tuple[str, ...] = ()
     # Settings that a command or the user sets, which are not in the text.
     fields: Mapping[str, object] = field(default_factory=dict)
     refused: str = ""
@@ -74,6 +78,7 @@ class Draft:
         Edits that a script leaves to the user are listed in `by_hand`; their settings count as changed.
         """
         document, made, by_hand = self.subject.document, list(self.edits), list(self.by_hand)
+        words = list(self.words)
         for edit in edits if document.script is not None else ():
             try:
                 document = apply_edits(document, (edit,))
@@ -82,19 +87,27 @@ class Draft:
                 if not error.by_hand:
                     raise
                 by_hand.append(str(error))
+                words += filter(None, [error.words])
         if document.script is None:
             document, made = apply_edits(document, tuple(edits)), [*made, *edits]
         fields = {**self.fields, **(change.fields if len(by_hand) > len(self.by_hand) else {})}
         subject = self.subject.with_document(document)
-        return replace(self, subject=subject, edits=tuple(made), by_hand=tuple(by_hand), fields=fields)
+        drafted = replace(self, subject=subject, edits=tuple(made), by_hand=tuple(by_hand), fields=fields)
+        return replace(drafted, words=tuple(words))
 
     def made(self, adjust: Adjust = as_it_is) -> Attempt:
         """Return the resolved run of the current text, without a prediction.
 
         `adjust` applies the caller's own decisions.
         """
+        path = self.subject.document.path
+        run_it = f"python {'SCRIPT' if path == TEXT else shlex.quote(path)} {' '.join(self.words)}"
         attempt = Attempt(
-            changes=self.changes, edits=self.edits, commands=self.commands, by_hand=self.by_hand, refused=self.refused
+            changes=self.changes,
+            edits=self.edits,
+            commands=(*self.commands, run_it) if self.words else self.commands,
+            by_hand=self.by_hand,
+            refused=self.refused,
         )
         if self.refused:
             return attempt

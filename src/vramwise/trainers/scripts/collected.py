@@ -46,6 +46,8 @@ class Collected:
     # Adapters further down the chain were merged into the weights.
     merged: bool = False
     depth: int = 0
+    # Key → the flag of the command line whose value it is; "": any argument is one.
+    words: dict[str, str] = field(default_factory=dict)
     # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class Collected:
             self.unsaid.append(unsaid_of(key, lacking))
             return
         self.values[key] = _as_yaml(found.value)
+        self.words |= {key: found.word} if found.word else {}
         self.assumed += [f"{key}: {note}" for note in found.notes]
         home = self.homes.get(role)
         if home is None:

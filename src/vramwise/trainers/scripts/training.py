@@ -241,6 +241,8 @@ class Training(Methods):
         self.lacking("training arguments", unknown)
         if positional:
             named.setdefault("output_dir", positional[0])
+        if FROM_COMMAND_LINE in args.notes:
+            self.words[""] = "--"
         for note in args.notes:
             self.assumed.append(f"{args.last}: {note}")
         for name, held in {**named, **args.assigned}.items():

@@ -107,6 +107,7 @@ class Shell:
     _functions: dict[str, list[Node]] = field(default_factory=dict)
     _loops: list[str] = field(default_factory=list)
     _depth: int = 0
+    _branches: int = 0
     _over: bool = False
     # Whether the last command succeeded; None: not known.
     _status: bool | None = True
@@ -144,7 +145,9 @@ class Shell:
                 yield from self._run(condition, sure=sure)
                 holds = self._status if condition else True
                 if holds is not False:
+                    self._branches += bool(condition)
                     yield from self._run(body, sure=sure and bool(holds))
+                    self._branches -= bool(condition)
                 if holds:
                     break
         elif isinstance(node, Choice):
@@ -222,7 +225,7 @@ class Shell:
         if name in ("cd", "pushd") and rest and "$" not in rest[-1]:
             self.folder = posixpath.normpath(posixpath.join(self.folder, rest[-1]))
         elif name in ("exit", "return"):
-            self._over = sure
+            self._over = sure and not self._branches  # a run that trains does not leave under a condition
         elif name == "shift":
             del self.arguments[: int(rest[0]) if rest and _NUMBER.fullmatch(rest[0]) else 1]
         elif name == "false":

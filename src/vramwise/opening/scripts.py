@@ -25,7 +25,7 @@ from vramwise.trainers.arguments.parsing import converted
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.vocabulary import kinds_of
 from vramwise.trainers.launch import EARLY, Launch, read_launch, read_shell
-from vramwise.trainers.other_tools import Tool, plain_values
+from vramwise.trainers.other_tools import PLAIN, Tool, plain_values
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
@@ -218,12 +218,11 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
         source = Text(script)
     said = replace(options, script_args=args)
     is_there = script is not None or found is not None
-    if is_there and (launch.trainer == "llamafactory") is False and _is_followed(source, said):
+    if is_there and launch.is_own and _is_followed(source, said):
         return source, said
     reason = f"{launch.script} ({'calls no trainer that is known' if is_there else 'not here'}"
     if launch.trainer:
-        known = "LLaMA-Factory" if launch.trainer == "llamafactory" else f"TRL's {launch.kind} script"
-        note = f"{launch.script} is read as {known}: its options decide"
+        note = f"{launch.script} is read as {launch.known}: its options decide"
         options = replace(options, trainer=options.trainer or launch.trainer, notes=(*options.notes, note))
         if launch.kind and (config := launch.options.get("config")) and isinstance(config, str):
             return _of_config(replace(launch, config=config), options, folder, where)
@@ -233,10 +232,10 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if config is not None and not plain_values(launch.options) and _is_config(config):
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
-    plain = plain_values(_typed(launch.options, _PLAIN))
+    plain = plain_values(_typed(launch.options, PLAIN))
     if plain:
         note = f"{reason}): its options are read as those of transformers' Trainer, and the rest has its defaults"
-        return plain, replace(options, trainer=options.trainer or _PLAIN, notes=(*options.notes, note))
+        return plain, replace(options, trainer=options.trainer or PLAIN, notes=(*options.notes, note))
     if not is_there and where != _LINE:
         raise _absent(launch.script, launch, where)
     return source, said
@@ -244,7 +243,7 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
 
 def _of_tool(tool: Tool, launch: Launch, options: Options) -> tuple[Source, Options]:
     """Raise NotOurs for the command of another tool, with the plain fine-tune that it describes, if it does."""
-    values = {} if tool.defaults is None else plain_values(_typed(launch.options, _PLAIN), tool.defaults)
+    values = {} if tool.defaults is None else plain_values(_typed(launch.options, PLAIN), tool.defaults)
     raise other_tool(tool, values, options)
 
 
@@ -267,9 +266,8 @@ def _is_config(path: str) -> bool:
         return False
 
 
-# How errors name a launch line, which has no path, and the trainer whose keys describe a plain run.
+# How errors name a launch line, which has no path.
 _LINE = "this command"
-_PLAIN = "hf-trainer"
 
 
 def _absent(name: str, launch: Launch, where: str) -> ConfigError:
@@ -297,7 +295,15 @@ def _typed(given: Mapping[str, str | bool | list[str]], trainer: str) -> dict[st
     words = None
     if isinstance(found, ArgumentsTrainer):
         words = found.vocabulary(None, make_stack(found.package, found.releases(), look_around=False))
-    return {key: _value(value, None if words is None else words.type_of(key)) for key, value in given.items()}
+    found_keys = sorted(words.keys()) if words is not None else []
+    named = {_meant(key, found_keys, given): value for key, value in given.items()}
+    return {key: _value(value, None if words is None else words.type_of(key)) for key, value in named.items()}
+
+
+def _meant(key: str, known: Sequence[str], given: Mapping[str, Any]) -> str:
+    """Return the flag that a written one begins, as argparse takes it if there is only one."""
+    begun = [one for one in known if one.startswith(key)]
+    return begun[0] if len(begun) == 1 and begun[0] not in given else key
 
 
 def _value(value: str | bool | list[str], written: str | None) -> Any:

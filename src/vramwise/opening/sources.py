@@ -16,7 +16,7 @@ from vramwise.errors import ConfigError
 from vramwise.opening.files import read_config_bytes
 from vramwise.opening.options import Command, Options, Text
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.other_tools import Tool, named_by, plain_file, predict_line, tool_of_values
+from vramwise.trainers.other_tools import PLAIN, Tool, named_by, plain_file, predict_line, tool_of_values
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document
@@ -48,7 +48,7 @@ def other_tool(tool: Tool, values: Mapping[str, Any], options: Options, *, runs:
         line = predict_line(values)
         error.message = f"{named}. It describes a plain fine-tune: {line}"
         said = f"{named}: predicted is the plain fine-tune that it describes ({line})"
-        error.plain = values, replace(options, trainer="hf-trainer", notes=(*options.notes, said))
+        error.plain = values, replace(options, trainer=PLAIN, notes=(*options.notes, said))
     return error
 
 
@@ -73,7 +73,7 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
         return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
     found = recognise(document.values)
     if isinstance(found, Foreign):
-        tool = tool_of_values(document.values) if found.kind in ("other", "trl") else None
+        tool = tool_of_values(document.values)
         values = {} if tool is None else plain_file(tool, document.values)
         error = NotOurs(found) if tool is None else other_tool(tool, values, Options(), runs=False)
         error.path = document.path

@@ -85,6 +85,9 @@ class Launch:
 
     program: str
     trainer: str = ""  # with its kind, if the options alone can be a config
+    # What a script that is known by name is called, and whether a file of this name is read first, if there is one.
+    known: str = ""
+    is_own: bool = True
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -250,9 +253,11 @@ def _of_python(words: list[str]) -> Launch | None:
     if _FACTORYS.fullmatch(script) and rest and rest[0].endswith(_CONFIGS):
         return _of_llamafactory(["train", *rest])  # src/train.py of LLaMA-Factory's repository, with a config
     if len(_FACTORY_OPTIONS & found.options.keys()) >= _SEVERAL:
-        return replace(found, trainer="llamafactory")
+        return replace(found, trainer="llamafactory", known="LLaMA-Factory", is_own=False)
     known = _TRLS.fullmatch(script)
-    return found if known is None else replace(found, kind=known[1], trainer=f"trl:{known[1]}")
+    if known is None:
+        return found
+    return replace(found, kind=known[1], trainer=f"trl:{known[1]}", known=f"TRL's {known[1]} script")
 
 
 def _of_axolotl(words: list[str]) -> Launch | None:

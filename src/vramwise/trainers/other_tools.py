@@ -12,6 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramwise.trainers.huggingface.recognise import IDENTITY
+
+# The trainer whose keys describe a plain run.
+PLAIN = IDENTITY.name
 _MODEL = "model_name_or_path"
 _BATCH, _STEPS, _LENGTH = "per_device_train_batch_size", "gradient_accumulation_steps", "max_length"
 # Names of the same setting in scripts and tools → the name in TrainingArguments, or in a script's own classes.
@@ -20,7 +24,7 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("pretrained_model_name_or_path", "model_name", "model_type", "hf_model_path"), _MODEL),
     **dict.fromkeys(("lora_rank", "lora_dim", "rank"), "lora_r"),
     **dict.fromkeys(("target_modules", "lora_target", "lora_targets"), "lora_target_modules"),
-    **dict.fromkeys(("micro_batch_size", "micro_train_batch_size", "per_device_batch_size"), _BATCH),
+    **dict.fromkeys(("micro_batch_size", "micro_train_batch_size", "batch_size_training"), _BATCH),
     **dict.fromkeys(("model_max_length", "max_seq_length", "max_len", "cutoff_len", "block_size"), _LENGTH),
     **dict.fromkeys(("max_seq_len", "seq_len", "seq_length", "max_source_length"), _LENGTH),
     **dict.fromkeys(("torch_dtype", "dtype"), "dtype"),

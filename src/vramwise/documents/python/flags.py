@@ -173,7 +173,9 @@ def unknown_flags(line: str, flags: Mapping[str, Flag], found: Index) -> Iterato
         if any(dotted(one) in parsers for one in given) and not _is_here(dotted(call.func), site.scope):
             return
     known = sorted({word for flag in flags.values() for word in flag.words})
-    for word in words_of(line):
+    listed = [one for one in parses[0][0].args if isinstance(one, ast.List)]
+    written = [str(_constant(one)) for held in listed for one in held.elts if isinstance(one, ast.Constant)]
+    for word in written if listed else words_of(line):
         name = word.partition("=")[0]
         is_known = any(one.startswith(name) for one in known) or _attribute(name) in _OF_LAUNCHERS
         if name.startswith("--") and len(name) > 2 and not is_known:

@@ -55,17 +55,16 @@ def moved_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 _FLAGS = (
     "import argparse\nfrom trl import SFTConfig, SFTTrainer\n\nparser = argparse.ArgumentParser()\n"
-    'parser.add_argument("--BATCH", type=int, default=8)\nargs = parser.parse_args()\n'
-    'trainer = SFTTrainer("Qwen/Qwen3-0.6B", args=SFTConfig(per_device_train_batch_size=args.BATCH))\n'
+    'parser.add_argument("--batch-size", type=int, default=8)\nargs = parser.parse_args(["--BATCH", "1"])\n'
+    'trainer = SFTTrainer("Qwen/Qwen3-0.6B", args=SFTConfig(per_device_train_batch_size=args.batch_size))\n'
 )
 
 
 @rule(
     id="unknown-flag",
     topic="config",
-    options="--args '--batch_size 1'",
-    bad=_FLAGS.replace("BATCH", "batch-size"),
-    good=_FLAGS.replace("BATCH", "batch_size"),
+    bad=_FLAGS.replace("BATCH", "batchsize"),
+    good=_FLAGS.replace("BATCH", "batch-size"),
 )
 def unknown_flag(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A command passes a flag that the script does not have, so argparse stops it.

@@ -94,10 +94,8 @@ fuzz: $(DEV)/.ready
 page: $(DEMO)/.ready
 	$(DEMO)/bin/python scripts/build_page.py
 
-# What is released: a wheel with the page in it, and the page alone as a zip.
+# What is released: a wheel, and the page for web hosts as a zip.
 wheel: page
-	rm -rf src/vramwise/page/site
-	trap 'rm -rf src/vramwise/page/site' EXIT; cp -r dist/page src/vramwise/page/site && \
 	$(DEMO)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	cd dist && rm -f vramwise-page.zip && $(abspath $(DEMO))/bin/python -m zipfile -c vramwise-page.zip page
 

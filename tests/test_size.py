@@ -34,7 +34,7 @@ ROOMS = {
     "models": 7_198,
     "notebook": 89,
     "opening": 2_900,
-    "page": 1_022,
+    "page": 1_271,
     "recordings": 2_056,
     "render": 4_395,
     "rules": 2_266,

@@ -229,6 +229,12 @@ def _edit_of_change(change: str) -> Edit:
     return Edit(op="insert", key=key, value=value)
 
 
+def as_json(value: Any) -> str:
+    """Return a value as JSON that is the same value in YAML, where a number such as 1e-05 needs a point."""
+    text = json.dumps(value)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
+
+
 def _is_json(text: str) -> bool:
     """Return whether the text is a JSON object."""
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
@@ -243,10 +249,10 @@ def _json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath 
     """Yield the text with a value set, or a key inserted after a neighbour (else at the end of its mapping)."""
     text, span = document.text, document.spans.get(path)
     if span is not None:
-        yield text[: span.value_start] + json.dumps(value) + text[span.value_end :]
+        yield text[: span.value_start] + as_json(value) + text[span.value_end :]
         return
     depth = next(size for size in range(len(path) - 1, -1, -1) if size == 0 or path[:size] in document.spans)
-    entry = f"{json.dumps(path[depth])}: {json.dumps(intent.nested(path[depth + 1 :], value))}"
+    entry = f"{json.dumps(path[depth])}: {as_json(intent.nested(path[depth + 1 :], value))}"
     siblings = _entries(document, path[:depth])
     if not siblings:
         if depth:

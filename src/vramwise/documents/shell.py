@@ -237,7 +237,8 @@ class Shell:
         elif name in _SHELLS and len(rest) > 1 and rest[0].startswith("-") and rest[0].endswith("c"):
             yield from self._nested(rest[1], line, rest[3:], sure=sure)
         elif name in _SHELLS or name.endswith(".sh"):
-            named = [word for word in rest if not word.startswith("-")] if name in _SHELLS else [name, *rest]
+            at = next((at for at, word in enumerate(rest) if not word.startswith("-")), len(rest))
+            named = rest[at:] if name in _SHELLS else [name, *rest]
             text = self.load(posixpath.join(self.folder, named[0])) if named else None
             if text is not None:
                 yield from self._nested(text, line, named[1:], sure=sure)
@@ -316,8 +317,8 @@ class Shell:
             found: _Value
             if char == "'":
                 end = raw.find("'", at + 1)
-                end = len(raw) if end < 0 else end
-                found, at, is_field = raw[at + 1 : end], end + 1, True
+                found = raw[at + 1 : end] if end >= 0 else char  # one that nothing closes is a letter
+                at, is_field = (end if end >= 0 else at) + 1, True
             elif char == '"':
                 end = closing(raw, at + 1, '"')
                 found, is_field = self._quoted(raw[at + 1 : end]), True

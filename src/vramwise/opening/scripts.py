@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.documents.document import parse_value
+from vramwise.documents.edit import as_json
 from vramwise.documents.python.flags import guessed, words_of
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
@@ -196,7 +196,7 @@ def _of_config(launch: Launch, options: Options, folder: str, where: str) -> tup
     assert launch.config is not None
     given = {key: value for key, value in launch.options.items() if key != "config"}
     name = options.trainer or launch.trainer or launch.program
-    changes = tuple(f"{key}={json.dumps(value)}" for key, value in _typed(given, name).items())
+    changes = tuple(f"{key}={as_json(value)}" for key, value in _typed(given, name).items())
     options = replace(options, settings=(*changes, *options.settings))
     if launch.config in launch.files:
         return Text(launch.files[launch.config]), options

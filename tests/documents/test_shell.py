@@ -23,7 +23,7 @@ def commands(text, *arguments, load=lambda _: None):
         ("A=a/b-c.py\nrun ${A##*/} ${A%.py} ${A//-/_}", ["run", "b-c.py", "a/b-c", "a/b_c.py"]),
         ("run --a 1 \\\n  --b 2 # more\n", ["run", "--a", "1", "--b", "2"]),
         ("run 'a\nb' 2>&1 > log.txt &", ["run", "a\nb"]),
-        ('run $UNSET "$(date)" $1', ["run", "$UNSET", "$(date)", "$1"]),
+        ('A="--n $(date +%s) b"\nrun $UNSET $A $1', ["run", "$UNSET", "--n", "$(date)", "b", "$1"]),
         ("X='run --a'\neval $X --b 1", ["run", "--a", "--b", "1"]),
         ('bash -c "exec run $HOME"', ["exec", "run", "$HOME"]),
         ('f() { run "$@" --z $1; }\nf 1 2', ["run", "1", "2", "--z", "1"]),

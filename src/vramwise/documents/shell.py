@@ -31,6 +31,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[(\w+)\])?(\+?)=", re.ASCII)
 _PARAMETER = re.compile(r"([!#]?)(\w+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
 _BARE = re.compile(r"\$(?:([A-Za-z_]\w*)|([0-9@*#?$!]))", re.ASCII)
 _UNSET = re.compile(r"\$(?:\w+|\{\w+\})", re.ASCII)
+# A command whose output is not known is shown without its arguments, as a word that stays whole.
+_UNKNOWN = re.compile(r"(?:\$\(|`)\s*([\w./-]*).*", re.ASCII | re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 _NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", re.ASCII)
 _SBATCH = re.compile(
@@ -391,7 +393,7 @@ class Shell:
             found = self._of_name(bare[1] or bare[2])
         size = 0 if found is None else len(found) if isinstance(found, str) else sum(map(len, found))
         charge(size)
-        return (raw[at:end], end, False) if found is None else (found, end, True)
+        return (_UNKNOWN.sub(r"$(\1)", raw[at:end]), end, False) if found is None else (found, end, True)
 
     def _of_name(self, name: str) -> _Value | None:
         if name in "@*":

@@ -132,7 +132,9 @@ class CommandLine:
             key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",), word=f"--{key}")
             for key, value in self.given.items()
         }
-        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
+        classes: list[Result] = [self._class(evaluator, node, parser.site, given) for node in nodes]
+        more = any(one.arg == "return_remaining_strings" for one in called.node.keywords)
+        return Items(items=(*classes, Items(items=())) if more else tuple(classes))
 
     def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
         """Return the values of `--config file.yaml` (TrlParser), or of the file or mapping that the call names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Collected:
     evaluator: Evaluator
     source: Source
     said: Mapping[str, Any]
+    # Returns the content of a file beside the script; None if there is none.
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[KeyPath, Span] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)

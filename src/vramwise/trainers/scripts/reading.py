@@ -108,7 +108,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
             f"{action('name the call')}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
-    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)
     training.read()
     for flag, near, line in unknown_flags(reading.args, flags, found) if not others else ():
         training.facts[f"{calls.UNKNOWN_FLAG}{flag}{f': did you mean {near}?' if near else ''}"] = line

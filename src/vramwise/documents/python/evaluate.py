@@ -188,6 +188,8 @@ class Evaluator(Expressions):
             return self._of_library(f"{holder.name}.{key}", node)
         if isinstance(holder, Value) and key == "is_floating_point" and holder.value in _DTYPES:
             return Value(value=holder.value not in _WHOLE, notes=holder.notes)
+        if isinstance(holder, Value) and key == "type" and isinstance(holder.value, str):  # of a torch.device
+            return replace(holder, value=holder.value.partition(":")[0], node=None, word="")
         if isinstance(holder, Value) and isinstance(holder.value, dict | list | str | tuple):
             try:
                 return Value(value=holder.value[key], notes=holder.notes)

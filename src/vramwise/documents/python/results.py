@@ -48,6 +48,8 @@ class Missing:
     sides: tuple[Called, ...] = ()
     # An environment variable without a default: None unless it is set.
     environment: bool = False
+    # What it is the length of.
+    counted: str = ""
     size: ClassVar[int] = 1
 
 

@@ -156,7 +156,10 @@ def _shapes(args: Arguments) -> None:
         args.fields.assume("sequence_len", _LENGTH, f"no key sets the row length: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
-    args.fields.neutral("samples_apart", "long_rows", "pad_multiple")
+    args.fields.neutral("samples_apart", "long_rows")
+    multiple = config.document.script.facts.get("pad multiple", 1) if config.document.script is not None else 1
+    why = "not rounded" if multiple == 1 else "pad_to_multiple_of of the script's collator"
+    args.derive("pad_multiple", multiple, why)
     args.fields.neutral("sample_packing", "packing_rows")
     args.derive("can_pad", False, "the script decides how rows are padded")
     script = config.document.script

@@ -189,6 +189,7 @@ OF_SCRIPTS = "trainers/scripts/rules.py"
 NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
+    "trainers/other_tools.py": "the trainer whose keys describe a plain run of another tool",
     "trainers/scripts/calls.py": "the trainers whose classes scripts call",
     "trainers/scripts/reading.py": "the same",
     "trainers/scripts/chain.py": "the same",

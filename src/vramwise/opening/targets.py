@@ -72,6 +72,7 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
 
 def target_for(path: str, options: Options, trainer: str) -> Target:
     """Return the target for a file of this trainer, from the options, the closest pyproject.toml and this machine."""
+    path = options.home if path == TEXT and options.home else path
     project = project_for(path, options)
     beside = _lists_beside(path, options)
     # A version file may change while the program runs, so it is read again each time.

@@ -211,6 +211,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
     """
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
+    yield from (f"Read: {one.text}" for one in prediction.assumed if one.kind == "source")
     yield from doubt_lines(prediction, verdict)
     if with_stops:
         yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])

@@ -107,6 +107,10 @@ class Script:
     reread: Callable[[bytes, tuple[str, ...]], Document]
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
+    # Returns the flag of the script's command line that sets a key; "" if there is none. `given`: reads the script
+    # with more words on its command line.
+    flag_of: Callable[[str], str] = lambda _: ""
+    given: Callable[[str], Document] | None = None
     unsaid: tuple[Unsaid, ...] = ()
     # What the file's repository asks for, of some packages.
     asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}

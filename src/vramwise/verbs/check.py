@@ -133,10 +133,11 @@ def refuse_mistakes(options: Options) -> None:
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
     """Check one config. `alone`: it is the only one, so a prediction is worth its time."""
-    source, options = started(source, options)
     path = path_of(source)
-    policy = policy_for(path, options, predicts=alone)
     try:
+        source, options = started(source, options)
+        path = path_of(source)
+        policy = policy_for(path, options, predicts=alone)
         subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
         return with_command(check_subject(subject, policy), subject)
     except NotOurs as error:

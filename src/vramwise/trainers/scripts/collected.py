@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Collected:
     evaluator: Evaluator
     source: Source
     said: Mapping[str, Any]
+    # Returns the content of a file beside the script; None if there is none.
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[KeyPath, Span] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
@@ -46,6 +48,8 @@ class Collected:
     # Adapters further down the chain were merged into the weights.
     merged: bool = False
     depth: int = 0
+    # Key → the flag of the command line whose value it is; "": any argument is one.
+    words: dict[str, str] = field(default_factory=dict)
     # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -81,6 +85,7 @@ class Collected:
             self.unsaid.append(unsaid_of(key, lacking))
             return
         self.values[key] = _as_yaml(found.value)
+        self.words |= {key: found.word} if found.word else {}
         self.assume(key, *found.notes)
         home = self.homes.get(role)
         if home is None:

@@ -141,6 +141,11 @@ class Training(Methods):
         given = named.get("data_collator")
         if given is not None and not (isinstance(given, Value) and given.value is None):
             self.facts["data collator"] = self.found.call.lineno
+        if isinstance(given, Called):
+            _, own, _ = self.evaluator.arguments(given)
+            multiple = plain(own["pad_to_multiple_of"]) if "pad_to_multiple_of" in own else None
+            if isinstance(multiple, Value) and type(multiple.value) is int and multiple.value > 0:
+                self.facts["pad multiple"] = multiple.value
 
     def _changed_arguments(self) -> None:
         """Read `trainer.args.x = …` after the trainer's call."""
@@ -239,6 +244,8 @@ class Training(Methods):
         self.lacking("training arguments", unknown)
         if positional:
             named.setdefault("output_dir", positional[0])
+        if FROM_COMMAND_LINE in args.notes:
+            self.words[""] = "--"
         self.assume(args.last, *args.notes)
         for name, held in {**named, **args.assigned}.items():
             if name == calls.INIT:

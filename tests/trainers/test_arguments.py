@@ -14,7 +14,8 @@ from vramwise.trainers.arguments import (
     training_arguments,
 )
 from vramwise.trainers.arguments.resolve.accelerate import read_accelerate
-from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions, nearest
+from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions
+from vramwise.trainers.releases import nearest
 from vramwise.trainers.fields import Fields
 
 

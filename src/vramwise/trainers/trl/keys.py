@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
+from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
-from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
+from vramwise.trainers.arguments.vocabulary import strict_facts
+from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.signs import words
 from vramwise.types import RunSpec, Stack
 
@@ -73,20 +74,6 @@ PROJECTS: Mapping[str, frozenset[str]] = {
     ),
 }
 ALL_PROJECT_KEYS = frozenset().union(*PROJECTS.values())
-
-# TRL pins nothing: these were the newest versions at the time of each release.
-_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "liger-kernel": "0.8.5"}
-_OLDER = {"transformers": "5.16.1", **_INSTALLS, "accelerate": "1.13.0", "peft": "0.20.0", "liger-kernel": "0.8.1"}
-RELEASES: dict[str, dict[str, str]] = {
-    "1.9.0": _OLDER,
-    "1.10.0": _OLDER,
-    "1.11.0": _OLDER,
-    "1.12.0": _OLDER,
-    "1.13.0": {**_OLDER, "transformers": "5.17.0", "accelerate": "1.15.0"},
-    "1.14.1": {"transformers": "5.20.1", **_INSTALLS, "liger-kernel": "0.8.4"},
-    "1.15.0": {"transformers": "5.20.1", **_INSTALLS, "liger-kernel": "0.8.4"},
-    "1.16.0": {"transformers": "5.22.2", **_INSTALLS},
-}
 
 # One key of a project may be a mistake in a file for TRL's own command; several make a recipe.
 _RECIPE = 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,12 +14,11 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.opening.files import read_config_bytes
 from vramwise.opening.options import Options
-from vramwise.opening.repository import asked_by_repository
 from vramwise.opening.sidecar import read_module, read_side_files
 from vramwise.trainers.launch import Launch, read_launch, read_shell
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, read_script
-from vramwise.types import Bounds, Document
+from vramwise.types import Document
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
@@ -34,9 +33,6 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     def load_module(name: str) -> tuple[bytes, bool] | None:
         return None if options.text_alone else read_module(name, path)
 
-    def asked(packages: Iterable[str]) -> Bounds:
-        return {} if options.text_alone or path.startswith(("-", "<")) else asked_by_repository(path, packages)
-
     return read_script(
         path,
         data,
@@ -49,7 +45,6 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
             gpus=options.gpus or count or 1,
             load=load,
             load_module=load_module,
-            asked_versions=asked,
         ),
     )
 

@@ -262,21 +262,17 @@ def subject_of(
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = running(trainer, engine)
-    target = target_for(document.path, _with_pins(document, options), trainer.name)
-    if document.script is not None:
-        bounds = document.script.asked_versions(target.stack.releases)
-        target = replace(target, stack=replace(target.stack, bounds=bounds))
+    target = target_of(document, trainer, options)
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 
 
-def _with_pins(document: Document, options: Options) -> Options:
-    """Return the options with the versions that a script or notebook installs, unless the options set them."""
-    pinned = {} if document.script is None else document.script.versions
-    said = {words.partition("==")[0].strip().lower() for words in options.versions}
-    said |= {"torch"} if options.torch is not None else set()
-    more = [f"{name}=={version}" for name, version in pinned.items() if name not in said]
-    return replace(options, versions=(*options.versions, *more)) if more and options.stack is None else options
+def target_of(document: Document, trainer: Trainer, options: Options) -> Target:
+    """Return the target of a document, with the releases that it was written for where nothing else names any."""
+    pinned = () if document.script is None or options.stack is not None else tuple(document.script.versions.items())
+    target = target_for(document.path, options, trainer.name, pinned)
+    dated = trainer.dated(document, target.stack)
+    return target_for(document.path, options, trainer.name, pinned, dated) if dated else target
 
 
 def on_target(

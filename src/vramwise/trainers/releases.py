@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import Any, cast
 
 from vramwise.bundled import bundled_json
@@ -45,6 +46,11 @@ def known_versions(beside: str) -> tuple[str, ...]:
 def installs(beside: str) -> Mapping[str, dict[str, str]]:
     """Return each known release, oldest first, with the version of each package that it was installed with."""
     return {version: release["with"] for version, release in releases_of(beside).items()}
+
+
+def transformers_versions() -> tuple[str, ...]:
+    """Return the known releases of transformers, oldest first, without loading what reads their facts."""
+    return known_versions(str(PurePath(__file__).parent / "arguments" / "vocabulary.py"))
 
 
 def nearest(version: str, known: tuple[str, ...]) -> str:

@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from vramwise.trainers.arguments import Vocabulary, training_arguments
-from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers.arguments.unknown_keys import StrangeKey, written_names
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import strict_facts
 from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.signs import words
-from vramwise.types import RunSpec, Stack
+from vramwise.types import Document, RunSpec, Stack
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
@@ -138,6 +138,17 @@ def launcher_keys(stack: Stack) -> frozenset[str]:
     return frozenset(facts(stack)["launch"])
 
 
+def not_taken(document: Document, stack: Stack) -> frozenset[str]:
+    """Return the arguments that a script passes to a trainer itself, and its release does not take."""
+    home = None if document.script is None else document.script.homes.get("trainer")
+    taken = {} if home is None else facts(stack).get("constructors", {}).get(home.name, {})
+    return (
+        frozenset(home.arguments.keys() - taken.keys())
+        if home is not None and taken and "**" not in taken
+        else frozenset()
+    )
+
+
 @cache
 def own_words() -> frozenset[str]:
     """Return keys of TRL's own dataclasses, of every kind, that TrainingArguments does not have."""
@@ -152,7 +163,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
     everywhere = vocabulary(None, stack)
-    for strange in unknown(values, words, "TRL", run.keys):
+    for strange in unknown(written_names(run.config.document), words, "TRL", run.keys):
         if strange.key in known:
             continue
         gone = GONE.get(strange.key)

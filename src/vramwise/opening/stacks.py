@@ -21,6 +21,7 @@ from vramwise.opening.repository import Wanted, wanted_beside, wanted_by
 from vramwise.trainers.names import suggest
 from vramwise.trainers.releases import transformers_versions
 from vramwise.types import Bounds, Origin, Release, Stack, admits, version_parts
+from vramwise.variants.versions import NEWEST
 
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
@@ -195,7 +196,7 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
     """Return the known release that is meant; for an unknown version, the newest before it, else the oldest."""
     if wanted is None:
         newest = known[-1] if known else "0"
-        return Release(version=newest, origin=Origin(kind="assumed", why="the newest known release"))
+        return Release(version=newest, origin=Origin(kind="assumed", why=NEWEST))
     if wanted.version in known:
         return wanted
     meant = [version for version in known if version_parts(version)[: len(wanted.parts)] == wanted.parts]

@@ -25,6 +25,7 @@ from vramwise.types import Asked, Document, Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
+from vramwise.variants.versions import NEWEST, differing
 
 if TYPE_CHECKING:
     from vramwise.variants.duration import Duration
@@ -264,6 +265,7 @@ def subject_of(
         trainer = running(trainer, engine)
     target = target_of(document, trainer, options)
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
+    subject = _with_guess(subject)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 
 
@@ -299,6 +301,24 @@ def on_target(
         model_missing=missing,
         text_alone=text_alone,
     )
+
+
+def _with_guess(subject: Subject) -> Subject:
+    """Return the subject with what depends on the trainer's release, if that is only assumed to be the newest."""
+    stack, package = subject.target.stack, subject.trainer.package
+    release = stack.releases.get(package)
+    before = subject.trainer.oldest_for(subject.document, stack) if release and release.origin.why == NEWEST else None
+    if release is None or before is None:
+        return subject
+    other = _resolved(subject.trainer, subject.document, replace(subject.target, stack=before), subject.side_files)
+    why = (
+        f"{NEWEST}; {before.releases[package].version}{differs}"
+        if (differs := differing(subject.run, other))
+        else NEWEST
+    )
+    marked = replace(release, origin=replace(release.origin, why=why))
+    target = replace(subject.target, stack=replace(stack, releases={**stack.releases, package: marked}))
+    return replace(subject, target=target, run=replace(subject.run, target=target))
 
 
 def _resolved(trainer: Trainer, document: Document, target: Target, side_files: SideFiles) -> RunSpec:

@@ -106,6 +106,11 @@ class Trainer:
         """
         return ()
 
+    def oldest_for(self, document: Document, stack: Stack) -> Stack | None:
+        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None."""
+        version, installs = next(iter(self.releases().items()))
+        return stack.at(self.package, version, installs)
+
     def taken_by(self, document: Document, stack: Stack, key: str) -> str:
         """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""
         for version, installs in reversed(list(self.releases().items())):

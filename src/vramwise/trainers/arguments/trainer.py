@@ -39,6 +39,14 @@ class ArgumentsTrainer(Trainer):
         """Return the newest releases that take a file, as package, version and why; empty if the assumed ones do."""
         return () if self.refused is None else dated(document, stack, self.package, self.releases(), self.refused)
 
+    def oldest_for(self, document: Document, stack: Stack) -> Stack | None:
+        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None."""
+        if self.refused is None:
+            return None
+        now = self.refused(document, stack)
+        stacks = (stack.at(self.package, version, installs) for version, installs in self.releases().items())
+        return next((one for one in stacks if self.refused(document, one) <= now), None)
+
     def taken_by(self, document: Document, stack: Stack, key: str) -> str:
         """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""
         if found := super().taken_by(document, stack, key):

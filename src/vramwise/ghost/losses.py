@@ -34,17 +34,20 @@ Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None
 class StockLoss:
     """transformers' ForCausalLMLoss: logits in the model's type, in fp32, and their log-softmax."""
 
-    __slots__ = ("in_fp32", "scaled", "softcap")
+    __slots__ = ("in_fp32", "scaled", "shifts", "softcap")
 
-    def __init__(self, *, softcap: bool = False, scaled: bool = False, in_fp32: bool = False) -> None:
+    def __init__(
+        self, *, softcap: bool = False, scaled: bool = False, in_fp32: bool = False, shifts: bool = False
+    ) -> None:
         self.softcap = softcap
         self.scaled = scaled
         self.in_fp32 = in_fp32
+        self.shifts = shifts
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
         logits = self.logits(t, hidden, head)
-        loss = cross_entropy(t, logits, labels)
+        loss = cross_entropy(t, logits, labels, shifts=self.shifts)
         return loss, logits
 
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
@@ -286,6 +289,7 @@ def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
         softcap=model.final_logit_softcapping is not None,
         scaled=block.scaled_logits,
         in_fp32=run.kernels.head_in_fp32 or block.wide_logits,
+        shifts=run.kernels.shifts_logits,
     )
 
 
@@ -319,10 +323,16 @@ def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:
     return padded, shifted
 
 
-def cross_entropy(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels."""
+def cross_entropy(t: Tape, logits: Tensor, labels: Tensor, *, shifts: bool = False) -> Tensor:
+    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels.
+
+    `shifts`: all logits but the last of each row are copied first.
+    """
     t.mark("logits", "logits in fp32 for the loss")
     logits = to_float(t, logits)
+    if shifts:
+        rows, tokens, words = logits.shape
+        logits = contiguous(t, narrow(t, logits, (rows, tokens - 1, words)))
     padded, shifted = shift(t, labels)
     t.mark("logits", "log-softmax")
     loss = nll_loss(t, log_softmax(t, logits), shifted)

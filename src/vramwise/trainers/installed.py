@@ -15,6 +15,8 @@ _MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
 
 # The releases of transformers that move each quantised weight on to host memory; since 5.0 they stay on the card.
 _MOVES_ON = ((4, 39), (5,))
+# Since these releases, the plain loss shifts the labels instead of the logits, and casts these itself.
+_SHIFTS_LABELS, _WIDENS_IN_LOSS = (4, 49), (4, 46)
 _FLOATS = ("bf", "float", "half")
 _KEPT = "the whole quantised base is on each card until it is sharded"
 
@@ -48,7 +50,7 @@ def resolve_storage(args: Filled, storage: object) -> None:
 
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:
-    """Fill expert_masks, rotary_by_product, liger_chunks_in_place, mixer_kernels, samples_told and flash_*."""
+    """Fill what versions alone decide: kernels of losses, experts, rotation and mixers, samples_told and flash_*."""
     for name, value, why in _decided(stack):
         fields.derive(name, value, why)
     transformers = stack.releases.get("transformers")
@@ -67,6 +69,7 @@ def default_attention(stack: Stack) -> tuple[str, str]:
 
 def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
     transformers = stack.parts("transformers")
+    yield from _old_losses(transformers)
     yield "expert_masks", *_expert_masks(transformers)
     by_product = (0,) < transformers < (5, 19)
     why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
@@ -88,6 +91,18 @@ def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
         flash,
         "flash-attn is installed" if flash else "flash-attn is not known to be installed",
     )
+
+
+def _old_losses(transformers: tuple[int, ...]) -> Iterator[tuple[str, object, str]]:
+    """Yield how older releases make the logits that their own loss takes.
+
+    Read in modeling_llama.py of 4.31.0 to 4.45.2 (`logits.float()`, `shift_logits = logits[..., :-1, :].contiguous()`)
+    and loss/loss_utils.py of 4.46.3 to 5.5.4, which shifts the labels since 4.49.0.
+    """
+    if () < transformers < _SHIFTS_LABELS:
+        yield "shifts_logits", True, "transformers before 4.49 copies the logits that have a label"
+    if () < transformers < _WIDENS_IN_LOSS:
+        yield "head_in_fp32", True, "transformers before 4.46 casts all logits to fp32 in the model"
 
 
 def _expert_masks(transformers: tuple[int, ...]) -> tuple[ExpertMasks, str]:

@@ -49,7 +49,7 @@ class ArgumentsTrainer(Trainer):
 
     def taken_by(self, document: Document, stack: Stack, key: str) -> str:
         """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""
-        if found := super().taken_by(document, stack, key):
+        if found := Trainer.taken_by(self, document, stack, key):
             return found
         for version in reversed(argument_versions()):
             if key not in dict(self.type_errors(document, stack.at("transformers", version))):

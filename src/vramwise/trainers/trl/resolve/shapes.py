@@ -36,6 +36,10 @@ def _length(args: Arguments, kind: str) -> int:
         why = f"a completion of {completion} after a prompt without a limit: {_PROMPT} tokens assumed"
         args.fields.keys["sequence_len"] = "max_completion_length"
         return int(args.fields.assume("sequence_len", completion + _PROMPT, why))
+    if args.value("max_length") is None and args.words.named("max_length") == "max_seq_length":
+        why = f"unset: TRL before 0.15 takes {UNLIMITED:,}, or less if the tokenizer names a smaller length"
+        args.fields.keys["sequence_len"] = "max_length"
+        return int(args.derive("sequence_len", UNLIMITED, why, key="max_length"))
     if args.value("max_length") is None:
         why = f"max_length is null, so nothing limits the rows: {UNLIMITED:,} tokens assumed"
         args.fields.keys["sequence_len"] = "max_length"

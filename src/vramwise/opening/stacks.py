@@ -29,7 +29,7 @@ PACKAGES = (
 )
 # The oldest and newest releases whose behaviour is known, of packages besides the trainer and torch. Their own version
 # stays in force, since some settings follow from it.
-_RANGES = {"transformers": ((4, 57), (5, 23))}
+_RANGES = {"transformers": ((4, 31), (5, 23))}
 # Files beside a config that pin versions, the surest first.
 _BESIDE = ("uv.lock", "requirements.txt")
 # A name and a version, as packaging allows them, with a limit on their length.

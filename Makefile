@@ -7,7 +7,7 @@ DEV := .venv-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 # Scripts that write files of this repository from other files in it. Each takes --check.
-QUICKLY_MADE := scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py scripts/other_words.py \
+QUICKLY_MADE := scripts/release_files.py scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py scripts/other_words.py \
 	scripts/block_events.py bench/calibration.py
 GENERATED := $(QUICKLY_MADE) scripts/pictures.py tests/render/test_terminal.py
 # What `make quick` runs: the rules' own examples, the readers and editors of files, the allocator, and the rooms.

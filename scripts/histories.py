@@ -39,8 +39,16 @@ class Known:
         """Take one more release, or replace what is known of one."""
         self.releases[version], self.facts[version] = dict(release), facts
 
-    def files(self) -> dict[Path, str]:
-        """The text of both files."""
+    def names(self) -> set[str]:
+        """Every name of a fact, of any release."""
+        return {
+            name for facts in self.facts.values() for held in facts.values() if isinstance(held, dict) for name in held
+        }
+
+    def files(self, constant: Mapping[str, Any]) -> dict[Path, str]:
+        """The text of both files. `constant`: facts that are written once, for every release."""
+        for facts in self.facts.values():
+            facts.update(constant)
         versions = sorted(self.releases, key=Version)
         releases = {version: self.releases[version] for version in versions}
         history = history_of({version: self.facts[version] for version in versions})
@@ -49,9 +57,9 @@ class Known:
             self.folder / "history.json": unfolded(history, 9) + "\n",
         }
 
-    def write(self) -> None:
+    def write(self, constant: Mapping[str, Any]) -> None:
         """Write both files."""
-        for path, text in self.files().items():
+        for path, text in self.files(constant).items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
 

@@ -80,15 +80,15 @@ class ArgumentsTrainer(Trainer):
         return next((f"{package} {version}" for package, version in stops if version), "")
 
     def release_with(self, run: RunSpec, key: str) -> str:
-        """Return the newest known release that has an unknown key, if the run's own is only assumed; otherwise ""."""
+        """Return the newest release that has an unknown key, if the run's own, older one is only assumed; else ""."""
         stack = run.target.stack
-        newest = stack.parts("transformers")
-        newer = [one for one in argument_versions() if not self.caps_transformers and version_parts(one) > newest]
-        known = {"transformers": newer, self.package: list(self.releases())}
+        newer = () if self.caps_transformers else argument_versions()
+        known = {"transformers": newer, self.package: tuple(self.releases())}
         for package, versions in known.items():
             release = stack.releases.get(package)
-            for version in reversed(versions if release is not None and release.origin.kind == "assumed" else []):
-                assert release is not None
+            if release is None or release.origin.kind != "assumed":
+                continue
+            for version in reversed([one for one in versions if version_parts(one) > release.parts]):
                 other = replace(stack, releases={**stack.releases, package: replace(release, version=version)})
                 if key in self.vocabulary(run.config.document, other):
                     return f"{package} {version}"

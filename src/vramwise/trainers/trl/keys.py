@@ -10,13 +10,15 @@ from typing import Any
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.arguments.unknown_keys import StrangeKey, written_names
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
-from vramwise.trainers.arguments.vocabulary import strict_facts
+from vramwise.trainers.arguments.vocabulary import kinds_of, strict_facts
 from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.signs import words
 from vramwise.types import Document, RunSpec, Stack
 
-_NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
+_NOT_KINDS = frozenset({"keys", "launch", "memory", "constructors"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
+# Types of arguments that set something; others hand over an object.
+_SETTINGS = frozenset({"int", "float", "bool", "str", "one_of"})
 # Keys that the command itself removes from the file first.
 COMMAND_KEYS = frozenset({"env", "accelerate_config"})
 
@@ -99,37 +101,31 @@ def facts(stack: Stack) -> Mapping[str, Any]:
 
 def kinds(stack: Stack) -> tuple[str, ...]:
     """Return the kinds of training that it supports."""
-    return tuple(name for name in facts(stack) if name not in _NOT_KINDS)
+    return kinds_in(facts(stack))
+
+
+def kinds_in(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of training that a release has a config of its own for."""
+    return tuple(name for name in found if name not in _NOT_KINDS)
+
+
+def _of_constructors(found: Mapping[str, Any], kind: str | None) -> Iterator[dict[str, list[Any]]]:
+    """Yield the settings that trainers take themselves, as all did before configs took them over."""
+    for name, taken in found["constructors"].items():
+        if kind in (None, name.removesuffix("Trainer").lower()):
+            yield {key: value for key, value in taken.items() if kinds_of(value[0]) <= _SETTINGS}
 
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
-    words = _vocabulary(kind, release_of(stack), training_arguments(stack))
-    for version, defaults in _OLD_DEFAULTS.items():
-        if before(stack, *version):
-            words |= defaults
-    return words
-
-
-# Defaults of releases before these: gradient checkpointing had that of transformers, and packing cut a stream of tokens
-# into rows of max_length (ConstantLengthDataset, then pack_dataset; sft_trainer.py of 0.4.7, 0.17.0 and 0.18.0).
-_OLD_DEFAULTS = {
-    (0, 22): Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}}),
-    (0, 19): Vocabulary({"keys": {"packing_strategy": ["one_of(bfd,bfd_split,wrapped)", "wrapped"]}}),
-}
-
-
-def before(stack: Stack, *version: int) -> bool:
-    """Return whether this is a TRL that is older than every known release, and older than this version."""
-    release = stack.releases.get("trl")
-    return release is not None and not release.known and () < stack.really("trl") < version
+    return _vocabulary(kind, release_of(stack), training_arguments(stack))
 
 
 @cache
 def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
-    own = [found[name] for name in found if name not in _NOT_KINDS and kind in (None, name)]
-    keys = {**found["keys"], **{key: value for one in own for key, value in one.items()}}
+    own = [*_of_constructors(found, kind), *(found[name] for name in kinds_in(found) if kind in (None, name))]
+    keys = {**found.get("keys", {}), **{key: value for one in own for key, value in one.items()}}
     return arguments | Vocabulary({"keys": keys, "memory": found["memory"], **strict_facts(__file__)})
 
 
@@ -153,7 +149,7 @@ def not_taken(document: Document, stack: Stack) -> frozenset[str]:
 def own_words() -> frozenset[str]:
     """Return keys of TRL's own dataclasses, of every kind, that TrainingArguments does not have."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
-    own = [newest["keys"], *(newest[name] for name in newest if name not in _NOT_KINDS)]
+    own = [newest["keys"], *(newest[name] for name in kinds_in(newest))]
     return frozenset(key for one in own for key in one)
 
 

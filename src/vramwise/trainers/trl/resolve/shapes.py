@@ -48,7 +48,8 @@ def _length(args: Arguments, kind: str) -> int:
 
 
 def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
-    strategy = args.value("packing_strategy") if kind == "sft" else None
+    # Before 0.19, a stream of tokens was cut into rows (ConstantLengthDataset, then pack_dataset; 0.4.7 and 0.18.0).
+    strategy = args.value("packing_strategy") or "wrapped" if kind == "sft" else None
     if packing and strategy in _FLATTENING:
         args.derive("packing_rows", "one", f"{strategy} packing flattens the batch to one row", key="packing_strategy")
         name = args.values["attn_implementation"]

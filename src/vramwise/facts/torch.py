@@ -57,6 +57,8 @@ def known_torch(found: Release | None) -> Release:
     if OLDEST_TORCH <= version <= NEWEST_TORCH:
         return replace(found, version=found.version.strip().removeprefix("v"))
     nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
+    if found.origin.kind == "assumed":
+        return replace(found, version=shown(nearest))
     why = f"{found.origin.why} is {found.version}, whose allocator is unknown: treated as {shown(nearest)}"
     said = found.version.strip().removeprefix("v")
     return Release(

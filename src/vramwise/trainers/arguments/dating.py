@@ -28,7 +28,10 @@ def dated(
 
     `releases`: those of the trainer's `package`, oldest first, with what each installs with.
     """
-    found = []
+    found: list[tuple[str, str, str]] = []
+    release = stack.releases.get(package)
+    if release is None or release.origin.kind != "assumed":
+        return ()  # what it installs with goes by it
     now = refused(document, stack)
     of_arguments: Mapping[str, Mapping[str, str]] = {version: {} for version in argument_versions()}
     for name, known in ((package, releases), ("transformers", of_arguments)):

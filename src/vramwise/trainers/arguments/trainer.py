@@ -57,7 +57,10 @@ class ArgumentsTrainer(Trainer):
         return ""
 
     def stopping(self, run: RunSpec) -> Sequence[str]:
-        """Return what a later release refuses of a file, in order, if the run's own is assumed and takes it."""
+        """Return the arguments that a later release refuses, in order, if the run's own is assumed and takes them.
+
+        Not those that a script passes to a trainer itself: a rule of their own reports them.
+        """
         document, stack = run.config.document, run.target.stack
         newest = {self.package: tuple(self.releases())[-1], "transformers": argument_versions()[-1]}
         later = stack
@@ -67,7 +70,9 @@ class ArgumentsTrainer(Trainer):
                 later = later.at(package, version)
         if self.refused is None or later is stack:
             return ()
-        return sorted(self.refused(document, later) - self.refused(document, stack))
+        home = None if document.script is None else document.script.homes.get("trainer")
+        passed = home.arguments.keys() if home is not None else ()
+        return sorted(self.refused(document, later).difference(self.refused(document, stack), passed))
 
     def stops_from(self, run: RunSpec, key: str) -> str:
         """Return the release from which on a key of a file stops it, if the run is assumed to use an older one."""

@@ -73,14 +73,15 @@ def _order(args: Arguments) -> None:
 def _checkpointing(args: Arguments, target: Target) -> None:
     """Fill checkpointing: non-reentrant since 0.27 unless the kwargs say otherwise; LoRA under ZeRO 3 is reentrant.
 
-    Before 0.7.2, TRL prepared a quantised base with PEFT's defaults, which turn it on (sft_trainer.py of 0.4.7, 0.7.1).
+    Before 0.7.1, TRL prepared a quantised base with PEFT's defaults, which turn it on (sft_trainer.py of 0.4.7). So does
+    the wheel of 0.7.1, but not what its repository was under that number.
     """
     own = target.stack.parts("trl") >= (0, 27) or target.stack.parts("transformers") >= (5,)
     why = "TRL's default is non-reentrant" if own else "transformers 4's default, before TRL 0.27"
     resolve_checkpointing(args, reentrant=not own, why=why)
     quantised = args.value("use_peft") and (args.value("load_in_4bit") or args.value("load_in_8bit"))
-    if quantised and () < target.stack.really("trl") < (0, 7, 2) and not args.values["recompute"]:
-        why = "TRL before 0.7.2 turns it on for a quantised base"
+    if quantised and () < target.stack.really("trl") < (0, 7, 1) and not args.values["recompute"]:
+        why = "TRL before 0.7.1 turns it on for a quantised base"
         for name in ("gradient_checkpointing", "recompute", "checkpointing_reentrant"):
             args.derive(name, True, why, key="gradient_checkpointing")
     on = bool(args.value("use_peft")) and args.values["gradient_checkpointing"]

@@ -26,6 +26,8 @@ KINDS = {
     "orpo": ("ORPO", None),
     "cpo": ("CPO", None),
 }
+# An experiment of the same name that was another trainer.
+OTHER_EXPERIMENTS = frozenset({"distillation"})
 SHARED = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
 # Where they stood: since 0.13, in 0.12, and before, in one class a command.
 _SHARED_IN = ("trl/scripts/utils.py", "trl/utils.py", "trl/commands/cli_utils.py")
@@ -43,11 +45,7 @@ def facts_of(archive: Archive, accelerate: Archive) -> dict[str, Any]:
 
 def _own(archive: Archive, kind: str) -> dict[str, Any]:
     title, script = KINDS[kind]
-    places = (
-        f"trl/experimental/{kind}/{kind}_config.py",
-        f"trl/trainer/{kind}_config.py",
-        "trl/trainer/training_configs.py",
-    )
+    places = (*_places(kind, "config"), "trl/trainer/training_configs.py")
     modules = Modules([*archive.texts("trl/trainer/base_config.py", "trl/trainer/utils.py"), *archive.first(*places)])
     own = fields_of(f"{title}Config", modules) if f"{title}Config" in modules.classes else {}
     if own and script is not None and (text := archive.text(f"trl/scripts/{kind}.py")):
@@ -61,9 +59,14 @@ def _own(archive: Archive, kind: str) -> dict[str, Any]:
 
 def _constructor(archive: Archive, kind: str) -> dict[str, Any]:
     name = f"{KINDS[kind][0]}Trainer"
-    places = (f"trl/experimental/{kind}/{kind}_trainer.py", f"trl/trainer/{kind}_trainer.py")
-    modules = Modules([*archive.texts("trl/trainer/base_trainer.py"), *archive.first(*places)])
+    modules = Modules([*archive.texts("trl/trainer/base_trainer.py"), *archive.first(*_places(kind, "trainer"))])
     return signature_of(name, modules) if name in modules.classes else {}
+
+
+def _places(kind: str, part: str) -> tuple[str, ...]:
+    """Where a kind's code stands, the surest first: what moved to the experiments left an empty class behind."""
+    main = f"trl/trainer/{kind}_{part}.py"
+    return (main,) if kind in OTHER_EXPERIMENTS else (f"trl/experimental/{kind}/{kind}_{part}.py", main)
 
 
 def launch_options(accelerate: Archive) -> dict[str, str]:

@@ -29,7 +29,10 @@ class Known:
         self.releases: dict[str, dict[str, Any]] = {}
         self.facts: dict[str, Facts] = {}
         if (folder / "releases.json").is_file():
-            self.releases = json.loads((folder / "releases.json").read_text(encoding="utf-8"))
+            held: dict[str, str | None] = {}
+            for version, release in json.loads((folder / "releases.json").read_text(encoding="utf-8")).items():
+                held = held | release["with"]
+                self.releases[version] = {**release, "with": {name: one for name, one in held.items() if one}}
             history = json.loads((folder / "history.json").read_text(encoding="utf-8"))
             order = {version: place for place, version in enumerate(self.releases)}
             for version, at in order.items():
@@ -50,12 +53,20 @@ class Known:
         for facts in self.facts.values():
             facts.update(constant)
         versions = sorted(self.releases, key=Version)
-        releases = {version: self.releases[version] for version in versions}
+        pairs = zip([None, *versions], versions, strict=False)
+        releases = {version: self._release(version, before) for before, version in pairs}
         history = history_of({version: self.facts[version] for version in versions})
         return {
             self.folder / "releases.json": unfolded(releases, 0) + "\n",
             self.folder / "history.json": unfolded(history, 9) + "\n",
         }
+
+    def _release(self, version: str, before: str | None) -> dict[str, Any]:
+        """What is written about a release: of the packages that it was installed with, those that changed."""
+        now = self.releases[version]["with"]
+        then = self.releases[before]["with"] if before else {}
+        changed = {name: now.get(name) for name in {**then, **now} if now.get(name) != then.get(name)}
+        return {**self.releases[version], "with": changed}
 
     def write(self, constant: Mapping[str, Any]) -> None:
         """Write both files."""

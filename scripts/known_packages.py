@@ -10,6 +10,7 @@ from packaging.version import Version
 
 import argument_meanings
 import generate_arguments
+import generate_axolotl_facts
 import generate_llamafactory
 import generate_trl_facts
 import generate_unsloth_facts
@@ -87,6 +88,22 @@ PACKAGES = (
         decides=("llamafactory/hparams/", "llamafactory/model/", "llamafactory/train/", "llamafactory/data/"),
     ),
     Package(
+        name="axolotl",
+        title="Axolotl",
+        folder="axolotl",
+        first="0.18.0",
+        facts=generate_axolotl_facts.facts_of,
+        meanings={},
+        installs=("transformers",),
+        release=generate_axolotl_facts.release_of,
+        beside=("transformers",),
+        constant=(),
+        decides=(
+            *("axolotl/utils/schemas/", "axolotl/integrations/", "axolotl/utils/config/", "axolotl/core/builders/"),
+            *("axolotl/core/trainers/", "axolotl/loaders/", "axolotl/monkeypatch/", "axolotl/kernels/"),
+        ),
+    ),
+    Package(
         name="unsloth",
         title="Unsloth",
         folder="unsloth",
@@ -104,4 +121,4 @@ def constants(package: Package, known: Known) -> dict[str, Any]:
     """The facts that are written once, for every release: what keys mean, and what only the newest release decides."""
     newest = known.facts[max(known.facts, key=Version)]
     kept = {name: newest[name] for name in package.constant if name in newest}
-    return {**kept, "memory": dict(package.meanings)}
+    return {**kept, "memory": dict(package.meanings)} if package.meanings else kept

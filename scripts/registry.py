@@ -17,6 +17,7 @@ import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -63,13 +64,20 @@ def index_url() -> str:
 
 @cache
 def files(package: str, index: str) -> tuple[File, ...]:
-    """Every file of a package, whatever Python it asks for; a wheel before a source archive, by version."""
+    """Every file of a package, whatever Python it asks for; a wheel before a source archive, by version.
+
+    None where the registry does not have the package.
+    """
     url = f"{index}/{package}/"
     request = urllib.request.Request(url, headers={"Accept": _TYPES})
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
             text, base = answer.read(_LONGEST).decode(), answer.url
             listed = _of_json(text, base) if "json" in answer.headers["content-type"] else _of_html(text, base)
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return ()
+        raise SystemExit(f"the registry does not list {package}: {error}") from error
     except urllib.error.URLError as error:
         raise SystemExit(f"the registry does not list {package}: {error}") from error
     return tuple(sorted(listed, key=lambda file: (file.version, not file.name.endswith(".whl"))))
@@ -163,6 +171,18 @@ class Archive:
     def below(self, folder: str) -> list[str]:
         """The paths of the Python files in a folder."""
         return sorted(name for name in self.names if name.startswith(folder) and name.endswith(".py"))
+
+    @property
+    def version(self) -> str:
+        """The version that its file is named after."""
+        return str(version_in(self.path.name))
+
+    def unpack(self, folder: Path) -> None:
+        """Write its Python files below a folder."""
+        for name in self.names:
+            if name.endswith(".py") and ".." not in name:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(self._read(self.names[name]))
 
     def day(self) -> str:
         """The day of its newest file."""

@@ -29,6 +29,7 @@ import registry
 from differences import changes, unread, without_meaning
 from histories import SRC, TRAINERS, Known
 from known_packages import PACKAGES, Package, constants
+from new_keys import sort_in
 from registry import Archive, File
 from stacks import by_pip, installed_with
 
@@ -107,6 +108,9 @@ def update(package: Package, work: Work, folder: Path) -> Iterator[str]:
             if len(new) > _MOST_COMPARED:
                 path.unlink()
     known.write(constants(package, known))
+    table = folder.parents[1] / "unread.json"
+    if newest in new and table.is_file() and (added := sort_in(package, known, table)):
+        yield f"\nNot counted until a person sorts them ({table.name}): {', '.join(f'`{key}`' for key in added)}"
 
 
 def _refreshed(package: Package, known: Known, newest: str, work: Work) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 Two files in the folder `schema` beside a module, whose `__file__` is passed as `beside`; written by `make releases`:
 
-    releases.json   {"1.16.0": {"released": "2026-11-12", "with": {"transformers": "5.23.0"}}, …}, oldest first
+    releases.json   {"1.16.0": {"released": "2026-10-15", "with": {"torch": "2.15.0"}}, …}, oldest first; `with`: what
+                    it is installed with, where that differs from the release before
     history.json    {"sft": {"max_length": ["0.20.0", ["int?", 1024]]}, …}: each fact with the releases that change it
 
 A fact is a list: a release, what holds from it on, the next release that changes it… null: gone from there on.
@@ -45,7 +46,12 @@ def known_versions(beside: str) -> tuple[str, ...]:
 @cache
 def installs(beside: str) -> Mapping[str, dict[str, str]]:
     """Return each known release, oldest first, with the version of each package that it was installed with."""
-    return {version: release["with"] for version, release in releases_of(beside).items()}
+    found: dict[str, dict[str, str]] = {}
+    held: dict[str, str] = {}
+    for version, release in releases_of(beside).items():
+        held = held | release["with"]
+        found[version] = {name: one for name, one in held.items() if one}
+    return found
 
 
 def transformers_versions() -> tuple[str, ...]:

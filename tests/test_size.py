@@ -33,7 +33,7 @@ ROOMS = {
     "mcp": 1_186,
     "models": 7_198,
     "notebook": 89,
-    "opening": 2_625,
+    "opening": 2_680,
     "page": 1_022,
     "recordings": 2_056,
     "render": 4_395,

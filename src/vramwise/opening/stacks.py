@@ -105,8 +105,7 @@ def make_stack(
         why = f"what {trainer} {found[trainer].version} installs with"
         found.setdefault(name, Release(version=version, origin=Origin(kind="assumed", why=why)))
     found["torch"] = known_torch(found.get("torch"))
-    if "transformers" in found and trainer != "transformers":
-        found["transformers"] = _marked(found["transformers"], known["transformers"])
+    found |= {name: _marked(found[name], known[name]) for name in found.keys() & known.keys() - {trainer}}
     return Stack(releases={name: found[name] for name in packages if name in found}, bounds=bounds)
 
 

@@ -73,8 +73,8 @@ def _order(args: Arguments) -> None:
 def _checkpointing(args: Arguments, target: Target) -> None:
     """Fill checkpointing: non-reentrant since 0.27 unless the kwargs say otherwise; LoRA under ZeRO 3 is reentrant.
 
-    Before 0.7.1, TRL prepared a quantised base with PEFT's defaults, which turn it on (sft_trainer.py of 0.4.7). So does
-    the wheel of 0.7.1, but not what its repository was under that number.
+    Before 0.7.1, TRL prepared a quantised base with PEFT's defaults, which turn it on (sft_trainer.py of 0.4.7). So
+    does the wheel of 0.7.1, but not what its repository was under that number.
     """
     own = target.stack.parts("trl") >= (0, 27) or target.stack.parts("transformers") >= (5,)
     why = "TRL's default is non-reentrant" if own else "transformers 4's default, before TRL 0.27"

@@ -329,13 +329,13 @@ def cross_entropy(t: Tape, logits: Tensor, labels: Tensor, *, shifts: bool = Fal
     `shifts`: all logits but the last of each row are copied first.
     """
     t.mark("logits", "logits in fp32 for the loss")
-    logits = to_float(t, logits)
+    wide = logits = to_float(t, logits)
     if shifts:
-        rows, tokens, words = logits.shape
-        logits = contiguous(t, narrow(t, logits, (rows, tokens - 1, words)))
+        rows, tokens, words = wide.shape
+        logits = contiguous(t, narrow(t, wide, (rows, tokens - 1, words)))
     padded, shifted = shift(t, labels)
     t.mark("logits", "log-softmax")
     loss = nll_loss(t, log_softmax(t, logits), shifted)
     loss = scale(t, loss)
-    del logits, padded, shifted
+    del wide, logits, padded, shifted
     return loss

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vramwise.facts.attention import flash_needs_sinks
 from vramwise.trainers.deepspeed import Filled
 from vramwise.trainers.fields import Fields
-from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack
+from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack, Unfollowed
 
 # The version of liger-kernel that trainers require.
 _LIGER = (0, 8, 1)
@@ -51,6 +52,9 @@ def resolve_storage(args: Filled, storage: object) -> None:
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:
     """Fill what versions alone decide: kernels of losses, experts, rotation and mixers, samples_told and flash_*."""
+    if fields.values["quantization"] in ("4bit", "8bit") and () < stack.parts("transformers") < (5,):
+        why = "transformers 4 has experts as linear layers, which bitsandbytes quantises like others"
+        fields.derive("expert_quantization", fields.values["quantization"], why)
     for name, value, why in _decided(stack):
         fields.derive(name, value, why)
     transformers = stack.releases.get("transformers")
@@ -58,6 +62,13 @@ def resolve_installed(fields: Fields, stack: Stack) -> None:
     assumed = transformers is None or transformers.origin.kind == "assumed"
     why = f"transformers {transformers.version}" if transformers else "the version of transformers is unknown"
     fields.put("flash_needs_sinks", needs, Origin(kind="assumed" if assumed else "derived", why=why))
+
+
+def unfollowed_experts(values: Mapping[str, Any], stack: Stack) -> Iterator[Unfollowed]:
+    """Yield what no prediction includes of experts that are linear layers, as before transformers 5: their adapters."""
+    if values["adapter"] is not None and () < stack.parts("transformers") < (5,):
+        why = "adapters of each expert's own layers, which transformers before 5 has, are not counted"
+        yield Unfollowed(name="adapters on experts", less=False, why=why, experts_only=True)
 
 
 def default_attention(stack: Stack) -> tuple[str, str]:

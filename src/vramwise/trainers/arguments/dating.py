@@ -18,7 +18,8 @@ def refused_by(words: Vocabulary, document: Document) -> frozenset[str]:
     home = None if script is None else script.homes.get("args")
     names = document.values if script is None else home.arguments if home is not None else ()
     unknown = {key for key in names if isinstance(key, str) and key not in words}
-    return frozenset({*unknown, *(key for key, _ in words.type_errors(document.values))})
+    misread = (one.key for one in words.misreadings(document.values) if one.grave)
+    return frozenset({*unknown, *misread, *(key for key, _ in words.type_errors(document.values))})
 
 
 def dated(

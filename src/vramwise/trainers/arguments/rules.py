@@ -66,7 +66,9 @@ def argument_misread(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         return
     for found in trainer.vocabulary_of(run).misreadings(run.config.document.values):
         switch = "counts as" in found.sentence
-        ends = "" if switch else ": the parser accepts it, and the run stops where it is used"
+        other = "" if switch else trainer.taken_by(run.config.document, run.target.stack, found.key)
+        taken = f" ({other} takes it)" if other else ""
+        ends = "" if switch else f": the parser accepts it, and the run stops where it is used{taken}"
         yield Hit(
             f"{found.sentence}{ends}",
             join_key((found.key,)),

@@ -28,7 +28,7 @@ from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpo
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage
+from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage, unfollowed_experts
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -63,7 +63,8 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     _shapes(args)
     _loss(args)
     resolve_eval(args)
-    args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "unsupported checkpointing options")
+    unfollowed = (*unfollowed_checkpointing(args), *unfollowed_experts(args.values, target.stack))
+    args.derive("unfollowed", unfollowed, "unsupported checkpointing options, and experts of transformers 4")
     resolve_absent(args, target)
     title = "transformers' Trainer"
     added = document.script.variables if document.script is not None else {}

@@ -40,7 +40,7 @@ GONE: Mapping[str, Gone] = {
     "overwrite_output_dir": Gone(now="", since="transformers 5"),
     "group_by_length": Gone(now="", since="transformers 5"),
     "logging_dir": Gone(now="", since="transformers 5.16"),
-    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.46"),
+    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.51"),
     "include_tokens_per_second": Gone(now="", since="transformers 5"),
     "save_safetensors": Gone(now="", since="transformers 5"),
     "dataset_batch_size": Gone(now="", since="TRL 0.16"),

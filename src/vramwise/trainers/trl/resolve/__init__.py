@@ -51,7 +51,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     resolve_shapes(args, kind.name)
     _evaluation(args, kind.name)
     _order(args)
-    resolve_unfollowed(args)
+    resolve_unfollowed(args, target.stack)
     resolve_absent(args, target)
     added = allocator_variables(document.values)
     return resolved(args.fields, target, trainer="trl", title="TRL", added=added, whose="the file's env", block="env")

@@ -48,7 +48,7 @@ def _shown(fact: list[Any]) -> str:
 
 def without_meaning(before: Mapping[str, Any], after: Mapping[str, Any], package: Package) -> Iterator[str]:
     """Yield which new keys nobody said anything about: whether they change memory is for a person to say."""
-    skipped = {*package.constant, "constructors", "launch", "source"}
+    skipped = {*package.constant, "constructors", "commands", "launch"}
     keys, older = ({*_keys(facts, skipped)} for facts in (after, before))
     if new := sorted(keys - older - package.meanings.keys()):
         yield f"\nWithout a meaning for memory ({package.folder} meanings): {', '.join(f'`{key}`' for key in new)}"

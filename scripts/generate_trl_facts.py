@@ -40,7 +40,8 @@ def facts_of(archive: Archive, accelerate: Archive) -> dict[str, Any]:
     found = {kind: own for kind in KINDS if (own := _own(archive, kind))}
     taken = {f"{KINDS[kind][0]}Trainer": taken for kind in KINDS if (taken := _constructor(archive, kind))}
     everywhere = {"keys": keys} if keys else {}
-    return {**everywhere, **found, "constructors": taken, "launch": launch_options(accelerate)}
+    apart = {"commands": commands} if (commands := _commands(archive)) else {}
+    return {**everywhere, **found, "constructors": taken, **apart, "launch": launch_options(accelerate)}
 
 
 def _own(archive: Archive, kind: str) -> dict[str, Any]:
@@ -51,10 +52,14 @@ def _own(archive: Archive, kind: str) -> dict[str, Any]:
     if own and script is not None and (text := archive.text(f"trl/scripts/{kind}.py")):
         scripts = Modules([text])
         own |= fields_of(script, scripts) if script in scripts.classes else {}
-    command = Modules(archive.texts("trl/commands/cli_utils.py"))  # before 0.12
-    for name in command.classes:
-        own |= fields_of(name, command) if name.lower() == f"{kind}scriptarguments" else {}
     return own
+
+
+def _commands(archive: Archive) -> dict[str, Any]:
+    """What the arguments of each command were before they were those of its config: in 0.8 to 0.11."""
+    modules = Modules(archive.texts("trl/commands/cli_utils.py"))
+    names = {name.lower().removesuffix("scriptarguments"): name for name in modules.classes}
+    return {kind: fields_of(names[kind], modules) for kind in KINDS if kind in names}
 
 
 def _constructor(archive: Archive, kind: str) -> dict[str, Any]:

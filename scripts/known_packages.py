@@ -42,10 +42,14 @@ class Package:
     release: Callable[[Archive], dict[str, Any]] = _nothing
     # Extras whose packages count, because people install with them.
     extras: tuple[str, ...] = ()
+    # Whether everything that it asks for has a wheel: only then pip can say what it installs without running code.
+    wheels_alone: bool = True
     # Packages that its facts are read from besides.
     beside: tuple[str, ...] = ()
     # Sections of the facts that only the newest release decides.
     constant: tuple[str, ...] = ("memory",)
+    # The page of docs/ that says how it decides memory.
+    page: str
     # The code that decides memory, as beginnings of paths.
     decides: tuple[str, ...] = ()
 
@@ -53,6 +57,7 @@ class Package:
 PACKAGES = (
     Package(
         name="transformers",
+        page="scripts.md",
         title="transformers",
         folder="arguments",
         first="4.31.0",
@@ -67,6 +72,7 @@ PACKAGES = (
     ),
     Package(
         name="trl",
+        page="trl.md",
         title="TRL",
         folder="trl",
         first="0.4.2",
@@ -78,6 +84,7 @@ PACKAGES = (
     ),
     Package(
         name="llamafactory",
+        page="llamafactory.md",
         title="LLaMA-Factory",
         folder="llamafactory",
         first="0.7.1",
@@ -89,6 +96,7 @@ PACKAGES = (
     ),
     Package(
         name="axolotl",
+        page="axolotl.md",
         title="Axolotl",
         folder="axolotl",
         first="0.18.0",
@@ -96,6 +104,7 @@ PACKAGES = (
         meanings={},
         installs=("transformers",),
         release=generate_axolotl_facts.release_of,
+        wheels_alone=False,
         beside=("transformers",),
         constant=(),
         decides=(
@@ -105,12 +114,14 @@ PACKAGES = (
     ),
     Package(
         name="unsloth",
+        page="unsloth.md",
         title="Unsloth",
         folder="unsloth",
         first="2024.8",
         facts=generate_unsloth_facts.facts_of,
         meanings=unsloth_meanings.MEANINGS,
         installs=(*_LIBRARIES, "trl", "xformers", "unsloth-zoo"),
+        wheels_alone=False,
         constant=("memory", "dynamic"),
         decides=("unsloth/models/", "unsloth/kernels/", "unsloth/trainer.py", "unsloth_cli/"),
     ),

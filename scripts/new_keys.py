@@ -14,7 +14,7 @@ from histories import Known
 from known_packages import Package
 
 # Sections of the facts whose names are no keys of a file.
-_NO_KEYS = frozenset({"constructors", "launch", "memory", "dynamic", "sections", "replaced"})
+_NO_KEYS = frozenset({"constructors", "commands", "launch", "memory", "dynamic", "sections", "replaced"})
 _OF_AXOLOTL = ("keys", "blocks", "plugins")
 
 

@@ -16,6 +16,7 @@ Axolotl's schema is loaded in a process of its own (`axolotl_schema.py`).
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -88,7 +89,7 @@ def update(package: Package, work: Work, folder: Path) -> Iterator[str]:
     for version in new:
         archive = work.archive(package.name, str(version))
         assert archive is not None
-        day = listed[version].day if version in listed else archive.day()
+        day = (listed[version].day if version in listed else "") or archive.day()
         release = {"released": day, **package.release(archive)}
         release["with"] = installed_with(package, str(version), day, archive, work, is_newest=version == newest)
         with_it = {
@@ -99,7 +100,7 @@ def update(package: Package, work: Work, folder: Path) -> Iterator[str]:
                 f"{package.name} {version}: no wheel of {missing[0]} {release['with'].get(missing[0], '')}: "
                 f"name it too with --wheel, or let it be downloaded"
             )
-        facts = package.facts(archive, **with_it)
+        facts = json.loads(json.dumps(package.facts(archive, **with_it)))  # as it is read again: no tuples
         print(f"{package.name} {version}: read", file=sys.stderr)
         if len(new) <= _MOST_COMPARED:
             yield from _said(package, known, str(version), facts, archive, work)
@@ -133,6 +134,7 @@ def _said(
     yield from changes(known.facts[str(before)], facts, package.constant)
     yield from without_meaning(known.facts[str(before)], facts, package)
     yield from unread(package, archive, work.archive(package.name, str(before)))
+    yield f"Then bring docs/{package.page} up to date, and run `make test`."
 
 
 def main() -> int:

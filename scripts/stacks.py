@@ -27,6 +27,7 @@ def installed_with(
 
     For the newest release, what pip installs today. For older ones, the newest versions of that day that it allows.
     """
+    day = "" if is_newest else day
     found = by_pip(package, version, work.indexes) if is_newest and not work.given else {}
     wanted = archive.requires(package.extras)
     for name in (one for one in package.installs if one not in found):
@@ -43,6 +44,8 @@ def installed_with(
 
 def by_pip(package: Package, version: str, indexes: list[str]) -> dict[str, str]:
     """What `pip install` brings today, by its own resolver; nothing where it finds no answer."""
+    if not package.wheels_alone:
+        return {}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
@@ -56,7 +59,7 @@ def by_pip(package: Package, version: str, indexes: list[str]) -> dict[str, str]
             command, capture_output=True, text=True, check=False, env={**os.environ, "PIP_NO_INPUT": "1"}
         )
         if done.returncode:
-            reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "no answer")
+            reason = ([line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["no answer"])[-1]
             print(f"{package.name} {version}: pip finds no stack ({reason}); the newest of its day", file=sys.stderr)
             return {}
         listed = json.loads(report.read_text(encoding="utf-8"))["install"]

@@ -81,7 +81,9 @@ def spans(beside: str, *path: str) -> tuple[Span, ...]:
     for name in path:
         node = node.get(name) if isinstance(node, dict) else None
     known = known_versions(beside)
-    changes = list(_changes(node)) if isinstance(node, list) else []
+    if not isinstance(node, list):
+        return ()
+    changes = list(_changes(node))
     ends = [*(since for since, _ in changes[1:]), ""]
     return tuple(
         Span(first=since, last=known[(known.index(end) if end else len(known)) - 1], gone=end, value=value)

@@ -15,7 +15,7 @@ from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.signs import words
 from vramwise.types import Document, RunSpec, Stack
 
-_NOT_KINDS = frozenset({"keys", "launch", "memory", "constructors"})
+_NOT_KINDS = frozenset({"keys", "launch", "memory", "constructors", "commands"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
 # Types of arguments that set something; others hand over an object.
 _SETTINGS = frozenset({"int", "float", "bool", "str", "one_of"})
@@ -110,7 +110,8 @@ def kinds_in(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _of_constructors(found: Mapping[str, Any], kind: str | None) -> Iterator[dict[str, list[Any]]]:
-    """Yield the settings that trainers take themselves, as all did before configs took them over."""
+    """Yield the settings that commands and trainers take themselves, as they did before configs took them over."""
+    yield from (held for name, held in found.get("commands", {}).items() if kind in (None, name))
     for name, taken in found["constructors"].items():
         if kind in (None, name.removesuffix("Trainer").lower()):
             yield {key: value for key, value in taken.items() if kinds_of(value[0]) <= _SETTINGS}

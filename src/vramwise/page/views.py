@@ -158,6 +158,7 @@ def chosen(findings: Mapping[str, Any] | None, report: FileReport, document: Doc
 ACTIONS: Mapping[str, str] = {
     "choose a card": "choose a card",
     "say how many cards": "set Cards to how many there are",
+    "say the version": "--with {}==VERSION on the command line names yours",
     "several cards": "several (Cards)",
     "read the lengths": "set Sequence length to this under What if to make sure",
     "read how long": "set Sequence length to this under What if to make sure",

@@ -282,9 +282,10 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 
 def _type_error(findings: Sequence[Finding], subject: Subject) -> ConfigError | None:
-    """Return an error for the first value of a wrong type, which makes the whole file unusable."""
+    """Return an error for the first value of a wrong type, which makes the whole file unusable: no release takes it."""
     of_types = {rule.id for rule in rules_for(subject.trainer) if rule.unusable}
-    wrong = [found for found in findings if found.rule in of_types]
+    taken, document, stack = subject.trainer.taken_by, subject.document, subject.target.stack
+    wrong = [one for one in findings if one.rule in of_types and not taken(document, stack, one.key or "")]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""

@@ -10,6 +10,7 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.limits.meter import work
+from vramwise.trainers.arguments.vocabulary import RENAMED
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
@@ -250,7 +251,7 @@ class Training(Methods):
         for name, held in {**named, **args.assigned}.items():
             if name == calls.INIT:
                 self.read_init(held)
-            self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
+            self.add(RENAMED.get(name, name), held, role="args", argument=name)
 
     def _old_arguments(self, named: Mapping[str, Result]) -> None:
         for name, key in calls.OLD_TRAINER_ARGUMENTS.items():

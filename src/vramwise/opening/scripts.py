@@ -166,6 +166,8 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
     early = launch.environment.get(EARLY)
     if early is not None:
         accelerate.setdefault(_EARLY, str(early.lower() in ("1", "true", "yes", "on")).lower())
+    if launch.distributed and not launch.kind:
+        options = replace(options, launcher=options.launcher or "module")
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:

@@ -326,7 +326,6 @@ def test_every_version_is_whole(version: str) -> None:
         for alternative in parse_type(written)[0]:
             if alternative.kind in ("block", "open"):
                 assert alternative.limits[0] in one.blocks()
-    assert version in facts["source"]
     assert [key for key, value in one.defaults().items() if one.check_type(key, value)] == []
     assert all(one.key_type(f"{block}.{key}") for block in one.blocks() for key in one.defaults(block))
     assert not set(one.plugin_keys()) & one.keys()

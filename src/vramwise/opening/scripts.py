@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,6 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.opening.files import read_config_bytes
 from vramwise.opening.options import Options, Text
-from vramwise.opening.repository import asked_by_repository
 from vramwise.opening.sidecar import read_module, read_side_files, texts_of
 from vramwise.opening.sources import NotOurs, Source, other_tool, read_document
 from vramwise.opening.stacks import make_stack
@@ -30,7 +29,7 @@ from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, may_train, read_script
-from vramwise.types import Bounds, Document
+from vramwise.types import Document
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
@@ -45,9 +44,6 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
     def load_module(name: str) -> tuple[bytes, bool] | None:
         return None if options.text_alone else read_module(name, path)
 
-    def asked(packages: Iterable[str]) -> Bounds:
-        return {} if options.text_alone or path.startswith(("-", "<")) else asked_by_repository(path, packages)
-
     return read_script(
         path,
         data,
@@ -60,7 +56,6 @@ def read_training(path: str, data: bytes, options: Options) -> Document:
             gpus=options.gpus or count or 1,
             load=load,
             load_module=load_module,
-            asked_versions=asked,
         ),
     )
 

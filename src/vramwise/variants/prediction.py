@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vramwise.allocator.profile import Profile, profile_timeline
+from vramwise.allocator.repeats import MOST_EVENTS, unroll, unrolled_length
 from vramwise.allocator.settings import parse_settings
-from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes

@@ -199,7 +199,7 @@ def _begun(
         if key in given:
             found[begun[0]] = given[key]
         elif "_" in key and key.rpartition("_")[0] == begun[0].rpartition("_")[0]:
-            note = f"{key} is no field: TRL before 0.9 ignores it, later releases stop; it is taken for {begun[0]}"
+            note = f"{key} is no field, which parsers ignore or refuse: it is taken for {begun[0]}"
             found[begun[0]] = noted(from_file[key], note=note)
     return found
 

@@ -54,7 +54,7 @@ class Chain(Loads):
         last = called.last.partition("[")[0]
         owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
         positional, named, unknown = self.evaluator.arguments(called)
-        self.assumed += [f"{'use_peft' if last == 'get_peft_model' else 'model'}: {note}" for note in called.notes]
+        self.assume("use_peft" if last == "get_peft_model" else "model", *called.notes)
         if last == "from_pretrained" and "Peft" in owner:
             self._saved_adapter(called)
             if owner.startswith("AutoPeft"):
@@ -124,7 +124,7 @@ class Chain(Loads):
             made = [one for one in sides if one.last == "get_peft_model"]
             if len(made) != 1 or not any(one.last == "from_pretrained" and "Peft" in one.name for one in sides):
                 return None
-            self.assumed.append(f"use_peft: a new adapter is taken, not a saved one (line {made[0].node.lineno})")
+            self.assume("use_peft", f"a new adapter is taken, not a saved one (line {made[0].node.lineno})")
             return made[0]
         return sides[0] if sides else None
 
@@ -151,7 +151,7 @@ class Chain(Loads):
                 first = next(one for one in read if key in one.values)
                 self.values.setdefault(key, first.values[key])
                 self.spans |= {path: span for path, span in first.spans.items() if path == (key,)}
-                self.assumed += [note for note in first.assumed if note.startswith(f"{key}:")]
+                self.assumed += [note for note in first.assumed if note.about == key]
             elif key in self.said:
                 self.values[key] = self.said[key]
             elif key not in self.values:

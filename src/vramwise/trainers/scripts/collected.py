@@ -12,7 +12,7 @@ from vramwise.documents.python.results import Called, Missing, Result, Value, pl
 from vramwise.documents.python.scopes import Site
 from vramwise.documents.python.source import Source
 from vramwise.limits.meter import TooLarge, charge, work
-from vramwise.types import Home, KeyPath, Span, Unsaid
+from vramwise.types import Assumed, Home, KeyPath, Span, Unsaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Collected:
     spans: dict[KeyPath, Span] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
     unsaid: list[Unsaid] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
+    assumed: list[Assumed] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
     unsloth: bool = False
     # A method has set the dtype of the weights, whatever they were loaded as.
@@ -52,6 +52,10 @@ class Collected:
     words: dict[str, str] = field(default_factory=dict)
     # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def assume(self, about: str, *texts: str) -> None:
+        """Add assumptions about a key, or about something else of the script."""
+        self.assumed += [Assumed(about, text) for text in texts]
 
     def is_open(self, key: str) -> bool:
         """Return whether a key is given but its value is unknown."""
@@ -67,7 +71,7 @@ class Collected:
         """Set a key to the value of an argument, with its place."""
         if key in self.said:
             self.values[key] = self.said[key]
-            self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
+            self.assume(key, f"{self.said[key]!r} (--set)")
             return
         self.evaluator.meter.begin_value()  # what another setting has used up is not missing here
         found = plain(result)
@@ -82,7 +86,7 @@ class Collected:
             return
         self.values[key] = _as_yaml(found.value)
         self.words |= {key: found.word} if found.word else {}
-        self.assumed += [f"{key}: {note}" for note in found.notes]
+        self.assume(key, *found.notes)
         home = self.homes.get(role)
         if home is None:
             return

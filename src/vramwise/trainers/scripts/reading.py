@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -26,7 +26,7 @@ from vramwise.trainers.scripts.data import loaded_data, split_seed
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
-from vramwise.types import Bounds, Document, Script, Stack, Unsaid, version_parts
+from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 from vramwise.types.actions import action
 
 # A script passes its data to the trainer as an object, so keys that name it do not apply.
@@ -43,8 +43,8 @@ _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unslo
 class Reading:
     """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `load_module`
-    the source of a module beside it and whether that is a package's own, `asked_versions` what its repository asks for.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script; `load_module`
+    the source of a module beside it and whether that is a package's own.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,6 @@ class Reading:
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
-    asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
     # What a notebook has around the sources of its cells, if the data is only these.
     around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
@@ -124,7 +123,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         training.values["env"] = variables
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
-    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
+    for number in source.unread:
+        training.assume(f"cell {number}", "it is no Python here, and is left out")
     return _document(path, source, training, listed, chosen, reading)
 
 
@@ -219,7 +219,6 @@ def _document(
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
-        asked_versions=reading.asked_versions,
         leaves_open=lambda key: key not in known and not lacking.isdisjoint(_with_groups(key)),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,

@@ -39,13 +39,15 @@ def moved_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if script is None or "unsloth" in script.facts:  # Unsloth's trainers still accept them
         return
     release = run.target.stack.releases.get("trl")
-    if release is None or run.target.stack.older_than("trl", _GONE):
+    if release is None:
         return
-    assumed = release.origin.kind == "assumed"
+    assumed, dated = release.origin.kind == "assumed", run.target.stack.older_than("trl", _GONE)
+    if dated and not assumed:
+        return
     for fact in script.facts:
         if fact.startswith(_ARGUMENT):
             name = fact.removeprefix(_ARGUMENT)
-            end = f"; TRL {release.version} is assumed, no version is pinned" if assumed else ""
+            end = f"; TRL {release.version} is assumed, no version is pinned" if assumed and not dated else ""
             yield Hit(
                 place=_at_fact(script, fact),
                 message=f"{name} is passed to the trainer: TRL 0.13 and later stop with a TypeError{end}",

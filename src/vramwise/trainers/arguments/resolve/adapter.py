@@ -8,6 +8,9 @@ from vramwise.models.lora_targets import ALL_LINEAR, BY_MODEL
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.types import Target
 
+# Before this version, PEFT created adapters in the dtype of their base (`_cast_adapter_dtype` of 0.12.0).
+PEFT_WIDENS = "0.12"
+
 
 def resolve_adapter(args: Arguments) -> None:
     """Fill the adapter and its settings, from `use_peft` and the LoRA keys."""
@@ -75,9 +78,21 @@ def loads_by_itself(args: Arguments) -> bool:
 def resolve_loaded_type(args: Arguments, target: Target) -> None:
     """Fill the dtype that `from_pretrained` uses without a dtype: the checkpoint's since transformers 5."""
     args.fields.keys["weights_dtype"] = "dtype"
-    if target.stack.parts("transformers") >= (5,):
-        args.fields.assume("weights_dtype", "bf16", "no dtype is passed: the checkpoint's type, assumed to be bf16")
-    else:
-        args.derive("weights_dtype", "fp32", "no dtype is passed: transformers 4 loads in fp32", key="dtype")
-    wide = args.values["weights_dtype"] == "fp32"
-    args.derive("fp32_embeddings", wide, "all weights are of one type")
+    if resolve_unsaid_type(args, target):
+        return
+    args.fields.assume("weights_dtype", "bf16", "no dtype is passed: the checkpoint's type, assumed to be bf16")
+    args.derive("fp32_embeddings", False, "all weights are of one type")
+
+
+def resolve_unsaid_type(args: Arguments, target: Target) -> bool:
+    """Fill the dtype that transformers 4 uses where none is passed; return whether it is transformers 4.
+
+    On a quantised base what is not quantised is fp16 (quantizer_bnb_4bit.py of 4.57.6, modeling_utils.py of 4.31.0).
+    """
+    if not () < target.stack.parts("transformers") < (5,):
+        return False
+    quantised = any(args.fields.config.get(f"load_in_{bits}") for bits in ("4bit", "8bit"))
+    name, why = ("fp16", "on a quantised base in fp16") if quantised else ("fp32", "in fp32")
+    args.derive("weights_dtype", name, f"no dtype is passed: transformers 4 loads {why}", key="dtype")
+    args.derive("fp32_embeddings", not quantised, "all weights are of one type")
+    return True

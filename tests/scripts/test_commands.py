@@ -200,3 +200,9 @@ def test_what_if_sets_the_flag_behind_a_key(here, vramwise):
     done = vramwise("predict", "sft.py", "--gpu", "rtx-4090", "--what-if", "per_device_train_batch_size=1")
     assert done.exit_code in (0, 1)
     assert "What if per_device_train_batch_size=1" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run.slurm", "run.bash", "run"])
+def test_a_shell_script_is_known_by_its_name_or_first_line(here, name):
+    (here / name).write_text("#!/usr/bin/env bash\n#SBATCH --gres=gpu:2\nsrun python sft.py --batch 4\n")
+    assert open_subject(name).run.batch.micro_batch_size == 4

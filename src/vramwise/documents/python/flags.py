@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from vramwise.errors import VramwiseError
 from vramwise.limits.meter import work
 
 _LONGEST_LIST = 1000
+_BARE_LIST, _WORDS = re.compile(r"\[[\w.]+(?:, ?[\w.]+)*\]", re.ASCII), re.compile(r"[\w.]+", re.ASCII)
 _TRUE = ("true", "1", "yes", "y", "on")
 _FALSE = ("false", "0", "no", "n", "off")
 
@@ -268,7 +270,7 @@ def guessed(word: str) -> Any:
         try:
             return ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return word
+            return _WORDS.findall(word) if _BARE_LIST.fullmatch(word) else word
     return word.lower() == "true" if word.lower() in ("true", "false") else word
 
 

@@ -22,6 +22,7 @@ from vramwise.types import Origin, Release, Stack, version_parts
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
+    "unsloth-zoo",
     # kernels for linear attention and state spaces, which transformers uses if they are installed
     *("fla-core", "mamba-ssm"),
     # only their presence matters, not their version

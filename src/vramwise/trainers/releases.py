@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import Any, cast
 
 from vramwise.bundled import bundled_json
@@ -51,6 +52,11 @@ def installs(beside: str) -> Mapping[str, dict[str, str]]:
         held = held | release["with"]
         found[version] = {name: one for name, one in held.items() if one}
     return found
+
+
+def transformers_versions() -> tuple[str, ...]:
+    """Return the known releases of transformers, oldest first, without loading what reads their facts."""
+    return known_versions(str(PurePath(__file__).parent / "arguments" / "vocabulary.py"))
 
 
 def nearest(version: str, known: tuple[str, ...]) -> str:

@@ -27,7 +27,12 @@ Rules about arguments that every such trainer shares are in `arguments/rules` (`
 
 from __future__ import annotations
 
-from vramwise.trainers.arguments.resolve.adapter import loads_by_itself, resolve_adapter, resolve_loaded_type
+from vramwise.trainers.arguments.resolve.adapter import (
+    loads_by_itself,
+    resolve_adapter,
+    resolve_loaded_type,
+    resolve_unsaid_type,
+)
 from vramwise.trainers.arguments.resolve.batch import resolve_batch
 from vramwise.trainers.arguments.resolve.checkpointing import resolve_checkpointing
 from vramwise.trainers.arguments.resolve.evaluation import resolve_eval
@@ -66,6 +71,7 @@ __all__ = [
     "resolve_precision",
     "resolve_savers",
     "resolve_sharding",
+    "resolve_unsaid_type",
     "resolved",
     "side_files",
     "spell_with",

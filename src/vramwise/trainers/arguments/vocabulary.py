@@ -19,6 +19,14 @@ from vramwise.trainers.value_types import accepts, decoded, describe, describe_v
 from vramwise.types import Stack
 from vramwise.units import whole_number
 
+# Names that older releases have for a key.
+RENAMED: Mapping[str, str] = {
+    "evaluation_strategy": "eval_strategy",
+    "max_seq_length": "max_length",
+    "torch_dtype": "dtype",
+    "use_liger": "use_liger_kernel",
+}
+_BEFORE = {now: before for before, now in RENAMED.items()}
 # Marks a value that its key cannot use: the default counts instead, and a rule reports it.
 UNUSABLE = object()
 
@@ -64,18 +72,22 @@ class Vocabulary:
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
+    def named(self, key: str) -> str:
+        """Return the name of a key in this release: an older one if it has only that."""
+        return key if key in self._keys else _BEFORE.get(key, key)
+
     def keys(self) -> frozenset[str]:
         """Return every key."""
         return self._names
 
     def type_of(self, key: str) -> str | None:
         """Return the type of a key, in the grammar of `value_types`; None for an unknown key."""
-        found = self._keys.get(key)
+        found = self._keys.get(self.named(key))
         return None if found is None else cast(str, found[0])
 
     def default(self, key: str) -> Any:
         """Return the value of a key that is not written."""
-        found = self._keys.get(key, ())
+        found = self._keys.get(self.named(key), ())
         return found[1] if len(found) > 1 else None
 
     def meaning(self, key: str) -> str | None:

@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from vramwise.trainers.arguments import Vocabulary, training_arguments
-from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers.arguments.unknown_keys import StrangeKey, written_names
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import kinds_of, strict_facts
 from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.signs import words
-from vramwise.types import RunSpec, Stack
+from vramwise.types import Document, RunSpec, Stack
 
 _NOT_KINDS = frozenset({"keys", "launch", "memory", "constructors", "commands"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
@@ -40,7 +40,7 @@ GONE: Mapping[str, Gone] = {
     "overwrite_output_dir": Gone(now="", since="transformers 5"),
     "group_by_length": Gone(now="", since="transformers 5"),
     "logging_dir": Gone(now="", since="transformers 5.16"),
-    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.46"),
+    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.51"),
     "include_tokens_per_second": Gone(now="", since="transformers 5"),
     "save_safetensors": Gone(now="", since="transformers 5"),
     "dataset_batch_size": Gone(now="", since="TRL 0.16"),
@@ -119,24 +119,7 @@ def _of_constructors(found: Mapping[str, Any], kind: str | None) -> Iterator[dic
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
-    words = _vocabulary(kind, release_of(stack), training_arguments(stack))
-    for version, defaults in _OLD_DEFAULTS.items():
-        if before(stack, *version):
-            words |= defaults
-    return words
-
-
-# Defaults of releases before these: gradient checkpointing had that of transformers, and packing cut a stream of tokens
-# into rows of max_length (ConstantLengthDataset, then pack_dataset; sft_trainer.py of 0.4.7, 0.17.0 and 0.18.0).
-_OLD_DEFAULTS = {
-    (0, 22): Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}}),
-    (0, 19): Vocabulary({"keys": {"packing_strategy": ["one_of(bfd,bfd_split,wrapped)", "wrapped"]}}),
-}
-
-
-def before(stack: Stack, *version: int) -> bool:
-    """Return whether this is a TRL before this version."""
-    return () < stack.parts("trl") < version
+    return _vocabulary(kind, release_of(stack), training_arguments(stack))
 
 
 @cache
@@ -150,6 +133,17 @@ def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabu
 def launcher_keys(stack: Stack) -> frozenset[str]:
     """Return the options of `accelerate launch` that a file may contain, because TRL's command passes them on."""
     return frozenset(facts(stack)["launch"])
+
+
+def not_taken(document: Document, stack: Stack) -> frozenset[str]:
+    """Return the arguments that a script passes to a trainer itself, and its release does not take."""
+    home = None if document.script is None else document.script.homes.get("trainer")
+    taken = {} if home is None else facts(stack).get("constructors", {}).get(home.name, {})
+    return (
+        frozenset(home.arguments.keys() - taken.keys())
+        if home is not None and taken and "**" not in taken
+        else frozenset()
+    )
 
 
 @cache
@@ -166,7 +160,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
     everywhere = vocabulary(None, stack)
-    for strange in unknown(values, words, "TRL", run.keys):
+    for strange in unknown(written_names(run.config.document), words, "TRL", run.keys):
         if strange.key in known:
             continue
         gone = GONE.get(strange.key)

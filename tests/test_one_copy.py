@@ -32,10 +32,10 @@ def writes(path):
 
 def test_files_are_written_in_one_place():
     """A sibling, made durable, renamed: whole_files.py. The marker of a checkpoint also syncs what torch wrote."""
-    exempt = {"whole_files.py", "training/marker.py"}
+    exempt = {"whole_files.py", "training/checkpoints.py"}
     found = [place for path in modules() if named(path) not in exempt for place in writes(path)]
     assert found == []
-    assert [place.split()[1] for place in writes(SOURCE / "training/marker.py")] == ["fsync"]
+    assert [place.split()[1] for place in writes(SOURCE / "training/checkpoints.py")] == ["fsync"]
     assert len(list(writes(SOURCE / "whole_files.py"))) > 2
 
 

@@ -127,7 +127,7 @@ def test_a_shortened_field_of_a_yaml_is_taken_for_the_field_it_means(tmp_path):
     path.write_text(script)
     found = read_training(str(path), script.encode(), Options(gpu="h100", script_args="--config run.yml"))
     assert (found.values["max_length"], found.values["learning_rate"]) == (700, 1.0)
-    assert any("max_seq_len is no field and may be ignored" in note for note in found.script.assumed)
+    assert any("max_seq_len is no field and may be ignored" in note for note in map(str, found.script.assumed))
 
 
 def test_predict_prices_what_the_module_makes(tmp_path):

@@ -1,19 +1,16 @@
 """torch counts a whole request against a limit of its own, the card only what is missing: seen on a measured run."""
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from axolotl_memory import subject_of
+from vramwise.facts.gpus import find_gpu
+from vramwise.variants.search.result import RETRIES, weighed
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-
-from axolotl import subject_of  # noqa: E402
-from vramwise.facts.gpus import find_gpu  # noqa: E402
-from vramwise.variants.search.result import RETRIES, weighed  # noqa: E402
-
 MIB = 1 << 20
 NAME = "gemma3_gemma-3-1b-qlora_rtx-4090@21"
 

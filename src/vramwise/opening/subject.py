@@ -15,7 +15,7 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.models.known import of_count
 from vramwise.opening.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.opening.options import Options, Text
-from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
+from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files, texts_of
 from vramwise.opening.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.opening.stops import stops_of
 from vramwise.opening.targets import project_for, target_for
@@ -67,6 +67,8 @@ class Subject:
     text_alone: bool = False
     # Rules that the options or the project's settings silence.
     ignored: tuple[str, ...] = ()
+    # How the launch line or shell script was read.
+    notes: tuple[str, ...] = ()
     # What was computed of this run before.
     _memo: _Memo = field(default_factory=lambda: _Memo(), repr=False, compare=False)
     # The cache of simulations, shared by all variants of this subject.
@@ -145,6 +147,7 @@ class Subject:
         self.effort.predicted()
         late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
         prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
+        prediction = prediction.assuming(*self.notes, kind="source")
         self._memo.predictions.append((lengths, eval_lengths, asked, prediction))
         return prediction
 
@@ -152,7 +155,7 @@ class Subject:
         """Return the assumptions about a script: about keys that affect the run, and about the whole script."""
         script = self.document.script
         idle = self.document.values.keys() - self.run.config.asked
-        return () if script is None else tuple(one for one in script.assumed if one.partition(":")[0] not in idle)
+        return () if script is None else tuple(str(one) for one in script.assumed if one.about not in idle)
 
     @property
     def stops(self) -> tuple[Finding, ...]:
@@ -266,7 +269,8 @@ def subject_of(
     target = target_of(document, trainer, options)
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
     subject = _with_guess(subject)
-    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
+    ignored = (*options.ignore, *project_for(document.path, options).ignore)
+    return replace(subject, ignored=ignored, notes=options.notes)
 
 
 def target_of(document: Document, trainer: Trainer, options: Options) -> Target:
@@ -333,7 +337,7 @@ def _side_files(trainer: Trainer, document: Document, target: Target, text_alone
     if text_alone:
         return dict.fromkeys(names)
     try:
-        found = read_side_files(names, document.path)
+        found = read_side_files(names, document.path, texts_of(target.accelerate))
         return found | read_side_files(named_by_accelerate(found.values()), document.path)
     except ConfigError as error:
         error.path = document.path

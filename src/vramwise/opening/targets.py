@@ -79,6 +79,7 @@ def target_for(path: str, options: Options, trainer: str, pinned: _Versions = ()
 
     `pinned`: the versions that the file itself installs; `dated`: those that it was written for.
     """
+    path = options.home if path == TEXT and options.home else path
     project = project_for(path, options)
     # Neither lists of versions nor the trainer's own copy count if its environment is known.
     alone = options.text_alone or bool(options.site) or path in ("-", TEXT)

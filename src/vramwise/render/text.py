@@ -74,7 +74,7 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
 
 
 def _skipped(reports: Sequence[FileReport]) -> str:
-    counted = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
+    counted = [[rule.needs for rule in report.skipped] for report in reports]
     count = max((len(each) for each in counted), default=0)
     if not count:
         return ""

@@ -7,6 +7,7 @@ end in `_bytes`; MiB and GiB are 1024-based.
 
 from vramwise.types.document import START as START
 from vramwise.types.document import Asked as Asked
+from vramwise.types.document import Assumed as Assumed
 from vramwise.types.document import Bounds as Bounds
 from vramwise.types.document import Config as Config
 from vramwise.types.document import Document as Document

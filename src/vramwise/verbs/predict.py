@@ -14,7 +14,7 @@ from vramwise.facts.gpus import find_gpu
 from vramwise.limits import ceilings, read_file
 from vramwise.notebook.displayed import Displayed
 from vramwise.opening.options import Options, PredictOptions
-from vramwise.opening.sources import Source
+from vramwise.opening.sources import NotOurs, Source
 from vramwise.opening.stacks import said_release
 from vramwise.opening.subject import Subject, on_target, open_subject, target_of
 from vramwise.timeline import MemoryReport
@@ -80,7 +80,15 @@ class WhatIf:
 
 def opened(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str] = ()) -> Subject:
     """Return the subject of a prediction, with the changes applied."""
-    subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
+    try:
+        subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
+    except NotOurs as error:
+        if error.plain is None:
+            raise
+        plain, said = error.plain
+        taken = {name: getattr(said, name) for name in ("trainer", "accelerate", "notes")}
+        options = replace(options, gpus=options.gpus or said.gpus, **taken)
+        subject = open_subject(plain, options, engine=ask.engine, model=ask.model, online=ask.online)
     _refuse_wrong_types(subject, "")
     subject = _with_lengths(subject, options, ask)
     return changed(subject, options, ask, changes) if changes else subject

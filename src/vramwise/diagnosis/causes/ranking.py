@@ -21,8 +21,10 @@ from dataclasses import replace
 from functools import cache
 
 from vramwise.diagnosis.case import Case
-from vramwise.diagnosis.causes import moment, request, room
+from vramwise.diagnosis.causes import figures, moment, outside, request, told
+from vramwise.diagnosis.causes.host import host_budget
 from vramwise.diagnosis.causes.known import known_cause
+from vramwise.diagnosis.causes.not_memory import failure_beside_memory
 from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
 from vramwise.trainers.rulebook import all_rules
@@ -39,9 +41,11 @@ OUT_OF_MEMORY = frozenset(
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
 # With equal confidence, the earlier one goes first.
 _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    *(room.other_process, room.fragmentation, moment.growing, request.logits, request.eager_attention),
-    *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.long_tail),
-    *(room.impossible_request, room.oversized_batch, room.outside_torch, room.capacity),
+    *(figures.not_a_shortage, figures.other_process, figures.fragmentation, moment.growing),
+    *(request.logits, request.eager_attention, request.masked_attention),
+    *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.generation, moment.long_tail),
+    *(figures.impossible_request, figures.oversized_batch),
+    *(outside.pinned_memory, outside.vllm_memory, outside.outside_torch, figures.rank_contexts, told.capacity),
 )
 _LEAST = 0.15
 _MOST_CAUSES = 6
@@ -50,9 +54,11 @@ _SURE = 0.7
 # Causes that say what was requested → the kind of factors that matches.
 _WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": "", "impossible-request": ""}
 # Why now: something differs from the steps that passed.
-_NOW = frozenset(("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak"))
+_NOW = frozenset(
+    ("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak", "load", "generation", "vllm-memory")
+)
 # Why at all: without this the memory would have been enough at any step.
-_AT_ALL = frozenset(("fragmentation", "other-process"))
+_AT_ALL = frozenset(("fragmentation", "other-process", "not-a-shortage"))
 _BEHIND = 0.9
 
 
@@ -85,7 +91,9 @@ def _class(symptom: Symptom) -> int:
 
 def rank_causes(case: Case) -> list[Cause]:
     """Return all causes worth reporting, likeliest first."""
-    known = known_cause(case)
+    known = known_cause(case) or failure_beside_memory(case)
+    if known is not None and known.id == "host-memory":
+        known = replace(known, evidence=(*known.evidence, *host_budget(case)))
     causes = [known] if known else []
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
         causes += [_with_ghost(case, cause) for witness in _WITNESSES for cause in witness(case)]

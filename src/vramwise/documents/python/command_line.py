@@ -91,9 +91,10 @@ class CommandLine:
         return Record(name="args", items=items)
 
     def _flag(self, evaluator: Evaluator, flag: Flag) -> Result:
-        word = flag.words[0]
+        word = max(flag.words, key=lambda one: one.startswith("--"))
         if flag.name in self.given:
-            return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
+            note = f"{word} = {self.given[flag.name]!r} (--args)"
+            return Value(value=self.given[flag.name], notes=(note,), word=word)
         if flag.name in evaluator.said:
             return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
         if flag.clashes:
@@ -101,7 +102,7 @@ class CommandLine:
         if flag.required and flag.default is None:
             return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
         if flag.default is None:
-            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",))
+            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",), word=word)
         held = (
             evaluator.value(flag.default, flag.site) if not _is_made(flag.default) else Value(value=_made(flag.default))
         )
@@ -110,7 +111,8 @@ class CommandLine:
         value = _typed(held.value, flag.kind)
         shown_value = said(value)
         charge(len(held.notes) + len(shown_value))
-        return Value(value=value, notes=(*held.notes, f"{word} has its default, {shown_value} (line {flag.line})"))
+        note = f"{word} has its default, {shown_value} (line {flag.line})"
+        return Value(value=value, notes=(*held.notes, note), word=word)
 
     def filled_classes(self, evaluator: Evaluator, called: Called) -> Result | None:
         """Return the dataclasses that HfArgumentParser or TrlParser fills from the command line, or None."""
@@ -127,9 +129,12 @@ class CommandLine:
             listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
         given = self._from_file(evaluator, called) | {
-            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
+            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",), word=f"--{key}")
+            for key, value in self.given.items()
         }
-        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
+        classes: list[Result] = [self._class(evaluator, node, parser.site, given) for node in nodes]
+        more = any(one.arg == "return_remaining_strings" for one in called.node.keywords)
+        return Items(items=(*classes, Items(items=())) if more else tuple(classes))
 
     def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
         """Return the values of `--config file.yaml` (TrlParser), or of the file or mapping that the call names."""

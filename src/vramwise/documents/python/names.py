@@ -212,6 +212,15 @@ class Names(ABC):
         """Return whether the branches that lead to a place are taken; None if unknown."""
         return self._holds(site.under, replace(site, under=None))[0]
 
+    def is_left_out(self, site: Site) -> bool:
+        """Return whether a place is in a branch that is not taken, or in a function that is defined in one."""
+        place: Site | None = site
+        while place is not None:
+            if self.holds(place) is False:
+                return True
+            place = place.scope.defined
+        return False
+
     def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
         """Return the value of a function's parameter: from the followed call, from its only call, or its default."""
         if site.caller is not None and scope is site.scope:

@@ -81,6 +81,8 @@ class Scope:
     imports: dict[str, str] = field(default_factory=dict)
     # Name → the bound attributes of it: `args` → `args.seed`, `args.model.name`.
     members: dict[str, list[str]] = field(default_factory=dict)
+    # Where a function is defined, if that is under a condition.
+    defined: Site | None = None
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; bindings are added in order."""
@@ -161,6 +163,8 @@ class _Walk:
     def _statement(self, node: ast.stmt, under: Branch | None) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = Scope(node, self.scope)
+            if under is not None:
+                inner.defined = Site(scope=self.scope, order=self.found.next(), under=under)
             self.scope.functions[node.name] = inner
             for decorator in node.decorator_list:
                 self._calls(decorator, under)

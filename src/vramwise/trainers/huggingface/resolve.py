@@ -34,6 +34,8 @@ from vramwise.types import Document, RunSpec, Target
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LENGTHS = ("block_size", "max_seq_length", "max_length", "model_max_length", "max_source_length")
 _LENGTH = 1024
+# What only a script sets, and a command that stands for one.
+_LOADING = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
@@ -53,7 +55,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     # the script decides packing and preferences; what it trains is known if the script itself is read
     _head(args)
     args.fields.neutral_section("objective")
-    if document.script is None:
+    if document.script is None and not _LOADING & document.values.keys():
         args.fields.neutral_section("adapter")
         args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
     else:
@@ -161,7 +163,10 @@ def _shapes(args: Arguments) -> None:
         args.fields.assume("sequence_len", _LENGTH, f"no key sets the row length: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
-    args.fields.neutral("samples_apart", "long_rows", "pad_multiple")
+    args.fields.neutral("samples_apart", "long_rows")
+    multiple = config.document.script.facts.get("pad multiple", 1) if config.document.script is not None else 1
+    why = "not rounded" if multiple == 1 else "pad_to_multiple_of of the script's collator"
+    args.derive("pad_multiple", multiple, why)
     args.fields.neutral("sample_packing", "packing_rows")
     args.derive("can_pad", False, "the script decides how rows are padded")
     script = config.document.script

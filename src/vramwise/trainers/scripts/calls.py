@@ -19,6 +19,7 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
     "UnslothTrainer": ("trl", "sft"),
 }
 # Positional parameters of trainers: model first, arguments second. The old DPOTrainer took the reference second.
+UNKNOWN_FLAG = "unknown flag "
 MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
 # An argument of trainers that load the model by name, and of `from_pretrained`.
 QUANTIZATION = "quantization_config"

@@ -10,7 +10,7 @@ from typing import Any
 
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed, words_of
+from vramwise.documents.python.flags import flags_of, parsed, unknown_flags, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.modules import Modules
 from vramwise.documents.python.notebook import whole
@@ -86,7 +86,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
-    given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
+    others = options_of(found) if reading.args else {}
+    given = parsed(reading.args, {**flags, **others})
     functions = Functions(
         flags=flags,
         given=given,
@@ -106,8 +107,10 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
             f"{action('name the call')}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
-    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)
     training.read()
+    for flag, near, line in unknown_flags(reading.args, flags, found) if not others else ():
+        training.facts[f"{calls.UNKNOWN_FLAG}{flag}{f': did you mean {near}?' if near else ''}"] = line
     if len(training.values) > _MOST_SETTINGS:
         raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {_MOST_SETTINGS:,}")
     if reading.gpus > 1:
@@ -120,7 +123,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         training.values["env"] = variables
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
-    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
+    for number in source.unread:
+        training.assume(f"cell {number}", "it is no Python here, and is left out")
     return _document(path, source, training, listed, chosen, reading)
 
 
@@ -170,6 +174,7 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    flags = training.words
     raw, around = source.raw, reading.around
 
     def home_of(key: str) -> tuple[str, str] | None:
@@ -190,6 +195,15 @@ def _document(
     def reread(changed: bytes, around: tuple[str, ...]) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1, around=around))
 
+    def flag_of(key: str) -> str:
+        own = flags.get(key, "")
+        return own or (f"--{key}" if "" in flags and key in plain_arguments() and key not in known else "")
+
+    def given(words: str) -> Document:
+        return read_script(
+            path, raw.encode(source.encoding), replace(reading, args=f"{reading.args} {words}", around=around)
+        )
+
     one = training.found
     script = Script(
         trainer=calls.UNSLOTH if training.unsloth and one.kind else one.trainer,
@@ -200,6 +214,8 @@ def _document(
         reread=reread,
         homes=training.homes,
         home_of=home_of,
+        flag_of=flag_of,
+        given=given,
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],

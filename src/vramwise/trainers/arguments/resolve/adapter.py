@@ -20,7 +20,12 @@ def resolve_adapter(args: Arguments) -> None:
         name = "qlora" if args.value("load_in_4bit") else "lora"
         args.derive("adapter", name, "use_peft", key="use_peft")
     on = args.values["adapter"] is not None
-    args.take_count("lora_r", "lora_r") if on else args.derive("lora_r", None, "no adapter", key="lora_r")
+    if on and _is_open(args, "lora_r"):
+        args.assume("lora_r", args.count("lora_r"), f"{_SAVED}: rank {args.count('lora_r')} is assumed")
+    elif on:
+        args.take_count("lora_r", "lora_r")
+    else:
+        args.derive("lora_r", None, "no adapter", key="lora_r")
     alpha = args.value("lora_alpha")
     args.put("lora_alpha", "lora_alpha", float(alpha) if on and isinstance(alpha, int | float) else None)
     rate = args.value("lora_dropout")
@@ -38,13 +43,24 @@ def _targets(args: Arguments, on: bool) -> None:
     written = _names(args.value("lora_target_modules")) if on else ()
     linear = written == (ALL_LINEAR,)
     args.put("lora_target_linear", "lora_target_modules", linear)
-    if on and not written:
+    if on and not written and _is_open(args, "lora_target_modules"):
+        args.assume("lora_target_modules", (BY_MODEL,), f"{_SAVED}: PEFT's default for the model type is assumed")
+    elif on and not written:
         why = "unset: PEFT's default for the model type, usually q_proj and v_proj"
         args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
     else:
         args.put("lora_target_modules", "lora_target_modules", written)
     bare = _names(args.value("lora_target_parameters")) if on else ()
     args.put("lora_target_parameters", "lora_target_parameters", bare)
+
+
+_SAVED = "unknown, as the script does not say it"
+
+
+def _is_open(args: Arguments, key: str) -> bool:
+    """Return whether a script may set a key to something that is not known."""
+    script = args.fields.config.document.script
+    return script is not None and script.leaves_open(key)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from opened import make_target, subject_of_text
 from vramwise.opening.subject import on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.variants.changes.base import kind
 
 QLORA = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: d\nuse_peft: true\nload_in_4bit: true\nbf16: true\n"
 NOTEBOOK = """\
@@ -129,3 +130,24 @@ def test_no_dtype_is_fp32_before_transformers_5():
     assert run(f"{text}torch_dtype: null\n", "trl==0.12.2").precision.weights_dtype == "fp32"
     assert run(f"{text}dtype: null\n", "trl==1.16.0").precision.weights_dtype == "bf16"
     assert run(f"{text}dtype: null\n", "trl==0.26.2", "transformers==4.57.6").precision.weights_dtype == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("release", "transformers", "liger", "length"),
+    [
+        ("0.9.6", "4.31.0", None, "max_seq_length"),
+        ("0.11.4", "4.44.2", "use_liger", "max_seq_length"),
+        ("0.20.0", "4.53.3", "use_liger_kernel", "max_length"),
+    ],
+)
+def test_changes_are_written_with_the_keys_of_the_release(release, transformers, liger, length):
+    text = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: d\nuse_peft: true\ntorch_dtype: bfloat16\nbf16: true\n"
+    target = make_target(trainer="trl", versions=(f"trl=={release}", f"transformers=={transformers}"))
+    found = subject_of_text(text, target, "trl")
+
+    def key(change):
+        spelt = found.trainer.spell(found.run, change)
+        return None if spelt is None else spelt.edits[0].key
+
+    assert key(kind("fuse-loss").to(loss_kernel="liger_fused_linear")) == liger
+    assert key(kind("shorten-rows").to(sequence_len=512)) == length

@@ -120,8 +120,9 @@ class Run:
         if isinstance(self.optimizer, BlockAdam):
             self.optimizer.prepare(t)
         # DeepSpeed's engine has cast the model instead
-        amp = run.precision.autocast and run.precision.compute in ("bf16", "fp16") and self.engine is None
-        self.amp = BY_NAME[run.precision.compute] if amp else None
+        half = run.precision.half if self.engine is None else None
+        amp = half is not None
+        self.amp = None if half is None else BY_NAME[half]
         # accelerate wraps the forward pass of a model that it prepares itself; FSDP 2 it leaves to torch
         self.widens_outputs = amp and run.sharding.kind != "fsdp2"
         self.compute = self.amp or BY_NAME[run.precision.weights_dtype]

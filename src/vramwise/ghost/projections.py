@@ -6,7 +6,7 @@ from functools import partial
 
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.model.compiled import AddedLoraLinear
-from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
+from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, LoraLinear, Projection
 from vramwise.ghost.model.oft import OftLinear
 from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
 from vramwise.ghost.ops.quantised import dequantised

@@ -14,6 +14,7 @@ from functools import partial
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
+from vramwise.ghost.compiled import CompiledModel
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.freezing import freeze_blocks, freeze_except
@@ -41,6 +42,7 @@ from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
 from vramwise.limits.collecting import uncollected
+from vramwise.models.compiled import compiled_program
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -106,6 +108,8 @@ class Run:
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
+        program = compiled_program(run, model)
+        self.compiled = None if program is None else CompiledModel(program, self.weights)
         self.trainable = self.trained()
         if not self.trainable:
             named = run.adapter.unfrozen or (*run.adapter.lora_target_modules, *run.adapter.lora_modules_to_save)
@@ -253,6 +257,8 @@ class Run:
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
+        if self.compiled is not None and t.training:
+            return self.compiled(t, batch["input_ids"])
         hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
         if t.training:
             t.phase("loss", self.step)

@@ -74,6 +74,8 @@ class Wrapper:
         for storage, place in last.items():
             if storage not in held:
                 ends.setdefault(place, []).append(storage)
+        for storages in ends.values():  # in the same order in every layer
+            storages.sort(key=lambda one: (prod(self.forms[one][0]) * BYTES.get(self.forms[one][1], 1), one))
         found = [("free", storage) for storage in ends.get(-1, ())]
         for place, event in enumerate(self.events):
             found += [event, *[("free", storage) for storage in ends.get(place, ())]]

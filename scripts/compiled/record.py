@@ -74,6 +74,10 @@ def model_of(ask: argparse.Namespace) -> torch.nn.Module:
             recipe = Float8LinearConfig.from_recipe_name(ask.fp8)
             chosen = lambda module, name: filter_linear_layers(module, name, layers_to_filter=ends)  # noqa: E731
             convert_to_float8_training(model, config=recipe, module_filter_fn=chosen)
+    if ask.axolotl:
+        from axolotl_kernels import patch
+
+        patch(model, ask.axolotl)
     if ask.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
     return model
@@ -143,6 +147,7 @@ def main() -> None:
     parser.add_argument("--unmasked", action="store_true")
     parser.add_argument("--tied", action="store_true")
     parser.add_argument("--pure", action="store_true")
+    parser.add_argument("--axolotl", type=Path, help="its source, for its LoRA kernels")
     parser.add_argument("--whole", type=int, default=0)
     ask = parser.parse_args()
     inputs, codes = compiled(ask)

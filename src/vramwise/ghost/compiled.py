@@ -14,6 +14,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from vramwise.ghost.dtypes import BF16, FP8, FP32
+from vramwise.ghost.model.causal_lm import wanting_grad
+from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 from vramwise.ghost.weights import Weights
 from vramwise.models.compiled import Program
@@ -22,6 +24,7 @@ from vramwise.types import ModelSpec
 Place = tuple[int, int, int, int]  # half, part, row, layer
 _PRODUCTS = {"mm": BF16, "bmm": BF16, "addmm": BF16, "_scaled_mm": FP8}
 _SIZE = re.compile(r"(\d+|[A-Z])(\*(\d+|[A-Z]))*(:\w+!?)?")
+_EMBEDDINGS, _LEAF = "model.embed_tokens.weight", "l_kwargs_inputs_embeds_"
 _ATTENTION = "_scaled_dot_product_cudnn_attention"
 
 
@@ -125,8 +128,7 @@ def expanded(program: Program, layers: int, sides: tuple[tuple[str, int], ...]) 
             part, offset, shift = odd.get(f"+{layer}") or odd.get(f"-{layers - 1 - layer}") or row
             loop = program.halves[1][part]["loop"]
             place = 1, part, offset, 0 if loop is None else layer + (shift or 0)
-            name = key[key.index("modules_") :].replace("layers_modules_", f"layers_modules_{layer}_", 1)
-            gradients[name] = born[place]
+            gradients[_key(key).replace("layers_modules_", f"layers_modules_{layer}_", 1)] = born[place]
     returns = [born[0, part, row, layers - 1 - layer if high else layer] for part, row, layer, high in program.returns]
     return Expanded((halves[0], halves[1]), gradients, tuple(returns), len(born))
 
@@ -169,29 +171,37 @@ def _reusing(steps: Sequence[tuple[int, Any]], kinds: Sequence[str], sizes: Sequ
 
 
 class CompiledModel:
-    """The model and its loss as one compiled graph."""
+    """The model and its loss as one compiled graph; with adapters, all but the embeddings and the cast of logits."""
 
     def __init__(self, program: Program, weights: Weights) -> None:
         self.program = program
         self.weights = weights
+        self.adapted = weights.run.adapter.kind is not None
 
     def __call__(self, t: Tape, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss and the logits."""
         model, (rows, width) = self.weights.model, ids.shape
         sides = dimensions(model, rows, width, self.weights.run.adapter.lora_r or 0)
         whole = expanded(self.program, model.num_hidden_layers, tuple(sides.items()))
+        found = {_in_graph(one.name): one for one in self.weights.trainable()}
+        trained: list[tuple[Tensor, int]] = [
+            (one, whole.gradients[name]) for name, one in found.items() if name in whole.gradients
+        ]
+        if self.adapted:  # PEFT's hook ends the graph after the embeddings, and makes them a leaf
+            t.mark("activations", "embeddings")
+            leaf = wanting_grad(embedding(t, self.weights.by_name[_EMBEDDINGS], ids))
+            t.graph_holds.append(leaf)
+            trained.append((leaf, whole.gradients[_LEAF]))
         slots: list[Storage | None] = [None] * whole.slots
         _replay(t, whole.halves[0], slots, sides)
         loss, logits = [slots[slot] for slot in whole.returns]
         for slot in whole.returns:
             slots[slot] = None
-        found = {_in_graph(one.name): one for one in self.weights.trainable()}
-        trained = [(one, whole.gradients[name]) for name, one in found.items() if name in whole.gradients]
         out = Tensor(loss, (), 1, FP32)
         out.node = t.node(_backward, tuple([one for one, _ in trained]), ())
-        out.node.extra = whole, slots, trained, sides
+        out.node.extra = whole, slots, [(one.shape, one.numel, one.dtype, slot) for one, slot in trained], sides
         shape = (rows, width, model.vocab_size)
-        return out, Tensor(logits, shape, prod(shape), FP32)
+        return out, Tensor(logits, shape, prod(shape), BF16 if self.adapted else FP32)
 
 
 def dimensions(model: ModelSpec, rows: int, width: int, rank: int) -> dict[str, int]:
@@ -217,9 +227,16 @@ def dimensions(model: ModelSpec, rows: int, width: int, rank: int) -> dict[str, 
 
 
 def _in_graph(name: str) -> str:
-    """Return the name of a parameter among a graph's inputs: `modules_model_modules_norm_parameters_weight_`."""
-    *path, last = name.split(".")
-    return f"modules_{'_modules_'.join(path)}_parameters_{last}_"
+    """Return a parameter's key: its path as a graph spells it, from the layers on, or its last module."""
+    *path, last = name.lower().split(".")
+    if last.startswith("lora_"):
+        path, last = [*path, last, "default"], "weight"
+    return _key(f"_modules_{'_modules_'.join(path)}_parameters_{last}_")
+
+
+def _key(text: str) -> str:
+    _, layers, rest = text.partition("_layers_modules_")
+    return layers + rest if layers else text.rpartition("_modules_")[2]
 
 
 def _replay(t: Tape, half: Half, slots: list[Storage | None], sides: Mapping[str, int]) -> None:
@@ -239,7 +256,7 @@ def _replay(t: Tape, half: Half, slots: list[Storage | None], sides: Mapping[str
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     whole, slots, trained, sides = node.extra
     _replay(t, whole.halves[1], slots, sides)
-    return tuple([Tensor(slots[slot], one.shape, one.numel, one.dtype) for one, slot in trained])
+    return tuple([Tensor(slots[slot], shape, numel, dtype) for shape, numel, dtype, slot in trained])
 
 
 def _launch(t: Tape, launch: Launch, sides: Mapping[str, int]) -> None:

@@ -63,21 +63,30 @@ def compiled_program(run: RunSpec, model: ModelSpec) -> Program | None:
         and run.shapes.constant_shapes
         and run.objective.kind == "tokens"
         and run.sharding.kind == "none"
-        and run.adapter.kind is None
-        and not run.adapter.unfrozen
         and run.precision.half == "bf16"
         and run.target.torch >= _CUDNN
         and gpu is not None
         and gpu.capability == _HOPPER
     )
-    if not one_graph or model.trace is not None or model.sliding_window:
+    trained = _adapter(run)
+    if not one_graph or trained is None or model.trace is not None or model.sliding_window:
         return None
     wide = "wide" if run.precision.weights_dtype == "fp32" else "fp32 ends" if run.precision.fp32_embeddings else "half"
     words = [
         _ALIKE.get(model.model_type, model.model_type),
         wide,
-        *(["tied"] if model.tie_word_embeddings else []),
+        *([trained] if trained else ["tied"] if model.tie_word_embeddings else []),
         *(["checkpointing"] if savings.recompute else []),
         *([f"fp8 {run.precision.fp8_scaling}"] if run.precision.compute == "fp8" else []),
     ]
     return _program(", ".join(words))
+
+
+def _adapter(run: RunSpec) -> str | None:
+    """Return the word for what is trained: the model, plain LoRA, or LoRA with all fused kernels; None for others."""
+    adapter = run.adapter
+    if adapter.kind is None:
+        return None if adapter.unfrozen else ""
+    if adapter.kind != "lora" or adapter.use_dora or adapter.lora_dropout or adapter.lora_modules_to_save:
+        return None
+    return "lora kernels" if {"mlp", "qkv", "o"} <= {*adapter.fused_lora} else None if adapter.fused_lora else "lora"

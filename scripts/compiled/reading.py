@@ -131,6 +131,12 @@ class Wrapper:
             shape, dtype = self.forms[storage]
             viewed = re.search(r"reinterpret_tensor\(\w+, (\(.*?\)), ", line)
             self._new(found[1], eval(viewed[1]) if viewed else shape, dtype)
+        elif (found := re.match(rf"({NAME}) = ({NAME})(?:\[(\d+)\])?$", line)) and found[2] in self.results:
+            sign = rf"assert_size_stride\({found[1]}, (\(.*?\)), "
+            shape = next((hit[1] for one in self.lines[place + 1 : place + 12] if (hit := re.match(sign, one))), "()")
+            kinds = ITEMS.get(self.results[found[2]], ["bfloat16"])
+            self._new(found[1], eval(shape), kinds[int(found[3] or 0)])
+            self.own.add(self.at[found[1]])
         elif found := re.match(rf"({NAME}) = (?:reinterpret_tensor\(({NAME}), |({NAME})$)", line):
             storage = self.at.get(found[2] or found[3])
             if storage is not None:
@@ -155,11 +161,9 @@ class Wrapper:
             self.results[found[1]] = kind[1] if kind else found[2]
             names = [one for one in re.findall(NAME, line.partition("(")[2]) if one in self.at]
             self._kernel(self.results[found[1]], names, [])
-        elif found := re.match(rf"({NAME}) = ({NAME})\[(\d+)\]$", line):
-            sign = rf"assert_size_stride\({found[1]}, (\(.*?\)), "
-            shape = next((hit[1] for one in self.lines[place + 1 : place + 12] if (hit := re.match(sign, one))), "()")
-            self._new(found[1], eval(shape), ITEMS[self.results[found[2]]][int(found[3])])
-            self.own.add(self.at[found[1]])
+        elif found := re.match(r"torch\.ops\.\w+\.(\w+)\.\w+\((.*)\)$", line):
+            names = [one for one in re.findall(NAME, found[2]) if one in self.at]
+            self._kernel(found[1], names, names)
         elif line and not re.match(r"(#|def |args\.clear|with |torch\.cuda|assert_|raw_stream|.* = args$)", line):
             if "copy_if_misaligned" not in line and "workspace" not in line:
                 raise SystemExit(f"not understood: {line[:200]}")

@@ -58,7 +58,7 @@ def assumptions(
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
     elif run.kernels.torch_compile:
         found.append(
-            "torch_compile: buffers and kernels are those of the code that torch 2.13's Inductor writes for such a model; "
+            "torch_compile: buffers and kernels are those of the code of torch 2.13's Inductor for such a model; "
             "evaluation is predicted uncompiled"
         )
     found += _preference_assumptions(run)

@@ -395,18 +395,23 @@ def program(forward: Wrapper, backward: Wrapper, dims: dict[str, int], layers: i
 def gradients(forward: Wrapper, backward: Wrapper, half: Half, layers: int) -> list[Any]:
     """Return where each parameter's gradient is made: its name without a layer, and the place of its storage."""
     born = {event[1]: place for place, event in half.places if event[0] == "new"}
-    found: dict[str, Any] = {}
+    found: dict[str, list[tuple[int | None, list[Any]]]] = {}
     for name, storage in zip(forward.arguments, backward.returned, strict=False):
         text = forward.parameters.get(name)
         if storage is None or text is None or storage not in born:
             continue
         layer = LAYER.search(text)
-        key = LAYER.sub("layers_modules_", text)
         part, offset, other = born[storage]
-        row = [part, offset, None if layer is None else other - int(layer[1])]
-        odd = found.setdefault(key, [row, {}])
-        if row != odd[0]:
-            assert layer is not None
-            number = int(layer[1])
-            odd[1][f"+{number}" if number < layers / 2 else f"-{layers - 1 - number}"] = row
-    return [[key, row, odd] for key, (row, odd) in found.items()]
+        number = None if layer is None else int(layer[1])
+        row = [part, offset, None if number is None else other - number]
+        found.setdefault(LAYER.sub("layers_modules_", text), []).append((number, row))
+    rows = []
+    for key, group in found.items():
+        every = [row for _, row in group]
+        common = max(every, key=every.count)
+        odd = {}
+        for number, row in group:
+            if row != common and number is not None:
+                odd[f"+{number}" if number < layers / 2 else f"-{layers - 1 - number}"] = row
+        rows.append([key, common, odd])
+    return rows

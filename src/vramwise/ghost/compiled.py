@@ -236,7 +236,7 @@ def _in_graph(name: str) -> str:
 
 def _key(text: str) -> str:
     _, layers, rest = text.partition("_layers_modules_")
-    return layers + rest if layers else text.rpartition("_modules_")[2]
+    return layers[1:] + rest if layers else text.rpartition("_modules_")[2]
 
 
 def _replay(t: Tape, half: Half, slots: list[Storage | None], sides: Mapping[str, int]) -> None:

@@ -12,7 +12,6 @@ import json
 import sys
 import types
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fake_cuda  # noqa: E402, I001
@@ -21,7 +20,6 @@ from accelerate.utils.operations import convert_outputs_to_fp32  # noqa: E402
 from torch._inductor.compile_fx import compile_fx  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
-from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: E402
 
 DIMS = {"B": 3, "S": 1984, "H": 3072, "I": 8704, "N": 24, "M": 6, "D": 160, "V": 50432}
 WIDE = ("norm", "embed_tokens", "lm_head")
@@ -85,20 +83,6 @@ def model_of(ask: argparse.Namespace) -> torch.nn.Module:
     return model
 
 
-class Head(torch.nn.Module):
-    """What comes after the layers, where those are not compiled."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(vocab_size=DIMS["V"])
-        self.lm_head = torch.nn.Linear(DIMS["H"], DIMS["V"], bias=False, dtype=dtype, device="meta")
-
-    def forward(self, hidden: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> object:
-        """Return the loss and the logits."""
-        logits = self.lm_head(hidden)
-        return ForCausalLMLoss(logits, labels, DIMS["V"], num_items_in_batch), logits
-
-
 def to_card(model: torch.nn.Module) -> None:
     """Put every parameter and buffer on the fake card; tied ones stay tied."""
     made: dict[int, torch.Tensor] = {}
@@ -124,23 +108,18 @@ def compiled(ask: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
             return graph.forward
         return compile_fx(graph, examples)
 
-    head = {"head": torch.bfloat16, "wide head": torch.float32}.get(ask.way)
-    model = model_of(ask) if head is None else Head(head)
+    model = model_of(ask)
     with FakeTensorMode(allow_non_fake_inputs=True):
         to_card(model)
         if not ask.pure:
             wrapped = torch.autocast("cuda", dtype=torch.bfloat16)(model.forward.__func__)
             model.forward = types.MethodType(wrapped, model)
-            if ask.way != "lora" and head is None:
+            if ask.way != "lora":
                 model.forward = types.MethodType(convert_outputs_to_fp32(model.forward.__func__), model)
         ids = torch.zeros(DIMS["B"], DIMS["S"], dtype=torch.int64, device="cuda")
         given = {"input_ids": ids, "labels": torch.zeros_like(ids)}
         if not ask.unmasked:
             given["attention_mask"] = torch.ones_like(ids)
-        if head is not None:
-            shape = (DIMS["B"], DIMS["S"], DIMS["H"])
-            hidden = torch.empty(shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
-            given = {"hidden": hidden, "labels": given["labels"]}
         if ask.way == "lora":  # PEFT's hook breaks the graph after the embeddings: what follows is compiled
             del given["input_ids"]
             shape = (DIMS["B"], DIMS["S"], DIMS["H"])
@@ -159,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("type")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--way", choices=("full", "wide", "lora", "pure", "head", "wide head"), default="full")
+    parser.add_argument("--way", choices=("full", "wide", "lora", "pure"), default="full")
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--rank", type=int, default=48)
     parser.add_argument("--dropout", type=float, default=0.0)

@@ -11,7 +11,7 @@ from vramwise.ghost.compiled import expanded
 from vramwise.models.compiled import Program
 from vramwise.variants.speed.step import speed_of
 
-FILE = Path(__file__).parents[1] / "data" / "truth" / "compiled-dev.jsonl"
+FILE = Path(__file__).parents[1] / "data" / "truth" / "axolotl-compiled.jsonl"
 ROWS = {row["name"]: row for row in axolotl.rows([FILE])}
 
 

@@ -77,7 +77,8 @@ def compiled_program(run: RunSpec, model: ModelSpec) -> Program | None:
         wide,
         *([trained] if trained else ["tied"] if model.tie_word_embeddings else []),
         *(["checkpointing"] if savings.recompute else []),
-        *([f"fp8 {run.precision.fp8_scaling}"] if run.precision.compute == "fp8" else []),
+        # fused LoRA kernels do not call fp8 layers
+        *([f"fp8 {run.precision.fp8_scaling}"] if run.precision.compute == "fp8" and "kernels" not in trained else []),
     ]
     return _program(", ".join(words))
 

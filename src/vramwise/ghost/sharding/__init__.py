@@ -37,7 +37,7 @@ class Sharding:
     zero: Zero | None = None
 
     def share(self, numel: int, *, of: bool) -> int:
-        """A rank's part of so many elements."""
+        """Return a rank's part of so many elements."""
         return -(-numel // self.ranks) if of else numel
 
 
@@ -64,7 +64,7 @@ class Fsdp:
 
 
 def sharding_of(run: RunSpec) -> Sharding:
-    """The sharding of a run."""
+    """Return the sharding of a run."""
     kind = run.sharding.kind
     fsdp = run.sharding.is_fsdp
     # ranks that share a sequence hold the same weights, and shard them among themselves too
@@ -95,9 +95,7 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     packed = version == 2 and run.loading.quantization == "4bit"
     return Fsdp(
         version=version,
-        compute=BY_NAME[run.precision.compute]
-        if run.precision.autocast and run.precision.compute in ("bf16", "fp16")
-        else None,
+        compute=None if run.precision.half is None else BY_NAME[run.precision.half],
         widens=run.sharding.fsdp_widens if run.precision.autocast and not packed else "nothing",
         one_root=version == 1 or own,
         drops_blocks=run.sharding.reshard_after_forward,
@@ -144,7 +142,7 @@ class GatheredBlock:
         self.label = label
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         gathered = _Gathered()
         t.mark("weights", self.label)
         gathered.storage = Storage(t, self.nbytes)

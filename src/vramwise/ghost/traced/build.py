@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
+from vramwise.ghost.build_layers import projection
 from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
 from vramwise.ghost.model.linear import Linear, Projection
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
 from vramwise.ghost.traced.body import MASK, NO_EXCHANGE, Between, Exchange, TracedBody, TracedPart
 from vramwise.ghost.traced.folding import Adapter
@@ -36,7 +36,7 @@ def mode_of(weights: Weights, trace: Trace) -> str:
             words.append("fp32 norms")
         if table.dtype is FP32:
             words.append("fp32 tables")
-    if precision.autocast and precision.compute in ("bf16", "fp16"):
+    if precision.half is not None:
         words.append("autocast")
     return ", ".join(words)
 

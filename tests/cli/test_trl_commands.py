@@ -141,10 +141,12 @@ def weights(vramwise, tmp_path):
 
 def test_the_old_name_of_dtype_is_what_the_run_is_meant_to_have(weights):
     """TRL's command stops since 0.27: what is told is the run once it starts. A script drops it."""
-    assert weights(OLD) == "bf16"
+    newest = ("--with", "trl==1.16.0")
+    assert weights(OLD, *newest) == "bf16"
     assert weights(OLD, "--launcher", "module") == "fp32"
-    assert weights(OLD.replace("bfloat16", "null")) == "fp32"
-    assert weights(OLD + "dtype: float16\n") == "fp16"
+    assert weights(OLD.replace("bfloat16", "null"), *newest) == "fp32"
+    assert weights(OLD + "dtype: float16\n", *newest) == "fp16"
+    assert weights(OLD) == "bf16"  # as written, with the release that it was written for
 
 
 def test_model_init_kwargs_say_the_type_where_trl_hands_them_on(weights):
@@ -160,7 +162,8 @@ def test_predict_says_what_the_run_needs_once_the_key_is_renamed(vramwise, tmp_p
     path, needs = tmp_path / "dpo.yaml", []
     for text in (OLD, OLD.replace("torch_dtype", "dtype")):
         path.write_text(text)
-        done = vramwise("predict", path, "--trainer", "trl:dpo", "--gpu", "rtx-4090", "--format", "json")
+        words = ("--trainer", "trl:dpo", "--gpu", "rtx-4090", "--with", "trl==1.16.0", "--format", "json")
+        done = vramwise("predict", path, *words)
         needs.append(json.loads(done.stdout)["peak_reserved_bytes"])
     assert needs[0] == needs[1]
 

@@ -53,7 +53,7 @@ PLACES: tuple[tuple[str, str, _Words], ...] = (
     ),
     (
         "docs/check.md",
-        r"(for Axolotl that is\s+)[\d.]+(?=\.\n)",
+        r"(for Axolotl that is\s+)\d[\d.]*\d",
         lambda: _newest("axolotl"),
     ),
     (

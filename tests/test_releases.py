@@ -15,7 +15,7 @@ import stacks
 from histories import TRAINERS, Known, facts_at, history_of
 from known_packages import PACKAGES, constants
 from vramwise.trainers import arguments, llamafactory, trl, unsloth
-from vramwise.trainers.releases import installs, known_versions, names_ever, spans, versioned_facts
+from vramwise.trainers.releases import installs, known_versions, spans, versioned_facts
 
 FOLDERS = {"arguments": arguments, "trl": trl, "llamafactory": llamafactory, "unsloth": unsloth}
 TRL = next(package for package in PACKAGES if package.name == "trl")
@@ -40,7 +40,6 @@ def test_a_key_has_the_releases_that_its_source_says(beside, path, first, last, 
     found = spans(beside.__file__, *path)
     last = last or known_versions(beside.__file__)[-1]  # still there
     assert (found[0].first, found[-1].last, found[-1].gone) == (first, last, gone)
-    assert path[-1] in names_ever(beside.__file__, *path[:-1])
 
 
 def test_what_no_release_has_has_no_span():

@@ -92,14 +92,6 @@ def spans(beside: str, *path: str) -> tuple[Span, ...]:
     )
 
 
-def names_ever(beside: str, *path: str) -> tuple[str, ...]:
-    """Return the names that any release has at a place: every key of `spans(beside, "sft", key)`."""
-    node = _history(beside)
-    for name in path:
-        node = node.get(name, {})
-    return tuple(node)
-
-
 @cache
 def _history(beside: str) -> Any:
     return bundled_json("schema/history.json", beside)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from vramwise.trainers import arguments
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.arguments.unknown_keys import StrangeKey, written_names
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import kinds_of, strict_facts
-from vramwise.trainers.releases import known_versions, versioned_facts
+from vramwise.trainers.releases import known_versions, spans, versioned_facts
 from vramwise.trainers.signs import words
 from vramwise.types import Document, RunSpec, Stack
 
@@ -23,35 +23,14 @@ _SETTINGS = frozenset({"int", "float", "bool", "str", "one_of"})
 COMMAND_KEYS = frozenset({"env", "accelerate_config"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """A name that TRL once had: its current name ("" = none), and the version that removed the old one."""
-
-    now: str
-    since: str
-
-
-# Old names that recipes still use; `now` is set if the value can be moved unchanged.
-GONE: Mapping[str, Gone] = {
-    "torch_dtype": Gone(now="dtype", since="TRL 0.27"),
-    "max_seq_length": Gone(now="max_length", since="TRL 0.20"),
-    "max_prompt_length": Gone(now="", since="TRL 1.0"),
-    "warmup_ratio": Gone(now="warmup_steps", since="transformers 5.16"),
-    "overwrite_output_dir": Gone(now="", since="transformers 5"),
-    "group_by_length": Gone(now="", since="transformers 5"),
-    "logging_dir": Gone(now="", since="transformers 5.16"),
-    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.51"),
-    "include_tokens_per_second": Gone(now="", since="transformers 5"),
-    "save_safetensors": Gone(now="", since="transformers 5"),
-    "dataset_batch_size": Gone(now="", since="TRL 0.16"),
-    "num_of_sequences": Gone(now="", since="TRL 0.16"),
-    "chars_per_token": Gone(now="", since="TRL 0.16"),
-    "vllm_device": Gone(now="", since="TRL 0.17"),
-    "vllm_max_model_len": Gone(now="vllm_max_model_length", since="TRL 1.0"),
-    "use_liger": Gone(now="use_liger_kernel", since="TRL 0.18"),
-    "use_liger_loss": Gone(now="", since="TRL 1.0"),
-    "generate_during_eval": Gone(now="", since="TRL 1.0"),
-    "rpo_alpha": Gone(now="", since="TRL 1.0"),
+# Old names that recipes still use, whose value can be moved unchanged.
+GONE: Mapping[str, str] = {
+    "torch_dtype": "dtype",
+    "max_seq_length": "max_length",
+    "warmup_ratio": "warmup_steps",
+    "evaluation_strategy": "eval_strategy",
+    "vllm_max_model_len": "vllm_max_model_length",
+    "use_liger": "use_liger_kernel",
 }
 
 
@@ -163,10 +142,11 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     for strange in unknown(written_names(run.config.document), words, "TRL", run.keys):
         if strange.key in known:
             continue
-        gone = GONE.get(strange.key)
-        if gone is not None:
-            if not _still_there(gone, stack):
-                yield _gone(strange.key, gone, words)
+        since = gone_since(strange.key, run.objective.rl or "sft")
+        if since:
+            library, _, version = since.lower().rpartition(" ")
+            if not stack.older_than(library, version):
+                yield _gone(strange.key, since, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = (
@@ -181,13 +161,16 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             yield strange
 
 
-def _still_there(gone: Gone, stack: Stack) -> bool:
-    """Return whether the run uses a release that still has the name."""
-    library, _, since = gone.since.lower().rpartition(" ")
-    return stack.older_than(library, since)
+def gone_since(key: str, kind: str) -> str:
+    """Return the release that removed a key of a kind of training: `TRL 0.20`; "" if there is none."""
+    own = [("TRL", __file__, section) for section in (kind, "keys", *KINDS)]
+    for title, beside, section in (*own, ("transformers", arguments.__file__, "keys")):
+        if found := spans(beside, section, key):
+            return f"{title} {found[-1].gone.removesuffix('.0')}" if found[-1].gone else ""
+    return ""
 
 
-def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:
-    now = gone.now if gone.now in words else ""
+def _gone(key: str, since: str, words: Vocabulary) -> StrangeKey:
+    now = GONE.get(key, "") if GONE.get(key) in words else ""
     means = f": write {now}" if now else ""
-    return StrangeKey(key=key, why=f"{key} was removed in {gone.since}{means}", now=now or None, drop=not now)
+    return StrangeKey(key=key, why=f"{key} was removed in {since}{means}", now=now or None, drop=not now)

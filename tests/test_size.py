@@ -22,7 +22,7 @@ ROOMS = {
     "api": 356,
     "bundled": 26,
     "cli": 2_195,
-    "diagnosis": 5_537,
+    "diagnosis": 5_570,
     "documents": 6_482,
     "errors": 69,
     "facts": 947,

@@ -45,7 +45,7 @@ CASES = {
     "optimizer": [[TRAIN, (f"{SITE}/torch/optim/adam.py", "_init_group", "state['exp_avg'] = torch.zeros_like(p)")], [("loop.py", "my_step", "denom = (exp_avg_sq.sqrt() / c).add_(eps)")]],
     "eval": [[(f"{SITE}/transformers/trainer.py", "evaluate", ""), (f"{SITE}/transformers/trainer.py", "prediction_step", ""), CALL, (f"{SITE}/torch/nn/functional.py", "cross_entropy", "")]],
     "eval-gather": [[(f"{SITE}/transformers/trainer.py", "evaluation_loop", ""), (f"{SITE}/accelerate/utils/operations.py", "pad_across_processes", "")], [(f"{SITE}/transformers/trainer_pt_utils.py", "nested_concat", "")]],
-    "generate": [[(f"{SITE}/transformers/generation/utils.py", "_sample", ""), CALL], [("ppo.py", "rollout_batch", "x = f(y)")]],
+    "generate": [[(f"{SITE}/transformers/generation/utils.py", "_sample", ""), CALL], [("ppo.py", "rollout_batch", "x = f(y)")], [(f"{SITE}/vllm/v1/sample/ops/topk_topp_sampler.py", "apply_top_k_top_p", "logits.sort(dim=-1)")]],
     "save": [[(f"{SITE}/transformers/trainer.py", "_save_checkpoint", ""), (f"{SITE}/torch/nn/modules/module.py", "state_dict", "")]],
     "save-gather": [[(f"{SITE}/bitsandbytes/nn/modules.py", "_save_to_state_dict", ""), (f"{SITE}/bitsandbytes/autograd/_functions.py", "undo_layout", "")], [(f"{SITE}/deepspeed/runtime/engine.py", "_zero3_consolidated_16bit_state_dict", "")]],
     "merge": [[(f"{SITE}/unsloth/save.py", "unsloth_generic_save_pretrained_merged", ""), (f"{SITE}/unsloth/save.py", "_merge_lora", "")]],

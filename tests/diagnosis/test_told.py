@@ -16,6 +16,7 @@ TOLD = [
     ("评估的时候显存不足，训练正常", "cuda-oom", "eval", None),
     ("用vllm推理阶段OOM，8卡H20", "cuda-oom", "generate", None),
     ("The process gets killed while loading the 70B model with 8 ranks.", "host-killed", "load", None),
+    ("只有 packing 的时候会内存 OOM", "host-told", "data", None),
     ("the kernel died while tokenizing the dataset, ram usage goes to 100%", "host-told", "data", None),
     ("GPU memory grows a little every step until it OOMs around step 1200.", "cuda-oom", "", 1200),
     ("I get OOM only when resuming from a checkpoint. From scratch it works fine.", "cuda-oom", "resume", None),

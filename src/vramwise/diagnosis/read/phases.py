@@ -157,8 +157,11 @@ _WIDER: dict[StageName, frozenset[StageName]] = {
     "reference": frozenset(("load", "to-device", "zero-init", "fsdp-init")),
     "optimizer-init": frozenset(("optimizer", "zero-init")),
     "weight-sync": frozenset(("merge", "save-gather", "load", "save", "vllm-start")),
-    "vllm-wake": frozenset(("load",)),
-    "vllm-start": frozenset(("load",)),
+    "vllm-wake": frozenset(("load", "generate")),
+    "vllm-sampler": frozenset(("generate",)),
+    "vllm-cache": frozenset(("generate",)),
+    "vllm-profile": frozenset(("generate",)),
+    "vllm-start": frozenset(("load", "generate")),
     "eval-gather": frozenset(("unshard",)),
 }
 

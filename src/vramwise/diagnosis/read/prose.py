@@ -44,7 +44,10 @@ _PRINTED = re.compile(
     re.VERBOSE,
 )
 # Words that mean host memory beside the GPU's, too; the Chinese word alone is said of both.
-_HOST = re.compile(r"(?i)\b(?:cpu|host|system|main)[ -]?(?:ram|memory)|主机内存|系统内存|all available ram")
+_HOST = re.compile(
+    r"(?i)\b(?:cpu|host|system|main)[ -]?(?:ram|memory)|主机内存|系统内存|all available ram|cpu ?内存|内存 ?oom"
+)
+_SURELY_HOST = re.compile(rf"(?i)\bram\b|{_HOST.pattern[4:]}")
 _FAILED, _STATED, _CHANGES = said("failed"), said("stated"), said("changes")
 _WHEN = cast(dict[StageName, re.Pattern[str]], said("when"))
 _PLATFORMS = cast(dict[PlatformName, re.Pattern[str]], said("platforms"))
@@ -150,7 +153,7 @@ def _symptom(reports: list[tuple[str, Quote]], sentences: list[Quote], text: str
     if not reports:
         return None
     if any(kind == "cuda-oom" for kind, _ in reports):
-        reports = [one for one in reports if one[0] != "host-told" or re.search(r"(?i)\bram\b", one[1].text)] or reports
+        reports = [one for one in reports if one[0] != "host-told" or _SURELY_HOST.search(one[1].text)] or reports
     kind, quote = next((one for one in reports if one[0].startswith("host-")), reports[0])
     memory: MemoryText | None = read_told_figures(text) if kind == "cuda-oom" else None
     lines = {one.line for of, one in reports if of == kind}

@@ -11,15 +11,16 @@ import argparse
 import json
 import sys
 import types
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import fake_cuda  # noqa: E402, I001
-import torch  # noqa: E402
-from accelerate.utils.operations import convert_outputs_to_fp32  # noqa: E402
-from torch._inductor.compile_fx import compile_fx  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+import fake_cuda
+import torch
+from accelerate.utils.operations import convert_outputs_to_fp32
+from torch._inductor.compile_fx import compile_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 DIMS = {"B": 3, "S": 1984, "H": 3072, "I": 8704, "N": 24, "M": 6, "D": 160, "V": 50432}
 WIDE = ("norm", "embed_tokens", "lm_head")
@@ -126,10 +127,8 @@ def compiled(ask: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
             given["inputs_embeds"] = torch.empty(shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
         else:
             given["num_items_in_batch"] = torch.ones((), dtype=torch.int64, device="cuda")
-        try:
+        with suppress(fake_cuda.NotRunError):
             torch.compile(model, backend=backend)(**given)
-        except fake_cuda.NotRun:
-            pass
     return inputs, [code for _, code in fake_cuda.wrappers]
 
 

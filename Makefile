@@ -7,14 +7,14 @@ DEV := .venv-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 # Scripts that write files of this repository from other files in it. Each takes --check.
-QUICKLY_MADE := scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py scripts/other_words.py \
-	scripts/block_events.py bench/calibration.py
+QUICKLY_MADE := scripts/release_files.py scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py \
+	scripts/other_words.py scripts/block_events.py tests/measured/calibration.py
 GENERATED := $(QUICKLY_MADE) scripts/pictures.py tests/render/test_terminal.py
 # What `make quick` runs: the rules' own examples, the readers and editors of files, the allocator, and the rooms.
 QUICK := tests/test_architecture.py tests/test_import_graph.py tests/test_generated.py tests/test_size.py \
 	tests/test_contracts.py tests/rules tests/documents tests/allocator tests/recordings tests/render/test_formats.py
 
-.PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record fuzz
+.PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record releases fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -94,20 +94,22 @@ fuzz: $(DEV)/.ready
 page: $(DEMO)/.ready
 	$(DEMO)/bin/python scripts/build_page.py
 
-# What is released: a wheel with the page in it, and the page alone as a zip.
+# What is released: a wheel, and the page for web hosts as a zip.
 wheel: page
-	rm -rf src/vramwise/page/site
-	trap 'rm -rf src/vramwise/page/site' EXIT; cp -r dist/page src/vramwise/page/site && \
 	$(DEMO)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	cd dist && rm -f vramwise-page.zip && $(abspath $(DEMO))/bin/python -m zipfile -c vramwise-page.zip page
 
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready
-	$(DEV)/bin/python bench/accuracy.py --all
+	$(DEV)/bin/python tests/measured/accuracy.py --all
 
 # What the package says of its own errors, by features: from every measured run, anew.
 record: $(DEV)/.ready
-	$(DEV)/bin/python bench/record.py
+	$(DEV)/bin/python tests/measured/record.py
+
+# Other people's releases that are not known yet: taken from the registry; what a person must read is printed.
+releases: $(DEV)/.tools
+	$(DEV)/bin/python scripts/releases.py $(foreach url,$(INDEX),--index $(url)) $(if $(REPORT),--report $(REPORT))
 
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py

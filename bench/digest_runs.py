@@ -42,6 +42,13 @@ from vramwise.opening.subject import open_subject  # noqa: E402
 from vramwise.timeline import Action, Repeat, Timeline  # noqa: E402
 
 TRUTH = HERE.parent / "tests" / "data" / "truth"
+# The reader of recorded runs by the first word of their file.
+_READERS = {
+    "axolotl": "axolotl_memory",
+    "ranks": "rank_memory",
+    "trainers": "trainer_memory",
+    "unsloth": "unsloth_memory",
+}
 METHODS: dict[str, dict[str, Any]] = {
     "full": {},
     "lora": {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_target_linear": True},
@@ -251,8 +258,8 @@ def _recorded_runs() -> Iterator[tuple[str, dict[str, Any], Callable[[dict[str, 
         if word == "h200":
             for line in path.read_text(encoding="utf-8").splitlines():
                 yield path.stem, json.loads(line), lambda row: accuracy.predict(truth._case(row, TRUTH))
-        elif word in ("axolotl", "ranks", "trainers", "unsloth"):
-            reader = import_module(word)
+        elif word in _READERS:
+            reader = import_module(_READERS[word])
             for row in reader.rows([path]):
                 yield path.stem, row, reader.predicted
 

@@ -53,7 +53,7 @@ def row(path: Path, card: str, gpus: int) -> str:
         answer = f"nothing fits, the closest misses by {missed}" + (f"; --allow {words}" if words else "")
     else:
         faster = "" if found.speedup is None else f"{found.speedup:.2f} × as fast: "
-        answer = faster + found.best.attempt.words
+        answer = faster + found.best.words
     cards = card if gpus == 1 else f"{gpus} × {card}"
     return f"| {path.name} | {cards} | {taken:.1f} | {found.considered:,} | {found.simulated} | {answer} |"
 

@@ -20,7 +20,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from vramwise.integrations.transformers import MemoryGuard
-from vramwise.training.guard.backend import CudaBackend
+from vramwise.training.guard.samples import CudaBackend
 
 GOAL = 0.01
 ON_CPU = {

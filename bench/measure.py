@@ -7,10 +7,10 @@ liger-kernel for
     {"name": "…", "model": {config.json fields}, "sequence_len": 1024, "micro_batch_size": 2, "adapter": "lora",
     "lora_r": 16, …}
 
-and one a line out, in the form that `bench/accuracy.py` reads, with the events in OUT/<name>.json.gz:
+and one a line out, in the form that `tests/measured/accuracy.py` reads, with the events in OUT/<name>.json.gz:
 
     python bench/measure.py cases.jsonl OUT [--jobs 4]
-    python bench/accuracy.py OUT/measured.jsonl
+    python tests/measured/accuracy.py OUT/measured.jsonl
 """
 
 from __future__ import annotations

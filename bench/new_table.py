@@ -109,7 +109,7 @@ def judged(case: tuple[str, str, str], *, fits: bool) -> dict[str, object]:
         best, now = better.best, better.original
         row["fit_seconds"] = process_time() - began
         faster = now.seconds / best.seconds if best and best.seconds and now.seconds and not best.tight else 1.0
-        row |= {"faster": faster, "by": best.attempt.words if best and faster >= _SAME else ""}
+        row |= {"faster": faster, "by": best.words if best and faster >= _SAME else ""}
     return row
 
 

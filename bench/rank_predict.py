@@ -12,9 +12,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.par
 
 from rank_cases import SHAPES, zero_section  # noqa: E402
 from truth import BUNDLED, H200, cases  # noqa: E402
+from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
-from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.ghost.loops.batches import BatchShape  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.timeline import Action, Timeline  # noqa: E402

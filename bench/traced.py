@@ -5,7 +5,7 @@ and as traced from transformers' own code. One line a case: peaks after loading 
 allocations of 1 MiB and more the two have in common, in order and size.
 
     python bench/traced.py                                  # the measured runs of shared/truth, or those of the tests
-    python bench/traced.py bench/family_cases.jsonl         # one step of every family that no recorded run had
+    python bench/traced.py tests/measured/family_cases.jsonl         # one step of every family that no recorded run had
     python bench/traced.py FILE.jsonl --only NAME --blocks  # and which allocations differ, by part of the model
 """
 
@@ -29,9 +29,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE.par
 
 from accuracy import alignment, last_step, peaks_after_load, predict  # noqa: E402
 from truth import Case, _case, cases  # noqa: E402
+from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
-from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.models.traces import model_from_trace  # noqa: E402
 from vramwise.timeline import Action, Timeline  # noqa: E402

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "measured"))
+
 from train_cases import EXPANDABLE, VARIABLE, Case, cases, make_data, make_models, rehearsed, write_config
 from vramwise.training.parent.measured import compare, read_report
 

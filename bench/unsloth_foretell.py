@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "card"), str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "measured"), str(HERE / "card"), str(HERE.parent / "src")]
 
 from unsloth_cases import batches, eval_batches, texts, tokenizer_words  # noqa: E402
 
-from unsloth import predicted, shapes_of, subject_of  # noqa: E402
+from unsloth_memory import predicted, shapes_of, subject_of  # noqa: E402
 from vramwise.facts.rates import efficiency, rates_of  # noqa: E402
 from vramwise.variants.speed.step import priced  # noqa: E402
 from vramwise.variants.speed.timed_step import list_step  # noqa: E402

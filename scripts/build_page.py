@@ -18,7 +18,6 @@ import zipfile
 from gzip import GzipFile
 from io import BytesIO
 from pathlib import Path
-from string import Template
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +27,17 @@ PYODIDE = "314.0.7"
 PYODIDE_SHA256 = "66b7949e5a0cba2250b586d7e368bf12fb482800748d182c4618254b685ffaa0"
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 # Rooms that a browser has no use for: processes, terminals, servers, notebooks.
-LEFT_OUT = ("training", "mcp", "cli", "integrations", "page/assets", "page/site", "notebook/frames.py", "__main__.py")
+LEFT_OUT = (
+    "training",
+    "mcp",
+    "cli",
+    "integrations",
+    "page/assets",
+    "page/serving.py",
+    "page/local.py",
+    "notebook/frames.py",
+    "__main__.py",
+)
 # Of Python's own library what a worker never imports; of its text encodings those that reading a file may ask for.
 LIBRARY_LEFT_OUT = frozenset(
     """
@@ -51,23 +60,17 @@ ENCODINGS = (
     "utf_8",
     "utf_8_sig",
 )
-EXAMPLES = (
-    "picture.yml",
-    "mistakes.yml",
-    "trl-sft.yml",
-    "llamafactory-lora.yml",
-    "qlora.yml",
-    "full.yml",
-    "picture.log",
-)
-FILLED = ("index.html", "worker.js", "sw.js")
 # A zip that is the same whenever it is built from the same files.
 MOMENT = (2026, 1, 1, 0, 0, 0)
 
 sys.path.insert(0, str(ROOT / "src"))
 from vramwise import __version__  # noqa: E402
-from vramwise.page.serving import POLICY  # noqa: E402
-from vramwise.render.html import asset, chart_script  # noqa: E402
+from vramwise.page.folder import common_files, filled, write_files  # noqa: E402
+
+FOOT = (
+    "Works offline once loaded. No cookies, no analytics, no requests to other sites. "
+    '<a href="licences.txt">Licences</a>'
+)
 
 
 def main() -> None:
@@ -103,21 +106,16 @@ def build(out: Path, package: Path) -> None:
     unpack(package, out / "pyodide")
     (out / "vramwise.tar.gz").write_bytes(packed())
     compile_all(out)
-    (out / "examples").mkdir()
-    for name in EXAMPLES:
-        shutil.copyfile(ROOT / "examples" / name, out / "examples" / name)
-    for path in sorted(ASSETS.iterdir()):
-        if path.name not in (*FILLED, "app.css"):
-            shutil.copyfile(path, out / path.name)
-    write(out / "style.css", asset("page.css") + asset("fit.css") + (ASSETS / "app.css").read_text("utf-8"))
-    write(out / "chart.js", chart_script("export function drawRun(data, signal) {", "}\n"))
-    write(out / "licences.txt", licences())
     fetched_bytes = sum((out / name).stat().st_size for name in COUNTED)
-    fill("index.html", out, policy=POLICY, version=__version__)
-    fill("worker.js", out, bytes=fetched_bytes)
-    files = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
-    digest = hashlib.sha256(b"".join((out / name).read_bytes() for name in files)).hexdigest()[:16]
-    fill("sw.js", out, digest=digest, files=json.dumps(["./", *files]))
+    files = {
+        **common_files(build="static", foot=FOOT, wasm=True),
+        "worker.js": filled("worker.js", {"bytes": fetched_bytes}),
+        "licences.txt": licences(),
+    }
+    write_files(files, out)
+    names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join((out / name).read_bytes() for name in names)).hexdigest()[:16]
+    write_files({"sw.js": filled("sw.js", {"digest": digest, "files": json.dumps(["./", *names])})}, out)
 
 
 # What the worker fetches and counts: a module's own imports are not among it.
@@ -134,7 +132,7 @@ def unpack(package: Path, out: Path) -> None:
             (out / name).write_bytes(found.read())
     lock = json.loads((out / "pyodide-lock.json").read_text(encoding="utf-8"))
     slim(out / "python_stdlib.zip")
-    write(out / "pyodide-lock.json", json.dumps({"info": lock["info"], "packages": {}}))
+    write_files({"pyodide-lock.json": json.dumps({"info": lock["info"], "packages": {}})}, out)
 
 
 def slim(library: Path) -> None:
@@ -203,16 +201,6 @@ def licences() -> str:
         "PyYAML: MIT, https://github.com/yaml/pyyaml\n"
         "click: BSD-3-Clause, https://github.com/pallets/click\n"
     )
-
-
-def fill(name: str, out: Path, **values: object) -> None:
-    """A file of the page with its places filled."""
-    write(out / name, Template((ASSETS / name).read_text(encoding="utf-8")).substitute(values))
-
-
-def write(path: Path, text: str) -> None:
-    """UTF-8, lines as they are."""
-    path.write_text(text, encoding="utf-8", newline="")
 
 
 def tell(out: Path) -> None:

@@ -119,7 +119,7 @@ def test_option_objects_are_accepted_with_a_warning(config):
 def test_fit_gives_the_config_that_fits(config):
     found = vramwise.fit(config, gpu="rtx-4090", keep=["micro_batch_size"])
     assert found.best.fits
-    assert "micro_batch_size: 1\n" in found.best.attempt.document.text
+    assert "micro_batch_size: 1\n" in found.best.document.text
     assert config.read_text() == CONFIG
 
 

@@ -1,16 +1,14 @@
 """Margins are those that first predictions give, and verdicts with them are as often right as docs/calibration.md says."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+import calibration
 from vramwise.facts.accuracy import margins
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "bench"))
-import calibration  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from fits import a_fit, already_best, nothing_fits
 from vramwise.render.fit_json import fit_json
 from vramwise.render.json_text import json_text
 from vramwise.types import PLACES, SECTIONS
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"

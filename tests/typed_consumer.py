@@ -26,7 +26,7 @@ def every_verb() -> tuple[bool, int, list[str], str, str, int, int]:
 
 def fitted(path: Path) -> str | None:
     best = vramwise.fit(path, gpu="t4", allow=["qlora"], margin_bytes=2**30).best
-    return None if best is None or best.attempt.document is None else best.attempt.document.text
+    return None if best is None or best.document is None else best.document.text
 
 
 def mistakes() -> None:

@@ -4,7 +4,8 @@
 
 Writes OUT_DIR/trainers.json for `axolotl_runs.py` and OUT_DIR/unsloth.json for `unsloth_runs.py`. Each of five kinds
 (LoRA with dropout, an 8-bit base, a full fine-tune in bf16, evaluation, QLoRA) comes with each trainer; everything else
-is left to chance. `share`: the limit over the peak that will be predicted (`bench/capped.py`); a few runs have none.
+is left to chance. `share`: the limit over the peak that will be predicted (`tests/measured/capped.py`); a few runs
+have none.
 """
 
 from __future__ import annotations

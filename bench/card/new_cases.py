@@ -38,7 +38,7 @@ from vramwise.opening.options import NewOptions, Options  # noqa: E402
 from vramwise.opening.subject import on_target  # noqa: E402
 from vramwise.types import ModelSpec  # noqa: E402
 from vramwise.verbs.new import new  # noqa: E402
-from vramwise.verbs.starting.result import New  # noqa: E402
+from vramwise.verbs.starting.plan import New  # noqa: E402
 
 MODELS_FILE = Path(vramwise.facts.__file__).with_name("models.json")
 

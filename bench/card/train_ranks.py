@@ -110,7 +110,7 @@ def ended(process: subprocess.Popen[bytes], deadline: float) -> int:
 def outcome(name: str, what: str, folder: Path, code: int) -> dict[str, Any]:
     """What a run left: losses, attempts, and the report of all ranks."""
     sys.path.insert(0, str(SOURCE))
-    from vramwise.render.train_report_text import render_train_report
+    from vramwise.render.train_report import render_train_report
     from vramwise.training.parent.measured import read_report
 
     out = folder / "out"

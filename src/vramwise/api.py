@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions
     from vramwise.verbs.check import FileReport
-    from vramwise.verbs.fitting.report import FitReport
+    from vramwise.verbs.fit import FitReport
     from vramwise.verbs.fix import FixReport
     from vramwise.verbs.predict import Answer
-    from vramwise.verbs.starting.result import New
+    from vramwise.verbs.starting.plan import New
 
 PathLike = str | Path
 # A path, a config's text (several lines), or its values.

@@ -31,11 +31,11 @@ def explain_rule(rule):
 
 
 def main():
-    from vramwise.mcp import knowledge, worker, worker_process
+    from vramwise.mcp import tools, worker, worker_process
 
     if sys.argv[1:] == ["worker"]:
         for tool in (list_gpus, list_models, explain_rule):
-            setattr(knowledge, tool.__name__, tool)
+            setattr(tools, tool.__name__, tool)
         worker.main()
     else:
         from vramwise.cli.main import main as command

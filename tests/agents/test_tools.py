@@ -101,7 +101,7 @@ def test_predict_takes_a_run_in_a_few_words(trainer, key):
 
 
 def test_the_words_of_a_run_are_those_of_every_door():
-    from vramwise.mcp.composing import Wished
+    from vramwise.mcp.verbs import Wished
     from vramwise.trainers.wishes import Wishes
 
     assert set(Wished.model_fields) == set(Wishes.__dataclass_fields__) - {"model"}
@@ -125,7 +125,7 @@ def test_fit_gives_the_largest_value_of_a_key():
     key = "per_device_train_batch_size"
     found = result("fit_config", config=text, gpu="12GB", maximise=key)
     native = package.fit(text, gpu="12GB", text_alone=True, maximise=key, online=False)
-    assert found["config"] == native.best.attempt.document.text
+    assert found["config"] == native.best.document.text
     assert f"The largest {key} that fits: " in found["summary"]
     assert key in {edit["key"] for edit in found["best"]["edits"]}
     nothing = result("fit_config", config=SMALL, gpu="1GB", maximise="micro_batch_size")

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from nightly import examples
 from vramwise.allocator.caching import CachingAllocator
-from vramwise.allocator.profile import Allocation, choose_moments, profile_timeline
+from vramwise.allocator.profile import HOLE, Allocation, Run, choose_moments, profile_timeline
 from vramwise.allocator.run import play_timeline, simulate
-from vramwise.allocator.segment_map import HOLE, Run
 from vramwise.allocator.settings import AllocatorSettings
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 from vramwise.units import MIB

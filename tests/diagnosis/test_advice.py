@@ -48,7 +48,7 @@ def test_the_last_word_is_what_fit_would_write(diagnose, tmp_path):
     path = tmp_path / "config.yml"
     assert last.command.startswith(f"vramwise fit {path} --gpu ")
     found = vramwise.fit(path, gpu=last.command.split()[4])
-    assert found.best.attempt.edits == last.fix.edits
+    assert found.best.edits == last.fix.edits
 
 
 def test_losing_data_comes_after_what_does_not(diagnose):

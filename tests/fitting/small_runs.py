@@ -65,4 +65,4 @@ def fitted(text, gib):
 
 def written(candidate):
     """What a candidate sets, in the trainer's words."""
-    return sorted((edit.key, str(edit.value)) for edit in candidate.attempt.edits)
+    return sorted((edit.key, str(edit.value)) for edit in candidate.edits)

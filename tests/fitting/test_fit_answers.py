@@ -53,7 +53,7 @@ def test_a_run_that_does_not_fit_is_told_what_fit_would_write():
 def test_what_is_tried_first_was_simulated_and_fits(text, gib, allow):
     subject = small(text, gib)
     out = quick_way_out(subject)
-    assert out.candidate.fits
+    assert out.attempt.fits
     assert out.allow == allow
     assert subject.with_document(out.attempt.document).prediction().fits
     assert subject.effort.leaves(2 * REMEDY)
@@ -85,7 +85,7 @@ def test_a_refused_variant_still_stands_for_those_that_need_more(monkeypatch):
     monkeypatch.setattr(SubjectWorkshop, "refusal", lambda self, attempt: "no")
     search = search_of(SubjectWorkshop(subject=small(LORA, 2.2)), AXES_OF_TWO)
     larger = next(iter(search.book.space.around(search.book.space.start, 0)))
-    assert search.book.candidate(larger).fell == REFUSED
+    assert search.book.judged(larger).fell == REFUSED
     assert search.book.out_of_memory(larger)
     assert search.book.simulated == 1
 
@@ -120,7 +120,7 @@ def test_what_has_no_largest_value_is_refused():
 def test_the_largest_value_uses_what_may_change():
     combined = largest("sequence_len")
     kept = largest("sequence_len", "micro_batch_size", "gradient_checkpointing", "optimizer")
-    assert len(combined.attempt.edits) > 1
+    assert len(combined.edits) > 1
     assert combined.run.shapes.sequence_len > kept.run.shapes.sequence_len
 
 
@@ -128,7 +128,7 @@ def test_the_largest_value_uses_what_may_change():
 @pytest.mark.parametrize(("key", "step"), [("sequence_len", 64), ("lora_r", None), ("micro_batch_size", 1)])
 def test_the_largest_that_fits_is_the_last_that_does(key, step):
     subject, best = small(LORA, 6), largest(key)
-    value = best.attempt.document.values[key]
+    value = best.document.values[key]
     assert best.fits
     assert not fits_with(subject, key, value * 2 if step is None else value + step)
 

@@ -38,7 +38,7 @@ def test_every_result_passes_check_and_is_predicted_to_fit(answered):
     subject, found = answered
     known = {one.rule for one in check_subject(subject, Policy()).findings if one.severity is Severity.ERROR}
     for one in results(found):
-        report = check_subject(subject.with_document(one.attempt.document).with_run(one.run), Policy(predicts=True))
+        report = check_subject(subject.with_document(one.document).with_run(one.run), Policy(predicts=True))
         errors = {finding.rule for finding in report.findings if finding.severity is Severity.ERROR}
         assert errors <= known
         assert report.prediction.fits is True
@@ -48,7 +48,7 @@ def test_every_result_passes_check_and_is_predicted_to_fit(answered):
 
 def test_what_is_written_is_what_was_predicted(answered):
     subject, found = answered
-    again = subject.with_document(found.best.attempt.document)
+    again = subject.with_document(found.best.document)
     assert again.run.changed(
         allocator=found.best.run.allocator.settings, origins={}, config=found.best.run.config
     ) == replace(found.best.run, origins={})
@@ -56,8 +56,8 @@ def test_what_is_written_is_what_was_predicted(answered):
 
 def test_the_answer_fitted_again_stays(answered):
     subject, found = answered
-    again = fit(subject.with_document(found.best.attempt.document).with_run(found.best.run))
-    assert again.best.attempt.changes == ()
+    again = fit(subject.with_document(found.best.document).with_run(found.best.run))
+    assert again.best.changes == ()
 
 
 def test_alternatives_are_a_frontier(answered):
@@ -90,7 +90,7 @@ def test_a_pinned_key_never_changes(text, gib, key):
     found = fit(subject, keep=[key])
     assert found.best is None or results(found)
     for one in results(found):
-        assert one.attempt.document.values[key] == subject.document.values[key]
+        assert one.document.values[key] == subject.document.values[key]
         assert one.run.value(key) == subject.run.value(key)
 
 

@@ -29,14 +29,14 @@ def test_a_full_fine_tune_fits_with_its_weights_in_bf16():
     assert "bf16-weights" in dict(closed.opened)
     best = fit_subject(run, allow=("bf16-weights",)).best
     assert best.run.loading.trains_in_fp32 is False
-    assert best.attempt.document.values["pure_bf16"] is True
-    assert "bf16" not in best.attempt.document.values
-    assert "pure_bf16" in best.attempt.words
+    assert best.document.values["pure_bf16"] is True
+    assert "bf16" not in best.document.values
+    assert "pure_bf16" in best.words
 
 
 def test_experts_are_quantised_where_the_targets_may_be_named():
     best = fit_subject(subject(EXPERTS, "rtx-4090", "axolotl"), allow=("narrower-targets",)).best
-    values = best.attempt.document.values
+    values = best.document.values
     assert values["quantize_moe_experts"] is True
     assert values["lora_target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     assert not values["lora_target_linear"]

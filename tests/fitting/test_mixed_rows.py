@@ -8,15 +8,29 @@ from vramwise.opening.subject import open_subject
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json
 from vramwise.render.prediction_text import render_prediction
+from vramwise.training.parent.prepare import memory_decision
 from vramwise.types import Origin
 from vramwise.units import gib, readable
+from vramwise.variants import capacity
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.axes import opened
 from vramwise.variants.capacity import SHORTEST_PART, drawn, follows_data, on_card
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import profile_of
-from vramwise.verbs.fitting.fastest import fit_subject
+from vramwise.variants.search.result import weighed
+from vramwise.variants.verdict import NAMES
+from vramwise.verbs.fitting.fastest import answer_of, fit_subject
 from vramwise.verbs.fitting.shorter_rows import judged, rows_that_fit
+from vramwise.verbs.fitting.smallest_card import smallest_card
+from vramwise.verbs.starting.trials import Trial, judged_as
 
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
+
+PLAIN_ROWS = (
+    "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nstage: sft\ndo_train: true\nfinetuning_type: full\n"
+    "dataset: x\ncutoff_len: 2048\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 16\n"
+    "optim: adamw_torch_fused\nbf16: true\ntemplate: default\noutput_dir: out\n"
+)
 
 
 def fixed(gib, text=WIDE):
@@ -154,12 +168,45 @@ def test_padding_that_flash_attention_skips_follows_the_data_at_one_width():
 
 def test_the_answer_of_fit_fits_whatever_the_rows():
     """Full rows of the fastest variant would leave 6.8 GiB, but mixed ones need the whole card."""
-    text = (
-        "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nstage: sft\ndo_train: true\nfinetuning_type: full\n"
-        "dataset: x\ncutoff_len: 2048\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 16\n"
-        "optim: adamw_torch_fused\nbf16: true\ntemplate: default\noutput_dir: out\n"
-    )
-    subject = open_subject(Text(text), Options(gpu="rtx-4090"))
-    best = fit_subject(subject).best
-    assert best is not None
-    assert subject.with_document(best.attempt.document).prediction().verdict().kind == "fits"
+    subject = open_subject(Text(PLAIN_ROWS), Options(gpu="rtx-4090"))
+    found = fit_subject(subject)
+    assert found.best is not None
+    assert subject.with_document(found.best.document).prediction().verdict().kind == "fits"
+    for one in (found.original, *found.alternatives):
+        shown = subject.with_document(one.document).prediction()
+        assert one.fits is (shown.memory_fits is True)
+        assert one.prediction.mixed_bytes == shown.mixed_bytes
+
+
+def test_mixed_rows_are_drawn_for_answers_only(monkeypatch):
+    drawn_for = []
+    real = capacity.mixed_runs
+    monkeypatch.setattr(capacity, "mixed_runs", lambda run, *rest: drawn_for.append(run) or real(run, *rest))
+    best = answer_of(open_subject(Text(PLAIN_ROWS), Options(gpu="t4")), opened())
+    assert best.fits
+    assert len(drawn_for) <= 2  # seven variants on the way need more than half of the card
+
+
+def test_train_decides_by_the_verdict_of_predict():
+    subject = fixed(4)
+    prediction = subject.prediction()
+    assert NAMES[judged(subject, prediction).memory].lower() == "may not fit"
+    assert memory_decision(subject, prediction).why.startswith("predicted: may not fit;")
+
+
+def test_new_says_what_its_written_file_lacks():
+    """A trial that fits with the margin of the search counts as the prediction of its text does."""
+    subject = nearly_full()
+    prediction = subject.prediction()
+    best = weighed(Attempt(changes=(), run=subject.run, prediction=subject.prediction(on_card=False)), None, 0)
+    trial = Trial(method="lora", packed=False, start=None, subject=subject, data=subject.data, best=best)
+    assert best.spare_bytes >= 0
+    judged_trial = judged_as(trial, prediction)
+    assert not judged_trial.fits
+    assert judged_trial.best.spare_bytes < 0
+
+
+def test_the_smallest_card_fits_whatever_the_rows():
+    subject = fixed(40)
+    card = smallest_card(subject)
+    assert subject.moved_to(card).prediction().memory_fits is True

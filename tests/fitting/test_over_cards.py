@@ -66,7 +66,7 @@ def test_every_way_is_asked_for_every_trainer(tmp_path, trainer):
     assert offloaded >= {"fsdp2", "zero2", "zero3"}
     best = fastest(found)
     assert best is not None
-    assert all(one.seconds >= best.seconds for one in found if one.fits)
+    assert all(one.attempt.seconds >= best.attempt.seconds for one in found if one.attempt.fits)
     assert STARTS[trainer] in best.launch
 
 
@@ -76,7 +76,7 @@ def test_offloading_needs_less_of_the_card_and_takes_longer(tmp_path):
         plain, moved = [next(one for one in found if one.kind == kind and one.offloads is off) for off in (False, True)]
         needs = [one.attempt.prediction.needs.highest_reserved_bytes for one in (plain, moved)]
         assert needs[1] < needs[0]
-        assert moved.seconds > plain.seconds
+        assert moved.attempt.seconds > plain.attempt.seconds
 
 
 def test_one_card_has_nothing_to_choose(tmp_path):

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from made_up_runs import runs, small_model
 from nightly import examples
+from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.allocator.unrolling import unroll
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.models.families import all_model_types

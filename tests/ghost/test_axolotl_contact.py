@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-import axolotl as bench
+import axolotl_memory as bench
 
 CONTACT = [
     row for row in bench.rows([bench.RUNS / "axolotl-contact.jsonl"]) if "unfrozen_parameters" not in row["config"]

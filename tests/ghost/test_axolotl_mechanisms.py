@@ -2,7 +2,7 @@
 
 import pytest
 
-import axolotl as bench
+import axolotl_memory as bench
 
 ROWS = {row["name"]: row for row in bench.rows([bench.RUNS / "axolotl-mechanisms.jsonl"])}
 # Four threads read a mixture's matrices: in which order they lie, and so what is reserved, is left to chance.

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-import axolotl
+import axolotl_memory as axolotl
 
 ROWS = {(row["name"], row["axolotl"]): row for row in axolotl.rows([])}
 

@@ -1,19 +1,15 @@
-"""Runs drawn by chance for `bench/capped.py`, held to what they are predicted to take with the rows that came."""
+"""Runs drawn by chance for `tests/measured/capped.py`, held to what they are predicted to take with the rows that came."""
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench"
-sys.path[:0] = [str(BENCH), str(BENCH / "card")]
-
-import axolotl  # noqa: E402
-import capped  # noqa: E402
-import trainers  # noqa: E402
-import unsloth  # noqa: E402
+import axolotl_memory as axolotl
+import capped
+import trainer_memory as trainers
+import unsloth_memory as unsloth
 
 FILE = Path(__file__).parents[1] / "data" / "truth" / "capped.jsonl"
 RUNS = {row["name"]: row for row in map(json.loads, FILE.read_text().splitlines())}

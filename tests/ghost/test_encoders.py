@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import vramwise
 from truth import _case
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape
@@ -142,7 +143,7 @@ def test_it_trains(name, savings):
 
 
 def peak(timeline):
-    from vramwise.allocator.unrolling import unroll
+    from vramwise.allocator.repeats import unroll
 
     sizes, live, most = {}, 0, 0
     for action, number, nbytes, *_ in unroll(timeline, 10**6).events:
@@ -190,3 +191,11 @@ def test_it_takes_what_it_took_on_a_card(name, tmp_path, monkeypatch, vramwise):
     found = json.loads(vramwise("predict", path, *words, "--format", "json").stdout)
     assert found["peak_allocated_bytes"] / 2**20 == pytest.approx(MEASURED[name]["allocated_mib"], rel=0.02)
     assert found["peak_reserved_bytes"] / 2**20 == pytest.approx(MEASURED[name]["reserved_mib"], rel=0.075)
+
+
+@pytest.mark.parametrize("method", ["orpo", "dpo", "kto"])
+def test_preference_training_of_an_encoder_and_a_decoder_is_refused(method):
+    config = {"base_model": "facebook/bart-base", "rl": method, "sequence_len": 512, "micro_batch_size": 2}
+    config |= {"datasets": [{"path": "a/b", "type": "chat_template.argilla"}], "optimizer": "adamw_torch", "bf16": True}
+    with pytest.raises(VramwiseError, match=f"rl: {method} is not supported for bart"):
+        vramwise.predict(config, gpu="a100-80gb")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.unrolling import unroll
+from vramwise.allocator.repeats import unroll
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import axolotl as bench
+import axolotl_memory as bench
 from truth import BUNDLED, cases
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BF16, FP32

@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.unrolling import unroll
+from vramwise.allocator.repeats import unroll
 from vramwise.facts.gpus import find_gpu
 from vramwise.ghost.dtypes import BF16, FP16, FP32
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.ops.attention import kernel_of
-from vramwise.ghost.ops.efficient import kernel_for, workspace_bytes
-from vramwise.ghost.ops.flash import flash_attention
+from vramwise.ghost.ops.flash import flash_attention, kernel_for, workspace_bytes
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.ops.unsloth_segments import attention_of_rows
 from vramwise.ghost.tape import Parameter, Tape

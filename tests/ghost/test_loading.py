@@ -9,8 +9,7 @@ from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.loading import load, load_reference
-from vramwise.ghost.loading.experts import merge_experts, read_experts
-from vramwise.ghost.loading.reading import checkpoint_order
+from vramwise.ghost.loading.reading import checkpoint_order, merge_experts, read_experts
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
 from vramwise.models.parameters import parameters

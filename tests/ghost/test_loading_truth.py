@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import axolotl as bench
+import axolotl_memory as bench
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.allocator.run import play_timeline
 from vramwise.allocator.settings import parse_settings

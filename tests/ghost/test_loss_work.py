@@ -6,7 +6,7 @@ from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.ops.liger import list_chunks
 from vramwise.ghost.ops.loss import log_softmax
-from vramwise.ghost.work_tape import WorkTape
+from vramwise.ghost.work import WorkTape
 
 
 @pytest.mark.parametrize(("words", "reads"), [(32_000, 1), (128_256, 3)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.unrolling import unroll
+from vramwise.allocator.repeats import unroll
 from vramwise.ghost import checkpointing
 from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.hardware import Hardware

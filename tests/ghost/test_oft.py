@@ -2,8 +2,7 @@
 
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.model.linear import Linear
-from vramwise.ghost.model.oft import OftLinear, rotation_shape
+from vramwise.ghost.model.linear import Linear, OftLinear, rotation_shape
 from vramwise.ghost.tape import Parameter, Tape
 from vramwise.timeline import Action
 

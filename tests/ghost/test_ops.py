@@ -13,8 +13,8 @@ from vramwise.ghost.ops.liger import chunk_rows, fused_linear_loss
 from vramwise.ghost.ops.loss import embedding, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.reduce import staging_bytes
+from vramwise.ghost.ops.row_kernels import softmax
 from vramwise.ghost.ops.shape import repeat_heads
-from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 from vramwise.timeline import Action
 

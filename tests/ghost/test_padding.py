@@ -11,7 +11,7 @@ from vramwise.ghost.model.kernels import Flash
 from vramwise.ghost.ops.loss import compiled_cross_entropy
 from vramwise.ghost.ops.quantised import linear_8bit, outlier_share
 from vramwise.ghost.tape import Leaf, Tape
-from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.trainer_losses import WEIGHTED
 from vramwise.timeline import Action
 
 

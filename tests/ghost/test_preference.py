@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.allocator.unrolling import unroll
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, largest, rows_a_sample
 from vramwise.ghost.loops.sft import ghost_run

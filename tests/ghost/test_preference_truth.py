@@ -2,7 +2,7 @@
 
 import pytest
 
-import axolotl as bench
+import axolotl_memory as bench
 
 KINDS = ("dpo", "ipo", "orpo", "simpo", "reward", "grpo")
 ROWS = [row for row in bench.rows([]) if row["name"].startswith(KINDS)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import ranks
-from axolotl import Figures, measured
+import rank_memory as ranks
+from axolotl_memory import Figures, measured
 from vramwise.opening.options import Options
 from vramwise.opening.subject import open_subject
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import axolotl
-import trainers
+import axolotl_memory as axolotl
+import trainer_memory as trainers
 
 AXOLOTL = {row["name"]: row for row in axolotl.rows([axolotl.RUNS / "axolotl-rare.jsonl"])}
 OTHERS = {row["name"]: row for row in map(json.loads, (trainers.RUNS / "trainers-rare.jsonl").read_text().splitlines())}

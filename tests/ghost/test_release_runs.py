@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import axolotl
-import trainers
+import axolotl_memory as axolotl
+import trainer_memory as trainers
 
 AXOLOTL = {row["name"]: row for row in axolotl.rows([axolotl.RUNS / "axolotl-releases.jsonl"])}
 TRL = {

@@ -6,9 +6,9 @@ import pytest
 
 from truth import BUNDLED, H200, cases
 from vramwise.allocator.quick.player import QuickPlayer
+from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.allocator.unrolling import unroll
 from vramwise.ghost.loops import sft as trainer
 from vramwise.timeline import Action, MemoryReport, Repeat, Timeline
 

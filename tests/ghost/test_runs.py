@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.unrolling import unroll
+from vramwise.allocator.repeats import unroll
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.models.parameters import parameters

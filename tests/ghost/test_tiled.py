@@ -4,10 +4,10 @@ from opened import make_target, subject_of_text
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.loading.parameter import quantise_4bit
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.ops.logprobs import TOKENS, WORDS, summed, tiled_log_probs
 from vramwise.ghost.ops.quantised import linear_4bit
-from vramwise.ghost.ops.tiled_logprobs import TOKENS, WORDS, summed, tiled_log_probs
-from vramwise.ghost.quantise import quantise_4bit
 from vramwise.ghost.tape import Leaf, Parameter, Tape
 from vramwise.timeline import Action
 

@@ -1,6 +1,6 @@
 """Runs of TRL 1.14 and 1.16, and of LLaMA-Factory 0.9.5 on an H200: what was measured against what is predicted for them.
 
-All of them: `python bench/trainers.py`. Here those that each show something of their own.
+All of them: `python tests/measured/trainer_memory.py`. Here those that each show something of their own.
 """
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers import entry_of
+from trainer_memory import entry_of
 
 TESTS = Path(__file__).parent.parent
 RUNS = {

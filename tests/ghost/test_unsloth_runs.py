@@ -5,14 +5,20 @@ from statistics import median
 
 import pytest
 
-import unsloth as bench
+import unsloth_memory as bench
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.ops.unsloth_fused_loss import chunks_for, free_budget, nearest_chunks_for
-from vramwise.ghost.ops.unsloth_row_loss import rows_at_once, tile, unsloth_row_loss
+from vramwise.ghost.offload import unsloth_input_offload_of
+from vramwise.ghost.ops.unsloth_losses import (
+    chunks_for,
+    free_budget,
+    nearest_chunks_for,
+    rows_at_once,
+    tile,
+    unsloth_row_loss,
+)
 from vramwise.ghost.tape import Leaf, Parameter, Tape
-from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
 
 RUNS = {row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-dev.jsonl"])}
 DRAWN = {

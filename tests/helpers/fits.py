@@ -1,5 +1,6 @@
 """A fit made by hand: real attempts at a few changes, without the search, for the tests of what is shown of it."""
 
+from dataclasses import replace
 from functools import cache
 
 from vramwise.facts.gpus import find_gpu
@@ -8,7 +9,7 @@ from vramwise.opening.subject import Subject, open_subject
 from vramwise.types import Change
 from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import Speed
 from vramwise.verbs.drafts import attempt
 
@@ -29,14 +30,14 @@ def subject_on(card: str, config: str = CONFIG) -> Subject:
     return open_subject(Text(config), Options(gpu=card, versions=("axolotl==0.21.0",), torch="2.11"))
 
 
-def candidate(subject: Subject, *wanted: Change, fell: str = "", factor: float = 1.0) -> Candidate:
+def candidate(subject: Subject, *wanted: Change, fell: str = "", factor: float = 1.0) -> Attempt:
     """One variant; a step of the file takes a second, and of a variant so many times as long."""
     tried = attempt(subject, *wanted) if wanted else _as_it_is(subject)
     assert tried.prediction is not None, tried.refused
     tokens = tried.run.shapes.sequence_len * tried.run.batch.effective_batch_size
     speed = Speed(step_seconds=factor, tokens_per_second=tokens / factor)
     spare = (tried.prediction.capacity_bytes or 0) - tried.prediction.needs.highest_reserved_bytes
-    return Candidate(attempt=tried, speed=speed, spare_bytes=spare, fell=fell)
+    return replace(tried, speed=speed, spare_bytes=spare, fell=fell)
 
 
 def _as_it_is(subject: Subject) -> Attempt:

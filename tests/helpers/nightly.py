@@ -42,7 +42,7 @@ def _shorten(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     if _everything:
         return
     from vramwise.diagnosis import advice
-    from vramwise.page import remedies
+    from vramwise.page import answers as remedies
     from vramwise.variants import effort
     from vramwise.verbs.fitting import fastest, largest
 

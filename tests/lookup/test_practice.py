@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vramwise.lookup.entries import entries, pages_folder
-from vramwise.lookup.search import Ranking, search, words_of
+from vramwise.lookup.search import Ranking, entries, pages_folder, search, words_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +67,7 @@ def test_every_page_for_users_is_shipped():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert "/docs/*.md" in wheel["include"]
     assert wheel["sources"]["docs"] == "vramwise/lookup/pages"
-    assert (pages_folder(), entries.__module__) == (ROOT / "docs", "vramwise.lookup.entries")
+    assert (pages_folder(), entries.__module__) == (ROOT / "docs", "vramwise.lookup.search")
 
 
 def test_the_command_ranks_and_says_where_to_read_on(vramwise):

@@ -1,14 +1,19 @@
-"""The built page, served and open in a browser: one for each file of tests."""
+"""The page, served and open in a browser: one for each file of tests, and for each of its two builds."""
 
 import pytest
-from page_reader import Reader, page_served
+from page_reader import FOLDER, Reader
 
 from browsers import started
+from installed import NO_PAGE
+from threads import serving
+from vramwise.page.serving import served_page
 
 
-@pytest.fixture(scope="module")
-def served():
-    with page_served() as server:
+@pytest.fixture(scope="module", params=["local", "static"])
+def served(request):
+    if request.param == "static" and not (FOLDER / "sw.js").is_file():
+        pytest.skip(NO_PAGE)
+    with served_page(str(FOLDER) if request.param == "static" else None, 0) as server, serving(server):
         yield server
 
 

@@ -171,15 +171,17 @@ def attack(reader, kind, name, content):
 
 
 def main():
-    """Fuzz the page that was built, and say what came of it."""
+    """Fuzz the page of `vramwise serve`, and say what came of it."""
     root = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(root / "tests" / "helpers"), str(root / "src")]
-    from page_reader import FOLDER, SMALL, Reader, page_served
+    from page_reader import SMALL, Reader
 
     from browsers import started
+    from threads import serving
+    from vramwise.page.serving import served_page
 
     count, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
-    with page_served(FOLDER) as server, started() as browser:
+    with served_page(None, 0) as server, serving(server), started() as browser:
         reader, wrong = Reader(browser, server.address), 0
         reader.open()
         for number, (kind, name, content) in enumerate(inputs(count, seed)):

@@ -1,21 +1,17 @@
-"""A hand at the built page in Chromium, for the tests of it; without a browser or the built page they are skipped."""
+"""A hand at the page in Chromium, for the tests of it; without a browser they are skipped."""
 
 import json
-import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from browsers import needs_browser
-from installed import NO_PAGE
-from vramwise.page.serving import make_page_server
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FOLDER = ROOT / "dist" / "page"
-NEEDS_PAGE = [needs_browser, pytest.mark.skipif(not (FOLDER / "sw.js").is_file(), reason=NO_PAGE)]
+NEEDS_PAGE = [needs_browser, pytest.mark.nightly]
 TITLE = "vramwise: does it fit?"
 PATIENCE = 120  # seconds: Python starts in the browser, on a machine that may be busy
 # Small, so that a search takes seconds.
@@ -42,16 +38,6 @@ const files = new DataTransfer();
 files.items.add(new File([text], name));
 dispatchEvent(new DragEvent('drop', { dataTransfer: files, bubbles: true, cancelable: true }));
 """
-
-
-@contextmanager
-def page_served(folder=FOLDER):
-    """The page on a port of its own."""
-    server = make_page_server(folder, 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 class Reader:

@@ -164,7 +164,7 @@ def test_fit_gives_the_text_of_the_same_search(answers):
     heard = []
     found = ask(answers, "fit", progress=lambda done, of: heard.append((done, of)))
     best = fit(SMALL, **OPTIONS, online=False).best
-    assert found["text"] == best.attempt.document.text
+    assert found["text"] == best.document.text
     assert 'id="variants"' in found["markup"]
     assert heard
 

@@ -124,6 +124,8 @@ def test_a_link_carries_the_config_and_its_settings(reader):
 
 
 def test_it_loads_again_without_a_network(reader, served):
+    if served.answerers:
+        pytest.skip("the page of `vramwise serve` asks the server")
     reader.open()
     reader.until("return document.documentElement.dataset.offline === 'yes'")
     served.shutdown()

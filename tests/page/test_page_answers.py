@@ -7,7 +7,7 @@ import pytest
 from page_reader import EXAMPLES, SMALL
 
 from vramwise.page.answers import Answers
-from vramwise.page.wording import ACTIONS
+from vramwise.page.views import ACTIONS
 from vramwise.types import Severity
 from vramwise.types.actions import COMMAND_LINE, action, in_words_of
 

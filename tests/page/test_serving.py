@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from installed import PATIENCE
+from threads import serving
 from vramwise.errors import VramwiseError
-from vramwise.page import serving
-from vramwise.page.serving import make_page_server, page_folder
+from vramwise.page import serving as page_serving
+from vramwise.page.serving import built_page, make_page_server
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +25,9 @@ def served(tmp_path_factory):
     for name in ("index.html", "sw.js", "worker.js", "inner/a.wasm"):
         (folder / name).write_text(f"this is {name}")
     (folder / "leads-out").symlink_to(top / "secret.txt")
-    server = make_page_server(page_folder(str(folder)), 0)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
+    server = make_page_server(built_page(str(folder)), 0)
+    with serving(server):
+        yield server
     server.server_close()
 
 
@@ -118,7 +117,7 @@ def test_many_clients_and_those_that_say_nothing(served):
 
 def test_who_speaks_slowly_is_let_go(served, monkeypatch):
     """Not when nothing has come for a while: when all of it took too long."""
-    monkeypatch.setattr(serving, "_TO_ASK", 0.4)
+    monkeypatch.setattr(page_serving, "_TO_ASK", 0.4)
     slow = socket.create_connection(("127.0.0.1", served.server_port), timeout=PATIENCE)
     letters = "GET /index.html HTTP/1.1\r\nX: " + "a" * 100
     taken = 0
@@ -132,7 +131,7 @@ def test_who_speaks_slowly_is_let_go(served, monkeypatch):
 
 
 def test_who_takes_nothing_is_let_go(served, monkeypatch):
-    monkeypatch.setattr(serving, "_TO_TAKE", 0.3)
+    monkeypatch.setattr(page_serving, "_TO_TAKE", 0.3)
     (served.folder / "large.json").write_bytes(b"x" * 30_000_000)
     before = threading.active_count()
     idle = [socket.create_connection(("127.0.0.1", served.server_port), timeout=PATIENCE) for _ in range(4)]
@@ -171,12 +170,9 @@ def test_what_is_no_request_is_refused(served, sent, status):
     assert b"this is index.html" not in said
 
 
-def test_no_page_is_one_sentence(tmp_path, monkeypatch):
+def test_no_page_is_one_sentence(tmp_path):
     with pytest.raises(VramwiseError, match="contains no built page"):
-        page_folder(str(tmp_path))
-    monkeypatch.setattr(serving, "_HERE", tmp_path / "src" / "vramwise" / "page")
-    with pytest.raises(VramwiseError, match="make page"):
-        page_folder()
+        built_page(str(tmp_path))
 
 
 def test_a_port_that_is_taken_is_one_sentence(served):

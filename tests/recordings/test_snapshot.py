@@ -10,7 +10,7 @@ from made_recordings import DATA, stress_path
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.recordings.reader import parse_recording, read_recording
-from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.recorded import timeline_of
 from vramwise.recordings.replay import replay
 from vramwise.recordings.snapshot import write_snapshot
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline

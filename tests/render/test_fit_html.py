@@ -11,7 +11,7 @@ from outlines import Outline
 from vramwise.render.fit_html import fit_page
 from vramwise.variants.search.result import Fit
 from vramwise.variants.verdict import Kind
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 
 
 def page(fit):

@@ -13,7 +13,7 @@ from vramwise.variants.attempt import in_few_words
 from vramwise.variants.duration import Duration
 from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import Speed, SpeedError
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 
 COMMAND = "vramwise fit config.yml --gpu rtx-4090"
 
@@ -109,7 +109,7 @@ def test_tight_is_said():
     one = candidate(subject)
     held = one.prediction.needs.highest_reserved_bytes
     tight = replace(one.prediction, limit_bytes=held + 10 * 1024**2)
-    one = replace(one, attempt=replace(one.attempt, prediction=tight), spare_bytes=10 * 1024**2)
+    one = replace(one, prediction=tight, spare_bytes=10 * 1024**2)
     first = told(Fit(original=one, best=one))[0]
     assert first.startswith("! ")
     assert "(tight)" in first
@@ -119,7 +119,7 @@ def test_a_tight_answer_names_one_with_more_room():
     _, fit = a_fit()
     held = fit.best.prediction.needs.highest_reserved_bytes
     near = replace(fit.best.prediction, limit_bytes=held + 10 * 1024**2)
-    best = replace(fit.best, attempt=replace(fit.best.attempt, prediction=near), spare_bytes=10 * 1024**2)
+    best = replace(fit.best, prediction=near, spare_bytes=10 * 1024**2)
     lines = told(replace(fit, best=best, alternatives=(best, fit.alternatives[1])))
     assert lines[0].startswith("! ")
     assert any(
@@ -132,7 +132,7 @@ def test_a_tight_answer_names_one_with_more_room():
 
 def test_a_line_for_the_shell_comes_before_training():
     subject, fit = a_fit()
-    best = replace(fit.best, attempt=replace(fit.best.attempt, commands=("export PYTORCH_ALLOC_CONF=x",)))
+    best = replace(fit.best, commands=("export PYTORCH_ALLOC_CONF=x",))
     assert told(replace(fit, best=best))[-1] == "  export PYTORCH_ALLOC_CONF=x"
     written = told(replace(fit, best=best), written="config.yml")
     assert written[-3:] == ["Written: config.yml", "Before training:", "  export PYTORCH_ALLOC_CONF=x"]

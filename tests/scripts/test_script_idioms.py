@@ -688,7 +688,7 @@ def test_a_helper_that_names_all_linear_layers_is_known_and_said():
     )
     found = read(body)
     assert found.values["lora_target_modules"] == "all-linear"
-    assert any("every linear layer" in note for note in found.script.assumed)
+    assert any("every linear layer" in note for note in map(str, found.script.assumed))
 
 
 def test_a_reference_model_is_seen():
@@ -805,7 +805,7 @@ def test_trl_takes_over_the_defaults_of_plain_training_arguments():
     plain = read("t = SFTTrainer('m', args=TrainingArguments('o'))\n")
     assert plain.values["gradient_checkpointing"] is False
     assert plain.values["bf16"] is False
-    assert any(note.startswith("gradient_checkpointing: off") for note in plain.script.assumed)
+    assert any(note.startswith("gradient_checkpointing: off") for note in map(str, plain.script.assumed))
     assert "gradient_checkpointing" not in read("t = SFTTrainer('m', args=SFTConfig('o'))\n").values
     written = read("t = SFTTrainer('m', args=TrainingArguments('o', gradient_checkpointing=True))\n")
     assert written.values["gradient_checkpointing"] is True
@@ -815,7 +815,7 @@ def test_trl_takes_over_the_defaults_of_plain_training_arguments():
 def test_a_variable_of_the_environment_that_is_not_set_gives_way_to_what_follows_or():
     found = read("name = os.getenv('MODEL') or 'org/model'\nt = SFTTrainer(name, args=SFTConfig('o'))\n")
     assert found.values["model_name_or_path"] == "org/model"
-    assert "model_name_or_path: MODEL is not set (line 7)" in found.script.assumed
+    assert "model_name_or_path: MODEL is not set (line 7)" in map(str, found.script.assumed)
     assert read("t = SFTTrainer(os.getenv('MODEL'), args=SFTConfig('o'))\n").script.unsaid
 
 

@@ -31,7 +31,7 @@ def test_unsloth_adds_no_adapter_when_every_weight_is_trained():
     found = read(UNSLOTH.format(full=True))
     assert found.values["use_peft"] is False
     assert not found.values.keys() & {"lora_r", "lora_alpha", "use_gradient_checkpointing"}
-    assert any("has no effect with full_finetuning" in note for note in found.script.assumed)
+    assert any("has no effect with full_finetuning" in note for note in map(str, found.script.assumed))
     adapted = read(UNSLOTH.format(full=False)).values
     assert (adapted["use_peft"], adapted["lora_r"]) == (True, 64)
 
@@ -47,12 +47,12 @@ parser = HfArgumentParser((Options, TrainingArguments))
 options, args = parser.parse_args_into_dataclasses()
 trainer = Trainer(AutoModelForCausalLM.from_pretrained(options.base), args)
 """
-    assert "model_name_or_path: --base has its default (line 5)" in read(body).script.assumed
+    assert "model_name_or_path: --base has its default (line 5)" in map(str, read(body).script.assumed)
     given = read(body, args="--base a/b")
     assert given.values["model_name_or_path"] == "a/b"
-    assert not any("has its default" in note for note in given.script.assumed)
+    assert not any("has its default" in note for note in map(str, given.script.assumed))
     said = read(body, said={"base": "a/b"})
-    assert not any("has its default" in note for note in said.script.assumed)
+    assert not any("has its default" in note for note in map(str, said.script.assumed))
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,16 @@ t = SFTTrainer(m, args=SFTConfig())
 def test_a_branch_that_a_default_decides_says_so():
     plain, adapted = read(HEAD + BRANCH), read(HEAD + BRANCH, args="--lora")
     assert "use_peft" not in plain.values
-    assert "model: --lora has its default, False (line 8)" in plain.script.assumed
+    assert "model: --lora has its default, False (line 8)" in map(str, plain.script.assumed)
     assert adapted.values["lora_r"] == 4
-    assert "use_peft: --lora = True (--args)" in adapted.script.assumed
+    assert "use_peft: --lora = True (--args)" in map(str, adapted.script.assumed)
 
 
 def test_a_try_that_may_fail_says_so():
     body = "try:\n    import fast\n    size = 4\nexcept ImportError:\n    size = 2\n"
     found = read(HEAD + body + "t = SFTTrainer('x/y', args=SFTConfig(per_device_train_batch_size=size))\n")
     assert found.values["per_device_train_batch_size"] == 4
-    assert any("try in line 7" in note for note in found.script.assumed)
+    assert any("try in line 7" in note for note in map(str, found.script.assumed))
 
 
 def test_a_loop_over_runs_gives_each_name_its_own_values():

@@ -52,7 +52,7 @@ def test_flags_have_their_defaults_and_say_so():
     found = read(body)
     assert found.values["per_device_train_batch_size"] == 4
     assert found.values["packing"] is False
-    assert any("--batch-size has its default, 4" in note for note in found.script.assumed)
+    assert any("--batch-size has its default, 4" in note for note in map(str, found.script.assumed))
     given = read(body, args="--batch-size 16 --lora")
     assert given.values["per_device_train_batch_size"] == 16
     assert given.values["packing"] is True

@@ -18,7 +18,7 @@ def by_hand(**asked):
 
 @needs("pydantic")
 def test_an_agent_gets_the_same_config():
-    from vramwise.mcp.starting import new_config
+    from vramwise.mcp.tools import new_config
 
     found = new_config(MODEL, "8GB", trainer="trl", method="lora", data_format="chat")
     assert found.fits

@@ -6,16 +6,18 @@ import pytest
 
 from vramwise.training.checkpoints import (
     ASIDE,
+    MARKER,
     begin,
     checkpoints,
+    faults,
     final_path,
     finish,
     give_up,
     is_complete,
     latest_whole,
+    read_marker,
     rotate,
 )
-from vramwise.training.marker import MARKER, faults, read_marker
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json", "config.json")
 

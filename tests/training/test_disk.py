@@ -10,7 +10,7 @@ import pytest
 
 from installed import need
 from vramwise.errors import VramwiseError
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 
 ROOT = Path(__file__).parent.parent.parent
 

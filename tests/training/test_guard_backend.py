@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from vramwise.training.guard.backend import CudaBackend
+from vramwise.training.guard.samples import CudaBackend
 
 
 def stand_in(stats):

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vramwise.render.train_report_text import render_train_report
+from vramwise.render.train_report import render_train_report
 from vramwise.training.guard.memory_log import MemoryLog
 from vramwise.training.guard.samples import Reading, Sample
 from vramwise.training.parent.measured import compare, read_report

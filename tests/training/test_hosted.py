@@ -15,8 +15,7 @@ from vramwise.opening.subject import Options
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent import extras
-from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
-from vramwise.training.parent.engine_trl import trl_attempt
+from vramwise.training.parent.hosted_engines import llamafactory_attempt, trl_attempt
 from vramwise.training.parent.prepare import TrainOptions, prepare
 
 ATTEMPTS = {"trl": trl_attempt, "llamafactory": llamafactory_attempt}

@@ -1,19 +1,16 @@
 """The embedded engine's loading, predicted against what `vramwise train` measured on an H200 with random weights."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from train_cases import COMMON, LLAMA_1B, LLAMA_8B, cases
+from vramwise.opening.options import Options
+from vramwise.opening.subject import open_subject
+from vramwise.training.parent.decide import as_loaded
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-
-from train_cases import COMMON, LLAMA_1B, LLAMA_8B, cases  # noqa: E402
-from vramwise.opening.options import Options  # noqa: E402
-from vramwise.opening.subject import open_subject  # noqa: E402
-from vramwise.training.parent.decide import as_loaded  # noqa: E402
-
 MEASURED = {run["name"]: run for run in json.loads((ROOT / "bench/results/train_h200.json").read_text())["runs"]}
 NAMES = ("lengths vary, unpadded", "full 1B, micro 2 × 2", "LoRA 8B, checkpointing", "QLoRA 1B, checkpointing")
 

@@ -7,7 +7,7 @@ from plans import make_plan
 
 from installed import need
 from vramwise.training.guard import oom
-from vramwise.training.guard.holdings import UNCLAIMED, Claim, trimmed, what_it_held
+from vramwise.training.guard.oom import UNCLAIMED, Claim, trimmed, what_it_held
 from vramwise.units import MIB
 
 

@@ -14,8 +14,12 @@ pytest.importorskip("transformers", reason="training needs transformers: pip ins
 
 from tiny_runs import make_folder, prepared, train_here, write_config  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.training.checkpoints import latest_whole  # noqa: E402
-from vramwise.training.marker import MARKER, read_marker, seal  # noqa: E402
+from vramwise.training.checkpoints import (  # noqa: E402
+    MARKER,
+    latest_whole,
+    read_marker,
+    seal,
+)
 from vramwise.training.worker.payloads import refuse_payloads, resuming  # noqa: E402
 
 SOURCE = Path(__file__).parent.parent.parent / "src"

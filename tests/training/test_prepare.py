@@ -11,7 +11,7 @@ from opened import make_target
 from tiny_runs import make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.decide import decide_allocator
-from vramwise.training.parent.engine_axolotl import write_config as write_axolotl_config
+from vramwise.training.parent.hosted_engines import write_config as write_axolotl_config
 from vramwise.training.parent.run import remedies
 from vramwise.training.plan import TrainPlan
 

@@ -14,9 +14,8 @@ from installed import needs, needs_training
 from replaced_runs import AXOLOTL, refused, state
 from tiny_runs import CONFIG, make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.own_files import LIST, own_files, recorded
+from vramwise.training.parent.own_files import LIST, files_of, matches, own_files, recorded
 from vramwise.training.parent.replacing import refuse_replacing, replaced_files
-from vramwise.training.parent.written_names import files_of, matches
 
 SOURCE = str(Path(__file__).parent.parent.parent / "src")
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import VramwiseError
-from vramwise.render.train_report import render_train_html
-from vramwise.render.train_report_text import render_train_report
+from vramwise.render.train_report import render_train_html, render_train_report
 from vramwise.training.guard.memory_log import parse_log
 from vramwise.training.parent.measured import make_report
 

@@ -9,8 +9,7 @@ import pytest
 from installed import needs
 from tiny_runs import losses, make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import checkpoints, latest_whole
-from vramwise.training.marker import MARKER, read_marker
+from vramwise.training.checkpoints import MARKER, checkpoints, latest_whole, read_marker
 
 pytestmark = needs("torch", "transformers")
 

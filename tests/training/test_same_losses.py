@@ -11,7 +11,7 @@ import pytest
 
 from installed import Later, needs
 from tiny_runs import losses, make_folder, prepared, train_here, write_config
-from vramwise.training.marker import faults
+from vramwise.training.checkpoints import faults
 
 pytestmark = needs("torch", "transformers")
 torch = Later("torch")

@@ -17,7 +17,7 @@ from vramwise.training.checkpoints import checkpoints, is_complete, latest_whole
 pytestmark = needs("torch", "transformers")
 torch = Later("torch")
 transformers = Later("transformers")
-isolation = Later("vramwise.training.worker.isolation")
+isolation = Later("vramwise.training.worker.packing")
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

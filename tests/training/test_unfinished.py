@@ -12,8 +12,7 @@ import pytest
 from installed import needs
 from tiny_runs import make_folder, prepared, train_here, write_config
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import latest_whole
-from vramwise.training.marker import read_marker, seal
+from vramwise.training.checkpoints import latest_whole, read_marker, seal
 
 pytestmark = needs("torch", "transformers")
 

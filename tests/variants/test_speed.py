@@ -11,9 +11,9 @@ from vramwise.facts.gpus import find_gpu
 from vramwise.facts.rates import efficiency, rates_of
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import begin
-from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.sft import ghost_run
-from vramwise.ghost.work_tape import WorkTape
+from vramwise.ghost.loops.steps import make_plan
+from vramwise.ghost.work import WorkTape
 from vramwise.variants.lower_bounds import lower_bound_bytes
 from vramwise.variants.speed import no_speed, speed_of
 from vramwise.variants.speed.depth import shallow

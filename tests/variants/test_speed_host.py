@@ -7,8 +7,8 @@ import pytest
 from opened import make_target, subject_of_text
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.rates import efficiency, rates_of
-from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.work import Kernel
 from vramwise.variants.speed.queues import on_card, on_host
 from vramwise.variants.speed.timed_step import list_step
 

@@ -4,8 +4,8 @@ import pytest
 
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.rates import efficiency, rates_of
-from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.ops.liger import _turns
+from vramwise.ghost.work import Kernel
 from vramwise.variants.speed.queues import on_card
 
 H200 = rates_of(find_gpu("h200"))

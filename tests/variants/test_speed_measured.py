@@ -1,21 +1,18 @@
 """Step times against those that an H200 showed, of runs of the real trainer."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+import speed as bench
+import speed_fit
+from vramwise.facts.rates import efficiency, measured_error
+
 ROOT = Path(__file__).parents[2]
 TRUTH = ROOT / "tests" / "data" / "truth"
-sys.path.insert(0, str(ROOT / "bench"))
-
-import speed as bench  # noqa: E402
-import speed_fit  # noqa: E402
-from vramwise.facts.rates import efficiency, measured_error  # noqa: E402
-
 # One of each method, host-bound and card-bound, packed and padded, with offloading.
 CHOSEN = ("cal02", "cal03", "cal05", "cal08", "cal15", "cal24", "cal27")
 # Of those that were foretold: 8-bit products, Liger's functions around 4-bit ones, large products one after the other.

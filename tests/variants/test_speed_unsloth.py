@@ -1,17 +1,12 @@
 """Step times of the real Unsloth beside predictions: the runs that its host costs were calibrated on."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
-
-import unsloth_speed as bench  # noqa: E402
-from speed import kendall, regret  # noqa: E402
-from vramwise.facts.rates import efficiency, efficiency_basis  # noqa: E402
+import unsloth_speed as bench
+from speed import kendall, regret
+from vramwise.facts.rates import efficiency, efficiency_basis
 
 ROWS = [json.loads(line) for line in bench.MEASURED.read_text().splitlines()]
 # Full fine-tuning is 24 % off since the rates of all trainers were refitted (it was within 20 %). Why is not known.

@@ -10,7 +10,7 @@ from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.player import QuickPlayer
 from vramwise.allocator.quick.stretches import Stretches
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
-from vramwise.limits.collecting import uncollected
+from vramwise.limits.garbage_collection import uncollected
 from vramwise.timeline import Action, Event, MemoryReport, Timeline
 
 __all__ = ["BEFORE_ANY_PHASE", "Play", "play_timeline", "simulate"]

@@ -10,8 +10,8 @@ import click
 from vramwise import __version__
 from vramwise.cli.writing import say, say_all
 from vramwise.facts.context import usable_bytes
-from vramwise.render.gpu_json import gpu_json
 from vramwise.render.json_text import json_text
+from vramwise.render.knowledge import gpu_json
 from vramwise.units import gib
 from vramwise.verbs.doctor import Installation, doctor
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from vramwise.cli.again import command_again
 from vramwise.cli.options import (
     SOURCE_OPTIONS,
     TARGET_OPTIONS,
+    command_again,
     completed,
     data_option,
     from_words,
@@ -30,8 +30,7 @@ from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
 from vramwise.render.json_text import json_text
 from vramwise.units import parse_size
-from vramwise.verbs.fit import fit_source
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport, fit_source
 from vramwise.whole_files import refuse_unwritable, write_atomic, write_new
 
 
@@ -130,11 +129,11 @@ def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
 
 def _write_config(report: FitReport, target: str | None) -> str:
     """Write the answer if there is one and it was requested; return the name of the written file."""
-    after = report.fit.best.attempt.document if report.fit.best is not None else None
+    after = report.fit.best.document if report.fit.best is not None else None
     if target is None or after is None:
         return ""
-    if report.fit.best is not None and report.fit.best.attempt.by_hand:
-        raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.attempt.by_hand)}")
+    if report.fit.best is not None and report.fit.best.by_hand:
+        raise VramwiseError(f"{report.document.path} was not changed: {'; '.join(report.fit.best.by_hand)}")
     before = report.document
     if target == STDIN:
         pass_on(after.file_bytes, to_a_log=False)

@@ -10,8 +10,8 @@ from vramwise.cli.options import completed
 from vramwise.cli.writing import say_all
 from vramwise.facts.context import usable_bytes
 from vramwise.facts.gpus import all_gpus, matching_gpus
-from vramwise.render.gpu_json import gpu_json
 from vramwise.render.json_text import json_text
+from vramwise.render.knowledge import gpu_json
 from vramwise.render.outward import style
 from vramwise.types import GpuSpec
 from vramwise.units import gib

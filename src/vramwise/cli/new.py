@@ -18,7 +18,7 @@ from vramwise.render.json_text import json_text
 from vramwise.render.new_text import new_json, render_new
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new, starting_trainers
-from vramwise.verbs.starting.result import New
+from vramwise.verbs.starting.plan import New
 from vramwise.whole_files import write_new
 
 _COUNT = click.IntRange(min=1)

@@ -1,15 +1,17 @@
-"""Options that several commands share."""
+"""Options that several commands share; with them, the command that was given can be shown again with a change."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from shlex import join
 from typing import Any
 
 import click
 
-from vramwise.opening.options import Command
+from vramwise.opening.options import Command, Options
 from vramwise.trainers.registry import TRAINER_NAMES
 
 Decorated = Callable[..., Any]
@@ -217,6 +219,29 @@ def all_from_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _starts(words: Sequence[str]) -> bool:
+    if Path(words[0]).exists():  # a folder may be named like a program
+        return False
     from vramwise.trainers.launch import is_launch  # late: few commands are launch lines
 
     return is_launch(words)
+
+
+def command_again(
+    verb: str, run: str | Sequence[str], options: Options, more: Mapping[str, object], *, online: bool = True
+) -> str:
+    """Return the command without its changes and outputs.
+
+    `run`: the config's path, or the words that describe a run without one. `more`: further options by name; None and ()
+    are left out.
+    """
+    words = ["vramwise", verb, *([run] if isinstance(run, str) else run)]
+    names = [name for name in (*TARGET_OPTIONS, "data", "call") if name != "versions"]
+    said: dict[str, object] = {name: getattr(options, name) for name in names}
+    said |= {"args": options.script_args or None, "set": options.settings}
+    for name, value in {**said, **more}.items():
+        values = value if isinstance(value, tuple) else () if value is None else (value,)
+        for one in values:
+            words += [f"--{name.replace('_', '-')}", str(one)]
+    for version in options.versions:
+        words += ["--with", version]
+    return shlex.join(words if online else [*words, "--offline"])

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from vramwise.cli.again import command_again
 from vramwise.cli.options import (
     SOURCE_OPTIONS,
     TARGET_OPTIONS,
     Decorated,
+    command_again,
     data_option,
     from_words,
     model_options,

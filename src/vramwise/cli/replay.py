@@ -12,7 +12,7 @@ from vramwise.facts.torch import parse_torch_version
 from vramwise.opening.options import Options, PredictOptions
 from vramwise.recordings.compared import Comparison, compare
 from vramwise.recordings.reader import read_recording
-from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.recorded import timeline_of
 from vramwise.recordings.recording import Recording
 from vramwise.recordings.replay import ReplayResult, replay
 from vramwise.render.compared import comparison_json, comparison_text

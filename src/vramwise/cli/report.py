@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from vramwise.cli.writing import say, say_all
-from vramwise.render.train_report import render_train_html
-from vramwise.render.train_report_text import render_train_report
+from vramwise.render.train_report import render_train_html, render_train_report
 from vramwise.training.parent.measured import read_report
 from vramwise.whole_files import write_new
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
+import os
+import sys
+import webbrowser
 
 import click
 
 from vramwise.cli.writing import say
-from vramwise.page.serving import make_page_server, page_folder
-
-# Commands delay garbage collection because they end soon. A server must collect often: requests would leave a hundred
-# megabytes behind.
-_SOON = (700, 10, 10)
+from vramwise.page.serving import served_page
 
 
 @click.command("serve")
@@ -22,18 +20,23 @@ _SOON = (700, 10, 10)
     show_default=True,
     help="Port to listen on; 0 picks a free one.",
 )
-@click.option("--folder", metavar="FOLDER", help="Folder of the built page, if this installation has none.")
+@click.option("--folder", metavar="FOLDER", help="Serve a page that was built with `make page` instead.")
 def command(port: int, folder: str | None) -> None:
     """Serve the web page on 127.0.0.1, to check, predict and fit configs in the browser.
 
-    Everything runs in the browser; no data is sent to this server. Press Ctrl-C to stop.
+    Nothing leaves this machine, and only the printed link can ask. Press Ctrl-C to stop.
     """
-    server = make_page_server(page_folder(folder), port)
-    gc.set_threshold(*_SOON)
-    say(f"serving on {server.address} (press Ctrl-C to stop)", err=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        say("", err=True)
-    finally:
-        server.server_close()
+    with served_page(folder, port) as server:
+        say(f"serving on {server.address} (press Ctrl-C to stop)", err=True)
+        if _has_desktop():
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("", err=True)
+
+
+def _has_desktop() -> bool:
+    """Return whether a person started this on a screen that a browser can open on."""
+    on_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return sys.stderr.isatty() and on_screen

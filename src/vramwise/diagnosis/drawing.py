@@ -11,7 +11,7 @@ from vramwise.diagnosis.read.frames import Origins
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.reading import Reading
 from vramwise.errors import VramwiseError
-from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.recorded import timeline_of
 from vramwise.recordings.replay import USUAL_TORCH
 from vramwise.timeline import MemoryReport, Timeline
 

@@ -25,7 +25,7 @@ def base_name(implementation: str) -> str:
 
 
 def supports_packing(implementation: str) -> bool:
-    """Whether it supports one long row of packed samples (varlen)."""
+    """Return whether it supports one long row of packed samples (varlen)."""
     return base_name(implementation) in _VARLEN
 
 
@@ -34,7 +34,7 @@ _FLASH_STOPS = frozenset({(5, 6, 0)})
 
 
 def flash_needs_sinks(transformers: tuple[int, ...]) -> bool:
-    """Whether flash attention in this release fails on models without attention sinks."""
+    """Return whether flash attention in this release fails on models without attention sinks."""
     return transformers in _FLASH_STOPS
 
 
@@ -44,7 +44,7 @@ def flash_stops(run: RunSpec) -> bool:
 
 
 def uses_flash_library(implementation: str) -> bool:
-    """Whether it is FlashAttention 2 or 3, from the package or the kernels hub."""
+    """Return whether it is FlashAttention 2 or 3, from the package or the kernels hub."""
     return base_name(implementation) in _FLASH_LIBRARY
 
 

@@ -22,5 +22,5 @@ def liger_kernels(model_type: str | None) -> tuple[str, ...]:
 
 
 def has_fused_loss(model_type: str | None) -> bool:
-    """Whether Liger supports fused linear cross entropy for the model."""
+    """Return whether Liger supports fused linear cross entropy for the model."""
     return model_type in _KERNELS

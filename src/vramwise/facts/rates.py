@@ -1,6 +1,6 @@
 """Peak rates of cards (rates.json, published), and the share of them that kernels reach (efficiency.json).
 
-The second file is measured: `bench/speed.py --fit` writes it from recorded runs. `bench/speed.py --record` writes the
+The second file is measured: `tests/measured/speed.py --fit` writes it from recorded runs; with `--record` it writes the
 error on other runs into speed_accuracy.json.
 """
 

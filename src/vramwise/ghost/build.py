@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.ghost.build_attention import Attentions
 from vramwise.ghost.build_feed_forward import FeedForwards
-from vramwise.ghost.build_norms import Norms
+from vramwise.ghost.build_layers import FusedKernels, Norms, projection
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
-from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.block import (
     KeepingBlock,
+    LayerInput,
+    LayerInputs,
     NeoxBlock,
     OnePart,
     ParallelBlock,
     PostNormBlock,
     PreNormBlock,
-    SandwichBlock,
+    ScaledSandwichBlock,
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
-from vramwise.ghost.model.layer_inputs import LayerInput, LayerInputs, ScaledSandwichBlock
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.norms import Norm, unchanged
 from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS
-from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
@@ -59,7 +58,7 @@ class Builder:
         self.feed_forwards = FeedForwards(weights, self.norms, self.fused)
 
     def body(self) -> Body:
-        """The model without its head."""
+        """Return the model without its head."""
         if self.model.trace is not None:
             from vramwise.ghost.traced.build import traced_body  # few models are traced
 
@@ -110,7 +109,7 @@ class Builder:
         )
 
     def _before_blocks(self) -> dict[str, Any]:
-        """What encoders have between the token table and the blocks: token types, a norm, a projection."""
+        """Return what encoders have between the token table and the blocks: token types, a norm, a projection."""
         if self.layout.after_tables is None:
             return {}
         start, names = self.embedding.rpartition(".")[0], self.weights
@@ -139,7 +138,7 @@ class Builder:
         return most if self.run.shapes.packing_rows != "none" else min(most, FIRST_POSITIONS)
 
     def trained_blocks(self) -> tuple[bool, ...]:
-        """Which blocks have parameters that are trained, where only some are meant to."""
+        """Return which blocks have parameters that are trained, where only some are meant to."""
         if self.run.adapter.trained_blocks is None:
             return ()
         names = [item.name for item in self.weights.trainable()]
@@ -147,14 +146,14 @@ class Builder:
         return tuple([any(name.startswith(f"{self.layers}.{number}.") for name in names) for number in numbers])
 
     def checkpoint(self) -> Checkpoint | None:
-        """How blocks are checkpointed, if they are."""
+        """Return how blocks are checkpointed, if they are."""
         run = self.run
         if not run.savings.recompute:
             return None
         return reentrant if run.savings.checkpointing_reentrant else non_reentrant
 
     def windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
-        """The kind of each layer, and each kind's window. A model of one kind of layer makes one mask."""
+        """Return the kind of each layer, and each kind's window. A model of one kind of layer makes one mask."""
         model = self.model
         if model.layer_types:
             kinds = tuple("sliding" if "sliding" in kind else "full" for kind in model.layer_types)
@@ -165,7 +164,7 @@ class Builder:
         return (), {"full": model.sliding_window}
 
     def _layer_inputs(self) -> LayerInputs | None:
-        """What makes inputs for every layer (Gemma 3n and 4)."""
+        """Return what makes inputs for every layer (Gemma 3n and 4)."""
         start = self.embedding.rpartition(".")[0]
         table = self.weights.get(f"{start}.embed_tokens_per_layer.weight")
         if table is None:
@@ -179,7 +178,7 @@ class Builder:
         )
 
     def _streams(self) -> Streams | None:
-        """What spreads hidden states over streams and joins them (Gemma 3n)."""
+        """Return what spreads hidden states over streams and joins them (Gemma 3n)."""
         start, count = self.embedding.rpartition(".")[0], self.model.size("streams")
         if not count:
             return None
@@ -192,7 +191,7 @@ class Builder:
         return Streams(apart=apart, together=together)
 
     def head(self) -> Projection:
-        """The output projection; tied ones use the embedding's weight."""
+        """Return the output projection; tied ones use the embedding's weight."""
         head: Projection
         name = "lm_head" if self.model.trace is None else self.model.trace.head
         if self.model.tie_word_embeddings and f"{name}.weight" not in self.weights.by_name:
@@ -220,7 +219,9 @@ class Builder:
             return self._parallel_block(start, facts.parallel, parts)
         parts |= {f"norm{number}": self._norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
         if facts.order == "sandwich":
-            return SandwichBlock(**parts)
+            names = ("norm1", "after1", "norm2", "after2")
+            before = {name: parts.pop(f"norm{number}") for number, name in enumerate(names, 1)}
+            return PreNormBlock(**parts, **before)
         if facts.order == "streams":
             return self._streams_block(start, layer, parts)
         if facts.order == "sandwich, scaled":
@@ -233,7 +234,7 @@ class Builder:
         return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
 
     def _norm(self, name: str) -> Norm:
-        """A norm of a block; ModernBERT's first one lacks one."""
+        """Return a norm of a block; ModernBERT's first one lacks one."""
         left_out = self.model.reads == "encoder" and self.weights.get(f"{name}.weight") is None
         return unchanged if left_out else self.norms.norm(name)
 
@@ -269,14 +270,14 @@ class Builder:
         return StreamsBlock(**parts, altup=altup, laurel=laurel, input=own)
 
     def _single(self, start: str, layer: int) -> Block:
-        """A block of one part: attention or what replaces it, or a feed-forward layer."""
+        """Return a block of one part: attention or what replaces it, or a feed-forward layer."""
         norm, label = self.norms.norm(f"{start}{self.facts.norms[0]}"), f"layers.{layer}"
         if self.attentions.mixer_word(layer) == "skipped":
             return OnePart(label=label, norm=norm, mlp=self.feed_forwards.mlp(start, layer))
         return OnePart(label=label, norm=norm, attention=self.attentions.mixer(start, layer))
 
     def _parallel_block(self, start: str, order: ParallelOrder, parts: dict[str, Any]) -> Block:
-        """One residual around both parts. One norm feeds them, or two where the model has those."""
+        """Return one residual around both parts. One norm feeds them, or two where the model has those."""
         dropout = self.model.hidden_dropout
         first, second = self.facts.norms[:2]
         if order == "two norms":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.ghost.block_words import FUSED_ATTENTION, ROTATIONS
-from vramwise.ghost.build_norms import Norms
-from vramwise.ghost.fused_kernels import FusedKernels
+from vramwise.ghost.build_layers import FUSED_ATTENTION, ROTATIONS, FusedKernels, Norms, projection
 from vramwise.ghost.mixers import Parts, of_kind
 from vramwise.ghost.model.attention import Attention, AttentionLayer, Heads
 from vramwise.ghost.model.kernels import (
@@ -22,7 +20,6 @@ from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.rotary import Rotation, turn_normed
 from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
-from vramwise.ghost.projections import projection
 from vramwise.ghost.weights import Weights
 from vramwise.models.families.base import Mixer
 
@@ -39,12 +36,12 @@ class Attentions:
         self.fused = fused
 
     def _window(self, layer: int) -> int | None:
-        """How many keys a query of this layer meets at most; None: all before it."""
+        """Return how many keys a query of this layer meets at most; None: all before it."""
         kinds = self.model.layer_types
         return self.model.sliding_window if not kinds or "sliding" in kinds[layer] else None
 
     def kernel(self, start: str, layer: int) -> Kernel:
-        """The attention implementation of the run."""
+        """Return the attention implementation of the run."""
         model = self.model
         if self.norms.own_layers:
             packed = self.run.shapes.packing_rows != "none"
@@ -63,7 +60,7 @@ class Attentions:
         return Flash(self._window(layer), packed=packed, packed_eval=packed_eval)
 
     def varlen(self) -> bool:
-        """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
+        """Return whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
         model, run = self.model, self.run
         sliding = model.sliding_window and (not model.layer_types or any("sliding" in k for k in model.layer_types))
         return (
@@ -74,7 +71,7 @@ class Attentions:
         )
 
     def rotation(self, layer: int) -> Rotation | None:
-        """How queries and keys are turned, in layers where they are."""
+        """Return how queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
         if self.norms.own_layers:
@@ -86,7 +83,7 @@ class Attentions:
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
     def attention(self, start: str, layer: int) -> AttentionLayer:
-        """The attention of the block whose names start so."""
+        """Return the attention of the block whose names start so."""
         model, facts = self.model, self.facts
         dropout = model.hidden_dropout if facts.drops_inside else 0.0
         heads = Heads(query=model.num_attention_heads, kv=model.num_key_value_heads, width=model.head_dim)
@@ -135,7 +132,7 @@ class Attentions:
         )
 
     def mixer_word(self, layer: int) -> Mixer | None:
-        """The word for what replaces attention in a layer, if something does."""
+        """Return the word for what replaces attention in a layer, if something does."""
         kinds = self.model.layer_types
         return self.facts.mixers.get(kinds[layer] if kinds else "full_attention")
 

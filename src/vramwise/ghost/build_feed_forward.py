@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.build_norms import Norms
+from vramwise.ghost.build_layers import FusedKernels, Norms, projection
 from vramwise.ghost.dtypes import BY_NAME
-from vramwise.ghost.fused_kernels import FusedKernels
-from vramwise.ghost.mixers.experts import own_mixture
+from vramwise.ghost.mixers.experts import experts_of, own_mixture, router_of
 from vramwise.ghost.model.block import Mlp
 from vramwise.ghost.model.compiled import CompiledGatedMlp
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
-from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
-from vramwise.ghost.projections import projection
+from vramwise.ghost.model.moe import ExpertWeight, MoeMlp, PackedExperts
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
 
@@ -30,7 +28,7 @@ class FeedForwards:
         self.fused = fused
 
     def mlp(self, start: str, layer: int) -> Mlp:
-        """The feed-forward part of a block, with dropout where that is a part of it."""
+        """Return the feed-forward part of a block, with dropout where that is a part of it."""
         made = self._tiled(self._mlp(start, layer), self._place(start))
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
@@ -78,14 +76,13 @@ class FeedForwards:
         return TiledMlp(made, self.run.savings.tiled_mlp_pieces, tuple(trained))
 
     def _mixture(self, place: str) -> Mlp:
-        """A mixture of experts."""
+        """Return a mixture of experts."""
         model, by_name = self.model, self.weights.by_name
         facts = self.facts.mixture
         if facts is not None and facts.runs != "gated":
             return own_mixture(self, place, facts)
         if facts is None:
             raise VramwiseError(f"a mixture of experts in a block of the family '{model.family}' is not supported")
-        router = f"{place}{facts.router}"
         shared_name = next(
             (n for n in ("shared_expert", "shared_experts") if f"{place}{n}.down_proj.weight" in by_name), None
         )
@@ -96,24 +93,12 @@ class FeedForwards:
             )
         has_gate = f"{place}shared_expert_gate.weight" in by_name
         return MoeMlp(
-            router=Router(
-                weight=by_name[f"{router}.weight"],
-                bias=self.weights.get(f"{router}.bias"),
-                top_k=model.num_experts_per_tok,
-                normalised=facts.normalised,
-                cast_back=facts.cast_back,
-                softmax_last=facts.softmax_last,
-                wide=facts.wide_router,
-            ),
-            experts=Experts(
-                gate_up=self.expert_weight(f"{place}experts.gate_up_proj"),
-                down=self.expert_weight(f"{place}experts.down_proj"),
-                hidden=model.hidden_size,
-                intermediate=model.moe_intermediate_size,
+            router=router_of(self, f"{place}{facts.router}", facts),
+            experts=experts_of(
+                self,
+                f"{place}experts.",
                 biased=f"{place}experts.gate_up_proj_bias" in by_name,
                 clamped=facts.clamped,
-                gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
-                down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
                 masks=self.run.kernels.expert_masks,
             ),
             shared=shared,
@@ -121,7 +106,7 @@ class FeedForwards:
         )
 
     def expert_weight(self, name: str) -> ExpertWeight:
-        """The weight of experts, held quantised where the run does so."""
+        """Return the weight of experts, held quantised where the run does so."""
         shape, bits = self.weights.shapes.get(name), self.run.loading.expert_quantization
         if shape is None or bits is None:
             return self.weights.by_name[name]

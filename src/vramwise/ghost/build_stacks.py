@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramwise.ghost.build_layers import projection
 from vramwise.ghost.model.attention import Heads
 from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.encoder_decoder import Audio, EncoderDecoder, Tokens
 from vramwise.ghost.model.mlp import PlainMlp, activation_named
 from vramwise.ghost.model.norms import Norm, unchanged
 from vramwise.ghost.model.stacks import DroppedInside, FeedForward, PartsBlock, SelfPart, StackAttention
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Parameter
 from vramwise.models.families.seq2seq import place
 

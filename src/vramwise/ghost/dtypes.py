@@ -32,7 +32,7 @@ BY_NAME = {dtype.name: dtype for dtype in (BF16, FP16, FP32, INT64, INT32, UINT8
 
 
 def promote(left: DType, right: DType) -> DType:
-    """The type of `left + right` for two tensors with dimensions: torch's promotion, for the types met here."""
+    """Return the type of `left + right` for two tensors with dimensions: torch's promotion, for the types met here."""
     if left is right:
         return left
     if left.floating != right.floating:

@@ -33,7 +33,7 @@ class Hardware:
 
 
 def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
-    """The figures of a card; without one, and where they are not known, those of an H200."""
+    """Return the figures of a card; without one, and where they are not known, those of an H200."""
     if gpu is None:
         return Hardware()
     count = gpu.multiprocessors or _H200_MULTIPROCESSORS
@@ -59,7 +59,7 @@ def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
 
 
 def taken_for_granted(gpu: GpuSpec | None) -> Iterator[str]:
-    """What `hardware_of` does not know of this card, in sentences."""
+    """Yield what `hardware_of` does not know of this card, in sentences."""
     if gpu is not None and gpu.multiprocessors is None:
         yield (
             f"{gpu.name} is assumed to have as many multiprocessors as an H200 ({_H200_MULTIPROCESSORS}): its number "

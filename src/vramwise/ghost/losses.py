@@ -7,48 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from vramwise.ghost.dtypes import BOOL, INT64
 from vramwise.ghost.model.liger import head_weight, plain_weight
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import add_in_place, add_scalar, result_activation, scale, to_float
 from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
+from vramwise.ghost.ops.logprobs import summed, tiled_log_probs
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
-from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
-from vramwise.ghost.ops.unsloth_fused_loss import free_budget, unsloth_fused_loss
-from vramwise.ghost.ops.unsloth_row_loss import unsloth_row_loss
-from vramwise.ghost.sharding.fsdp_blocks import LoneHead
-from vramwise.ghost.sliced_loss import sliced_loss
-from vramwise.ghost.tape import Parameter, Tape, Tensor
-from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.ops.unsloth_losses import free_budget, unsloth_fused_loss, unsloth_row_loss
+from vramwise.ghost.sharding.fsdp_units import LoneHead
+from vramwise.ghost.tape import Tape, Tensor
+from vramwise.ghost.trainer_losses import WEIGHTED, sliced_loss
 from vramwise.models.families import block_of
 from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
 
 Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StockLoss:
     """transformers' ForCausalLMLoss: logits in the model's type, in fp32, and their log-softmax."""
 
-    __slots__ = ("in_fp32", "scaled", "softcap")
-
-    def __init__(self, *, softcap: bool = False, scaled: bool = False, in_fp32: bool = False) -> None:
-        self.softcap = softcap
-        self.scaled = scaled
-        self.in_fp32 = in_fp32
+    softcap: bool = False
+    scaled: bool = False
+    in_fp32: bool = False
+    shifts: bool = False
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.logits(t, hidden, head)
-        loss = cross_entropy(t, logits, labels)
+        loss = cross_entropy(t, logits, labels, shifts=self.shifts)
         return loss, logits
 
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
-        """The head's output, scaled and capped as the model does."""
+        """Return the head's output, scaled and capped as the model does."""
         t.mark("logits", "logits")
         frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
@@ -77,31 +74,6 @@ class NoLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedLinearLoss:
-    """Liger's fused linear cross entropy: no logits in training; evaluation takes the stock path."""
-
-    stock: StockLoss
-    chunks_in_place: ChunksInPlace
-
-    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss alone."""
-        weight = plain_weight(head)
-        if not t.training or weight is None:
-            return self.stock(t, hidden, head, labels)
-        t.mark("logits", "fused linear cross entropy")
-        return self._fused(t, hidden, weight, labels), None
-
-    def _fused(self, t: Tape, hidden: Tensor, weight: Parameter, labels: Tensor) -> Tensor:
-        batch, tokens = labels.shape
-        padded, shifted = shift(t, labels)
-        flat = view(t, hidden, (batch * tokens, hidden.shape[-1]))
-        loss = fused_linear_loss(t, flat, weight, shifted, self.chunks_in_place)
-        loss = scale(t, loss)
-        del padded, shifted
-        return loss
-
-
-@dataclass(frozen=True, slots=True)
 class InPlaceLoss:
     """Liger's cross entropy without the head: the fp32 logits become their own gradient; or logits as they are."""
 
@@ -109,7 +81,7 @@ class InPlaceLoss:
     casts: bool = True
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.stock.logits(t, hidden, head)
         loss = self._loss(t, logits, labels)
         return loss, logits
@@ -125,84 +97,103 @@ class InPlaceLoss:
         return loss
 
 
-@dataclass(frozen=True, slots=True)
-class CutLoss:
-    """Cut cross entropy: neither logits nor their gradient are ever held; evaluation too."""
+@dataclass(slots=True, eq=False)
+class _WithoutLogits:
+    """A loss that reads the head's weight, and makes no logits; the stock loss if the head has an adapter."""
 
     stock: StockLoss
+    label: ClassVar[str]
+    # whether heads with a bias are read too
+    biased: ClassVar[bool] = False
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss alone."""
-        weight = plain_weight(head)
-        if weight is None:
+        """Return the loss alone."""
+        weight = head_weight(head) if self.biased else plain_weight(head)
+        if weight is None or not self._applies(t):
             return self.stock(t, hidden, head, labels)
-        t.mark("logits", "cut cross entropy")
+        t.mark("logits", self.label)
+        # a unit by itself, which is never called, is not gathered
+        read = head.full_tensor(t) if self.biased and isinstance(head, LoneHead) else weight
+        return self._loss(t, hidden, read, labels), None
+
+    def _applies(self, t: Tape) -> bool:
+        return True
+
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class FusedLinearLoss(_WithoutLogits):
+    """Liger's fused linear cross entropy; evaluation takes the stock path."""
+
+    label = "fused linear cross entropy"
+    chunks_in_place: ChunksInPlace
+
+    def _applies(self, t: Tape) -> bool:
+        return t.training
+
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        batch, tokens = labels.shape
+        padded, shifted = shift(t, labels)
+        flat = view(t, hidden, (batch * tokens, hidden.shape[-1]))
+        loss = fused_linear_loss(t, flat, weight, shifted, self.chunks_in_place)
+        loss = scale(t, loss)
+        del padded, shifted
+        return loss
+
+
+@dataclass(slots=True, eq=False)
+class CutLoss(_WithoutLogits):
+    """Cut cross entropy: neither logits nor their gradient are ever held; evaluation too."""
+
+    label = "cut cross entropy"
+
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         padded, shifted = shift(t, labels)
         loss = scale(t, cut_loss(t, autocast_input(t, hidden), autocast_input(t, weight)))
         del padded, shifted
-        return loss, None
+        return loss
 
 
-@dataclass(frozen=True, slots=True)
-class TiledLoss:
+@dataclass(slots=True, eq=False)
+class TiledLoss(_WithoutLogits):
     """The head and its log-probabilities a tile at a time, in evaluation too: only a sum of them is left."""
 
-    stock: StockLoss
+    label = "the head, a tile at a time"
+    biased = True
 
-    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss alone."""
-        weight = head_weight(head)
-        if weight is None:
-            return self.stock(t, hidden, head, labels)
-        t.mark("logits", "the head, a tile at a time")
-        read = _read(t, head, weight)
-        log_probs = tiled_log_probs(t, labelled(t, hidden), read)
-        return scale(t, summed(t, log_probs)), None
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        log_probs = tiled_log_probs(t, labelled(t, hidden), weight)
+        return scale(t, summed(t, log_probs))
 
 
-def _read(t: Tape, head: Projection, weight: Parameter) -> Tensor:
-    """The weight of a head that a loss reads and never calls: a unit by itself is not gathered then."""
-    return head.full_tensor(t) if isinstance(head, LoneHead) else weight
-
-
-@dataclass(frozen=True, slots=True)
-class SlicedLoss:
+@dataclass(slots=True, eq=False)
+class SlicedLoss(_WithoutLogits):
     """The head and its loss for 256 labelled tokens at a time, in evaluation too."""
 
-    stock: StockLoss
+    label = "the head, a slice of tokens at a time"
+    biased = True
     in_fp32: bool
 
-    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss alone."""
-        weight = head_weight(head)
-        if weight is None:
-            return self.stock(t, hidden, head, labels)
-        t.mark("logits", "the head, a slice of tokens at a time")
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         softcap, scaled = self.stock.softcap, self.stock.scaled
-        read = _read(t, head, weight)
-        return sliced_loss(t, hidden, read, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
+        return sliced_loss(t, hidden, weight, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled)
 
 
-class UnslothLoss:
+@dataclass(slots=True, eq=False)
+class UnslothLoss(_WithoutLogits):
     """Unsloth's head and loss, some rows at a time, in evaluation too.
 
     `by_free_memory`: as many rows as half of the free memory holds, which is read once ("capped" or, before Unsloth
     2026.10, "nearest"); "": as `unsloth_row_loss` decides, and only rows with a label.
     """
 
-    __slots__ = ("budget", "by_free_memory", "stock")
+    label = "the head, some rows at a time"
+    by_free_memory: Literal["", "capped", "nearest"]
+    budget: int | None = None
 
-    def __init__(self, stock: StockLoss, *, by_free_memory: Literal["", "capped", "nearest"]) -> None:
-        self.stock = stock
-        self.by_free_memory = by_free_memory
-        self.budget: int | None = None
-
-    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss alone."""
-        weight = plain_weight(head)
-        if weight is None:
-            return self.stock(t, hidden, head, labels)
-        t.mark("logits", "the head, some rows at a time")
+    def _loss(self, t: Tape, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         shifted = t.new(labels.shape, INT64)
         rows, tokens, width = hidden.shape
         most = rows * tokens - max(rows, t.samples or 1)
@@ -214,11 +205,11 @@ class UnslothLoss:
         else:
             loss = unsloth_row_loss(t, flat, weight, max(1, count))
         del shifted
-        return loss, None
+        return loss
 
 
 def labelled(t: Tape, hidden: Tensor) -> Tensor:
-    """Hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
+    """Return hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
     rows, tokens, width = hidden.shape
     mask = t.new((rows, tokens - 1), BOOL)
     most = rows * (tokens - 1)
@@ -239,7 +230,7 @@ class ChunkedLoss:
     chunks: int
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss and the logits."""
+        """Return the loss and the logits."""
         logits = self.stock.logits(t, hidden, head)
         loss = self._loss(t, logits, labels)
         return loss, logits
@@ -286,11 +277,12 @@ def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
         softcap=model.final_logit_softcapping is not None,
         scaled=block.scaled_logits,
         in_fp32=run.kernels.head_in_fp32 or block.wide_logits,
+        shifts=run.kernels.shifts_logits,
     )
 
 
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
-    """The loss that the run's kernel gives."""
+    """Return the loss that the run's kernel gives."""
     stock = stock_loss(run, model)
     if run.kernels.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock, run.kernels.liger_chunks_in_place)
@@ -303,7 +295,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     if run.kernels.loss_kernel in ("slices", "fp32_slices"):
         return SlicedLoss(stock, run.kernels.loss_kernel == "fp32_slices")
     if run.kernels.loss_kernel in ("rows", "room"):
-        return UnslothLoss(stock, by_free_memory=_by_free_memory(run, model))
+        return UnslothLoss(stock, _by_free_memory(run, model))
     if run.kernels.loss_kernel == "in_place":
         return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":
@@ -319,13 +311,19 @@ def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:
     return padded, shifted
 
 
-def cross_entropy(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels."""
+def cross_entropy(t: Tape, logits: Tensor, labels: Tensor, *, shifts: bool = False) -> Tensor:
+    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels.
+
+    `shifts`: all logits but the last of each row are copied first.
+    """
     t.mark("logits", "logits in fp32 for the loss")
-    logits = to_float(t, logits)
+    wide = logits = to_float(t, logits)
+    if shifts:
+        rows, tokens, words = wide.shape
+        logits = contiguous(t, narrow(t, wide, (rows, tokens - 1, words)))
     padded, shifted = shift(t, labels)
     t.mark("logits", "log-softmax")
     loss = nll_loss(t, log_softmax(t, logits), shifted)
     loss = scale(t, loss)
-    del logits, padded, shifted
+    del wide, logits, padded, shifted
     return loss

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vramwise.ghost.loops.state import LoopState
-from vramwise.ghost.loops.steps import MicroStep, Plan
+from vramwise.ghost.loops.steps import LoopState, MicroStep, Plan
 from vramwise.ghost.tape import Tensor
 from vramwise.timeline import Repeat
 
@@ -57,7 +56,7 @@ class Shortcuts(Plainly):
         return number + alike
 
     def _carried(self, state: LoopState) -> list[tuple[int, int]]:
-        """Number and bytes of what outlives a step."""
+        """Return number and bytes of what outlives a step."""
         storages = state.storages() + ([] if self._engine is None else self._engine.carried())
         return [(storage.number, storage.nbytes) for storage in storages]
 
@@ -79,7 +78,7 @@ class Shortcuts(Plainly):
             t.repeats.append(self._last)
 
     def _kept(self) -> dict[str, int]:
-        """What libraries keep, by its number."""
+        """Return what libraries keep, by its number."""
         return {name: storage.number for name, storage in self._t.once.items()}
 
 

@@ -14,8 +14,9 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
@@ -224,8 +225,38 @@ class Tape:
             self.workspaces[key] = Storage(self, 1024 * 1024)
             self.tag = before
 
+    def record(
+        self,
+        out: Tensor,
+        backward: Backward,
+        inputs: tuple[Tensor, ...],
+        saved: tuple[Tensor | None, ...] = (),
+        extra: Any = None,
+    ) -> Tensor:
+        """Return an op's result, with its backward step if autograd records and an input wants a gradient."""
+        if self.grad_enabled:
+            for x in inputs:
+                if x.node is not None:
+                    out.node = node = self.node(backward, inputs, saved)
+                    node.extra = extra
+                    break
+        return out
+
+    def record_all(
+        self,
+        outs: Sequence[Tensor],
+        backward: Backward,
+        inputs: tuple[Tensor, ...],
+        saved: tuple[Tensor | None, ...] = (),
+        extra: Any = None,
+    ) -> None:
+        """Give all results of an op their one backward step, which gets a list of their gradients."""
+        node = self.record(outs[0], backward, inputs, saved, extra).node
+        for slot, out in enumerate(outs):
+            out.node, out.slot = node, slot
+
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
-        """The backward step of an op on these inputs, at least one of which wants a gradient.
+        """Return the backward step of an op on these inputs, at least one of which wants a gradient.
 
         `saved` is given in the order in which it is released, and kept the other way round: Python empties a tuple
         from its end.

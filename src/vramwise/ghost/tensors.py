@@ -111,7 +111,7 @@ class Frame(Protocol):
         ...
 
     def finished(self) -> None:
-        """The step that unpacked last is done."""
+        """Note that the step that unpacked last is done."""
         ...
 
 
@@ -170,7 +170,7 @@ class Parameter(Leaf):
 
 
 def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
-    """The first gradient of a leaf is taken over as it is, later ones are added to it in place."""
+    """Return the first gradient of a leaf is taken over as it is, later ones are added to it in place."""
     leaf = node.extra()
     if leaf is None or grad is None or leaf.grad is not None:
         if tape.work is not None and leaf is not None and grad is not None:

@@ -7,6 +7,7 @@ the gradients of the layer's own weights are added up in buffers of their own, o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from vramwise.ghost.engine import backward
 from vramwise.ghost.ops.elementwise import without_node
@@ -18,15 +19,13 @@ Mlp = Callable[[Tape, Tensor], Tensor]
 _PIECE = 32768
 
 
+@dataclass(frozen=True, slots=True)
 class TiledMlp:
     """A feed-forward layer in pieces; `trained` are its weights that get gradients."""
 
-    __slots__ = ("mlp", "pieces", "trained")
-
-    def __init__(self, mlp: Mlp, pieces: int | None, trained: tuple[Parameter, ...]) -> None:
-        self.mlp = mlp
-        self.pieces = pieces
-        self.trained = trained
+    mlp: Mlp
+    pieces: int | None
+    trained: tuple[Parameter, ...]
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it: nothing of a piece is kept, and the results are joined into one more tensor."""
@@ -84,7 +83,7 @@ def _tiled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _again(t: Tape, mlp: Mlp, piece: Leaf, to_x: Tensor) -> Tensor:
-    """The piece again, with a graph, outside of autocast; its input's gradient is added to a part of the whole."""
+    """Return piece again, with a graph, outside of autocast; its input's gradient is added to a part of the whole."""
     piece.require_grad()
     piece.grad = without_node(to_x)
     t.grad_enabled = True
@@ -94,7 +93,7 @@ def _again(t: Tape, mlp: Mlp, piece: Leaf, to_x: Tensor) -> Tensor:
 
 
 def _beside(piece: Tensor, grad: Tensor) -> Tensor:
-    """The piece's part of the incoming gradient."""
+    """Return the piece's part of the incoming gradient."""
     part = Tensor(grad.storage, piece.shape, piece.numel, grad.dtype)
     part.view = True
     return part

@@ -1,14 +1,16 @@
-"""The weights of a run while it lasts, and what of them is trained. How they come to the card is `loading`."""
+"""The weights of a run while it lasts, and which of them are trained. How they come to the card is `loading`."""
 
 from __future__ import annotations
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.model.linear import Float8Linear, Linear, Projection
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Storage
 from vramwise.models.families import block_of
 from vramwise.models.lora_targets import LoraTarget
 from vramwise.models.parameters import linear_modules, parameters
-from vramwise.types import ModelSpec, RunSpec
+from vramwise.models.patterns import pattern_of
+from vramwise.types import ModelSpec, RunSpec, TrainedBlocks
 
 
 class Weights:
@@ -52,11 +54,11 @@ class Weights:
         self.said: list[str] = []  # what the run does by itself, in sentences
 
     def get(self, name: str) -> Parameter | None:
-        """A parameter by transformers' name, or None where the model has none of that name."""
+        """Return a parameter by transformers' name, or None where the model has none of that name."""
         return self.by_name.get(name)
 
     def rows(self, name: str) -> int:
-        """How many rows a weight has, quantised or not; 0 where there is none."""
+        """Return how many rows a weight has, quantised or not; 0 where there is none."""
         found = self.get(name)
         return (self.shapes.get(name) or (0,))[0] if found is None else found.shape[0]
 
@@ -78,7 +80,7 @@ class Weights:
         return Linear(weight, bias)
 
     def trainable(self) -> list[Parameter]:
-        """The trained parameters, in the model's order: an adapter stands where its module stands."""
+        """Return the trained parameters, in the model's order: an adapter stands where its module stands."""
         found: list[Parameter] = []
         names = [name for name, _shape, _kind, _layer in parameters(self.model)]
         if self.model.tie_word_embeddings and "lm_head.weight" in self.by_name:
@@ -97,3 +99,51 @@ class Weights:
             if rotation is not None:
                 found.append(rotation)
         return found
+
+
+# Each is matched with the name of every parameter.
+_MOST_PATTERNS = 1_000
+
+
+def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
+    """Take the gradient from every parameter whose name none of the regular expressions matches from its start.
+
+    A frozen one stays in the type it was loaded in; adapters are named as PEFT names them.
+    """
+    if len(patterns) > _MOST_PATTERNS:
+        raise VramwiseError(
+            f"parameters to train: at most {_MOST_PATTERNS:,} expressions are supported, not {len(patterns):,}"
+        )
+    wanted = [pattern_of(pattern, "parameters to train") for pattern in patterns]
+    for name, parameter in _named(weights):
+        if not any(pattern.match(name) for pattern in wanted):
+            parameter.node = None
+        elif parameter.node is None:
+            parameter.require_grad()
+
+
+def freeze_blocks(weights: Weights, blocks: TrainedBlocks) -> None:
+    """Take the gradient from every parameter outside of these blocks, and of the modules that are named."""
+    parts = [f".{number}." for number in blocks.numbers(weights.model.num_hidden_layers)]
+    wanted = [part + module for part in parts for module in blocks.modules or ("",)]
+    for name, parameter in weights.by_name.items():
+        if not any(part in name for part in (*wanted, *blocks.others)):
+            parameter.node = None
+
+
+def _named(weights: Weights) -> list[tuple[str, Parameter]]:
+    """Return parameters under the names they have once the model is wrapped."""
+    if not weights.adapters:
+        return list(weights.by_name.items())
+    start, found = "base_model.model.", []
+    for name, parameter in weights.by_name.items():
+        module, _, last = name.rpartition(".")
+        inside = f"{module}.base_layer.{last}" if module in weights.adapters else name
+        found.append((f"{start}{inside}", parameter))
+    for module, pair in weights.adapters.items():
+        found += [
+            (f"{start}{module}.lora_{letter}.default.weight", one) for letter, one in zip("AB", pair, strict=True)
+        ]
+    for module, magnitude in weights.magnitudes.items():
+        found.append((f"{start}{module}.lora_magnitude_vector.default.weight", magnitude))
+    return found

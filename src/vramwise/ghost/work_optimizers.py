@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.optimizers.bitsandbytes import is_embedding
 from vramwise.ghost.tape import Parameter
-from vramwise.ghost.work import Work
+from vramwise.ghost.work import Kernel, Work
 from vramwise.types import RunSpec
 
 # What one launch of torch's multi-tensor kernels takes: so many tensors, and so many chunks of elements.
@@ -30,19 +29,19 @@ def _about(kernel: Kernel, parameter: Parameter, calls: int = 1) -> Kernel:
 
 
 def _launches(elements: int) -> float:
-    """A tensor's part in the launches of a multi-tensor kernel."""
+    """Return a tensor's part in the launches of a multi-tensor kernel."""
     return max(1 / _MANY, elements / _ELEMENTS)
 
 
 def _many(work: Work, read: float, written: float, launches: float) -> Kernel:
-    """A tensor's part in kernels over many tensors, which torch's own code launches in a row."""
+    """Return a tensor's part in kernels over many tensors, which torch's own code launches in a row."""
     kernel = work.stream(read, written, "optimizer", launches)
     kernel.by = "backward"
     return kernel
 
 
 def list_clipping(work: Work, parameters: Sequence[Parameter]) -> None:
-    """The norms of all gradients, then all of them scaled: kernels over many tensors at once."""
+    """List the norms of all gradients, then all of them scaled: kernels over many tensors at once."""
     for parameter in parameters:
         if parameter.grad is not None:
             nbytes = parameter.grad.numel * parameter.grad.dtype.size
@@ -52,7 +51,7 @@ def list_clipping(work: Work, parameters: Sequence[Parameter]) -> None:
 
 
 def list_update(work: Work, run: RunSpec, parameters: Sequence[Parameter]) -> None:
-    """The kernels of a step over these parameters, of which a rank may hold a share."""
+    """List the kernels of a step over these parameters, of which a rank may hold a share."""
     ranks = max(run.batch.data_parallel, 1) if run.sharding.is_zero else 1
     on_host = run.sharding.offload_optimizer or (run.sharding.offload_params and run.sharding.kind != "none")
     for parameter in parameters:
@@ -66,7 +65,7 @@ def list_update(work: Work, run: RunSpec, parameters: Sequence[Parameter]) -> No
 
 
 def _list_one(work: Work, name: str, elements: int, parameter: Parameter) -> None:
-    """One parameter's update."""
+    """List one parameter's update."""
     nbytes = elements * parameter.state_dtype.size
     if "8bit" in name or "bnb" in name or name.startswith("paged"):
         wide = "8bit" not in name or is_embedding(parameter)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from axolotl.integrations.base import BasePlugin
 
-from vramwise.training.guard.process import keep_limit, record_end
+from vramwise.training.guard.oom import keep_limit, record_end
 from vramwise.training.plan import TrainPlan, read_plan
 
 if TYPE_CHECKING:

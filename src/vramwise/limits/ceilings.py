@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramwise.units import MIB
+from vramwise.units import GIB, MIB
 
 # Configs and similar files: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML takes 2 s per megabyte.
 CONFIG_BYTES: Final = MIB
@@ -46,6 +46,8 @@ RECORDED_BLOCKS: Final = 500_000
 # Limits for a library that decodes in its own process.
 CHILD_MEMORY_BYTES: Final = 640 * MIB
 CHILD_CPU_SECONDS: Final = 5
+# The address space of a process that answers the page; the largest answers take about 1 GiB.
+SERVED_MEMORY_BYTES: Final = 3 * GIB
 # Reading a script, notebook or shell script. A unit of work is about 0.2 µs and at most 64 bytes: one character, leaf
 # or note of a result, or one turn of a loop. For one value, for one reading, and for all readings of a command (the
 # search of `fit` reads each of its edits); and what evaluating an expression, or parsing a word of Python, costs.

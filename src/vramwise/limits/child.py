@@ -98,6 +98,16 @@ def confine(used_bytes: Callable[[], int] = lambda: 0) -> None:
     threading.Thread(target=_watch, args=(used_bytes, seconds), daemon=True).start()
 
 
+def limit_memory(most: int) -> None:
+    """Limit the address space of this process to that many bytes, if the platform can."""
+    try:
+        import resource
+
+        _lower(resource, resource.RLIMIT_AS, most)
+    except (ImportError, ValueError, OSError):
+        pass
+
+
 def _lower(resource: object, kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)  # type: ignore[attr-defined]
     if hard < 0 or hard > most:

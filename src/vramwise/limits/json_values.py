@@ -61,5 +61,5 @@ def parse_json(data: bytes | str, needed_bytes: int | None = None) -> Any:
 
 
 def _is_short(data: bytes | str) -> bool:
-    """Whether a text is within the limit whatever it contains: counting costs more than parsing a line."""
+    """Return whether a text is within the limit whatever it contains: counting costs more than parsing a line."""
     return len(data) * (1 if isinstance(data, bytes) else 4) * _MOST_A_BYTE < ceilings.MEMORY_BYTES

@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 from vramwise import __version__
 from vramwise.api import explain, rules
 from vramwise.errors import VramwiseError
-from vramwise.lookup.entries import pages
+from vramwise.lookup.search import pages
 from vramwise.mcp.tools import titled_tools
 from vramwise.mcp.worker_process import Worker
 from vramwise.render.knowledge import rule_page

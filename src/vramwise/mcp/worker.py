@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Literal
 
+from vramwise.limits.child import limit_memory
 from vramwise.mcp.arguments import RefusedError, run_tool
 from vramwise.mcp.tools import titled_tools
 from vramwise.units import GIB
@@ -50,7 +51,7 @@ def main() -> None:
     """Report that the process is ready, then answer calls until standard input is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the server, which decides
     calls, answers = _claim_streams()
-    _limit_memory()
+    limit_memory(MEMORY_BYTES)
     received: SimpleQueue[Call] = SimpleQueue()
     threading.Thread(target=_receive, args=(calls, received), daemon=True).start()
     _send(answers, READY)
@@ -65,18 +66,6 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     return calls, answers
-
-
-def _limit_memory() -> None:
-    """Limit the address space, if the platform can."""
-    try:
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-    except (ImportError, ValueError, OSError):
-        pass
 
 
 def _receive(calls: BinaryIO, received: SimpleQueue[Call]) -> None:

@@ -85,7 +85,7 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
 
 
 def describes(config: Mapping[str, Any]) -> bool:
-    """Whether a family lists the config's model_type.
+    """Return whether a family lists the config's model_type.
 
     Also True if the config names none: `model_from_config` then reports that.
     """

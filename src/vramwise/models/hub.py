@@ -34,7 +34,7 @@ class HubSilent(Exception):  # noqa: N818 (it reads as what happened)
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether this could be a model's id on the hub: `owner/name`."""
+    """Return whether this could be a model's id on the hub: `owner/name`."""
     return HUB_ID.fullmatch(name) is not None and ".." not in name
 
 

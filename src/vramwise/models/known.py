@@ -63,7 +63,7 @@ def find_model(
 
 
 def _ours(path: Path) -> bool:
-    """Whether vramwise cached this file, not huggingface_hub; only ours are fetched again after a while."""
+    """Return whether vramwise cached this file, not huggingface_hub; only ours are fetched again after a while."""
     return "vramwise" in path.parts
 
 

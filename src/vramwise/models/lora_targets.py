@@ -170,7 +170,7 @@ def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> lis
 
 
 def _matches(name: str, targets: Collection[str] | str) -> bool:
-    """Whether a target equals the name, or its end after a dot."""
+    """Return whether a target equals the name, or its end after a dot."""
     if isinstance(targets, str):
         return _pattern(targets).fullmatch(name)
     parts = name.split(".")

@@ -47,13 +47,13 @@ class Pattern:
             raise VramwiseError(f"{what}: '{shown}' may take forever to match: use fewer repetitions")
 
     def fullmatch(self, name: str) -> bool:
-        """Whether it matches the whole name."""
+        """Return whether it matches the whole name."""
         if not self._by_sets:
             return self._compiled.fullmatch(name) is not None
         return len(name) in _Ends(name).of(self._tree, 0)
 
     def match(self, name: str) -> bool:
-        """Whether it matches the name from its start."""
+        """Return whether it matches the name from its start."""
         if not self._by_sets:
             return self._compiled.match(name) is not None
         return bool(_Ends(name).of(self._tree, 0))
@@ -91,12 +91,12 @@ def _repeats(tree: Any) -> int:
 
 
 def _is_single(tree: Any) -> bool:
-    """Whether it matches exactly one character."""
+    """Return whether it matches exactly one character."""
     return len(tree) == 1 and str(tree[0][0]) in _SINGLE
 
 
 def _is_followed(tree: Any) -> bool:
-    """Whether `_Ends` supports every part of it, and no flags change what characters match."""
+    """Return whether `_Ends` supports every part of it, and no flags change what characters match."""
     plain = tree.state.flags in (0, int(re.UNICODE))
     for op, value in tree:
         if str(op) == "SUBPATTERN" and (value[1] or value[2]):
@@ -175,7 +175,7 @@ class _Ends:
 
 
 def _holds(op: str, item: Any, one: str) -> bool:
-    """Whether a character class contains this character."""
+    """Return whether a character class contains this character."""
     if op == "LITERAL":
         return bool(ord(one) == item)
     if op == "RANGE":

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vramwise.errors import INTERNAL_ERROR
-from vramwise.rules.judge import judge
-from vramwise.rules.suppress import drop_suppressed
+from vramwise.rules.judge import drop_suppressed, judge
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.rulebook import rules_for

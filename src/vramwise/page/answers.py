@@ -2,25 +2,26 @@
 
 Runs in the user's browser, where the worker calls `Answers.answer`, and natively in tests. Reads nothing but the
 request; a user error is `{"ok": false, "error": one sentence}` with the line it is about.
+
+What would make a run fit: a first answer from a few predictions, then the fastest that a search finds.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise import __version__
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.opening.options import FitOptions, NewOptions, PredictOptions, Text
+from vramwise.opening.subject import Subject
 from vramwise.page import views
-from vramwise.page.desk import Desk, Request, options_of, shaped
+from vramwise.page.desk import Desk, Request, knobs_of, options_of, shaped
 from vramwise.page.failures import diagnosed
-from vramwise.page.knobs import knobs_of
-from vramwise.page.remedies import best_remedy, first_remedy
-from vramwise.page.wording import ACTIONS, with_fields
+from vramwise.page.views import ACTIONS, with_fields
 from vramwise.render.fit_html import fit_body
 from vramwise.render.fit_words import answer as fit_answer
 from vramwise.render.fit_words import kind as fit_kind
@@ -28,11 +29,15 @@ from vramwise.render.fit_words import reasons as fit_reasons
 from vramwise.render.json_text import json_text
 from vramwise.render.new_text import further, verdict
 from vramwise.render.prediction_html import prediction_page
-from vramwise.render.verdict_text import state_of
+from vramwise.render.verdict_text import EFFECTS, effect, state_of
 from vramwise.types.actions import in_words_of
+from vramwise.units import gib
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.effort import DIAGNOSIS, Effort
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
 from vramwise.verbs.fit import fit_source, repaired
+from vramwise.verbs.fitting.ways_out import quick_way_out, way_out
 from vramwise.verbs.fix import fix_subject
 from vramwise.verbs.new import new
 from vramwise.verbs.predict import predict as predict_subject
@@ -154,14 +159,14 @@ class Answers:
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best
-        after = best.attempt.writable if best is not None else None
+        after = best.writable if best is not None else None
         return {
             "state": state_of(fit_kind(report.fit)),
             "headline": fit_answer(report.fit),
             "reasons": list(fit_reasons(report)),
             "changed": report.fit.changed,
             "text": after.file_text if after is not None else source,
-            "commands": [*best.attempt.commands, *best.attempt.by_hand] if best is not None else [],
+            "commands": [*best.commands, *best.by_hand] if best is not None else [],
             "diff": report.diff(best),
             "markup": fit_body(report),
         }
@@ -201,3 +206,53 @@ def _count(wishes: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or value < 1:
         raise VramwiseError(f"{name.replace('_', ' ')} must be a whole number from 1 up, not {value}")
     return value
+
+
+_PARTS = 100
+
+
+def first_remedy(subject: Subject) -> dict[str, Any]:
+    """Return a change that makes it fit, from the few predictions that `predict` makes; it may not be the fastest."""
+    own = subject.apart()
+    out = quick_way_out(own)
+    if out is None or out.attempt is None:
+        return {"found": False, "further": True}
+    return _shown(own, out.attempt)
+
+
+def best_remedy(subject: Subject, progress: Progress | None) -> dict[str, Any]:
+    """Return the fastest change that makes it fit; `further`: a longer search may still find one."""
+    own = subject.apart(Effort() if progress is None else _Told(progress=progress))
+    out = way_out(own, most=DIAGNOSIS)
+    if out is None or out.attempt is None:
+        return {"found": False, "further": out is not None}
+    return _shown(own, out.attempt)
+
+
+@dataclass(slots=True)
+class _Told(Effort):
+    """Effort that reports the progress of a search, in hundredths."""
+
+    progress: Progress = lambda done, of: None
+    told: int = 0
+
+    def spend(self, units: int) -> None:
+        """Count work, and report each further hundredth."""
+        self.spent += units
+        done = min(_PARTS, _PARTS * (self.spent - self.run) // DIAGNOSIS) if self.run else 0
+        if done > self.told:
+            self.told = done
+            self.progress(done, _PARTS)
+
+
+def _shown(subject: Subject, tried: Attempt) -> dict[str, Any]:
+    after, prediction = tried.writable, tried.prediction
+    needed = prediction.needs.highest_reserved_bytes if prediction is not None else 0
+    return {
+        "found": True,
+        "words": tried.words,
+        "needed": gib(needed),
+        "effect": EFFECTS[effect(tried)],
+        "text": after.file_text if after is not None else subject.document.file_text,
+        "commands": [*tried.commands, *tried.by_hand],
+    }

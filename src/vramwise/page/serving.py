@@ -1,28 +1,32 @@
-"""`vramwise serve`: the built page on this machine's loopback address, with the standard library only.
+"""`vramwise serve`: the page on this machine's loopback address, with the standard library only.
 
-It answers only GET or HEAD of a file in the folder. Other hosts and origins are refused, so that no foreign page can
-reach it under a name of its own; nothing else is read, written or run.
+It answers GET or HEAD of a file in the folder, and the page's requests if they bring the key of the link that `serve`
+printed. Other hosts and origins are refused, so that no foreign page can reach it under a name of its own; nothing else
+is read, written or run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from hmac import compare_digest
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
 from pathlib import Path
+from secrets import token_urlsafe
 from socket import socket
+from tempfile import TemporaryDirectory
 from threading import BoundedSemaphore
 from time import monotonic
 from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.limits import ceilings
+from vramwise.page.folder import local_files, policy, write_files
+from vramwise.page.local import Answerer
 
 HOST = "127.0.0.1"
-POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; "
-    "style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'; trusted-types vramwise"
-)
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -51,24 +55,17 @@ _TO_TAKE = 60
 _AT_ONCE = 128
 _PIECE = 1 << 20
 _MOMENT = 0.001
-_HERE = Path(__file__).resolve().parent
+# A snapshot, and a config with its settings before it.
+_MOST_ASKED = ceilings.RECORDING_BYTES + 4 * ceilings.CONFIG_BYTES
+_KEY_HEADER = "X-Vramwise-Key"
 
 
-def page_folder(named: str | None = None) -> Path:
-    """Return the built page: the named folder, otherwise the package's, otherwise a checkout's build.
-
-    Raises VramwiseError if there is none.
-    """
-    places = [Path(named)] if named else [_HERE / "site", _HERE.parents[2] / "dist" / "page"]
-    for place in places:
-        if (place / "index.html").is_file() and (place / "sw.js").is_file():
-            return place.resolve()
-    if named:
-        raise VramwiseError(f"{named} contains no built page: run `make page`, or use the zip of a release")
-    raise VramwiseError(
-        "the page is not in this installation: build it with `make page` in a checkout, or unpack vramwise-page.zip of "
-        "the release and name the folder with --folder"
-    )
+def built_page(named: str) -> Path:
+    """Return the folder of a page that was built with Pyodide. Raises VramwiseError if it contains none."""
+    folder = Path(named)
+    if (folder / "index.html").is_file() and (folder / "sw.js").is_file():
+        return folder.resolve()
+    raise VramwiseError(f"{named} contains no built page: run `make page`, or use the zip of a release")
 
 
 class _Until(RawIOBase):
@@ -126,6 +123,31 @@ class PageHandler(SimpleHTTPRequestHandler):
             return None
         return super().send_head()
 
+    def do_POST(self) -> None:
+        """Answer a request of the page: lines of progress, and the answer as the last line."""
+        answerer = self.server.answerers.get(self.path)
+        size = self.headers.get("Content-Length") or ""
+        if answerer is None:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED, "this page is only read")
+        elif not self._ours() or not compare_digest(
+            self.headers.get(_KEY_HEADER, "").encode(), self.server.key.encode()
+        ):
+            self.send_error(HTTPStatus.FORBIDDEN, "use the link that vramwise serve printed")
+        elif not size.isascii() or not size.isdigit() or len(size) > 12 or int(size) > _MOST_ASKED:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request may have 260 MiB")
+        else:
+            asked = self.rfile.read(int(size))
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "application/x-ndjson")
+            self.end_headers()
+            with closing(answerer.answer(asked, self.connection)) as lines:
+                for line in lines:
+                    self.connection.settimeout(_TO_TAKE)
+                    self.wfile.write(line + b"\n")
+
+    def _has_key(self) -> bool:
+        return compare_digest(self.headers.get(_KEY_HEADER, "").encode(), self.server.key.encode())
+
     def _inside(self) -> bool:
         """Whether the path is a file in the folder, after resolving links."""
         try:
@@ -157,7 +179,9 @@ class PageHandler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         """Send the policy with every answer: a worker has no other."""
         worker = getattr(self, "path", "").partition("?")[0].endswith(("worker.js", "sw.js"))
-        self.send_header("Content-Security-Policy", _WORKER_POLICY if worker else f"{POLICY}; frame-ancestors 'none'")
+        self.send_header(
+            "Content-Security-Policy", _WORKER_POLICY if worker else f"{policy(wasm=True)}; frame-ancestors 'none'"
+        )
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.send_header("Connection", "close")
@@ -174,8 +198,12 @@ class PageServer(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 256
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, *, answers: bool = False) -> None:
         self.folder = folder
+        self.key = token_urlsafe(16)
+        self.policy = f"{policy(wasm=not answers)}; frame-ancestors 'none'"
+        # Without answers, the page's own worker computes everything.
+        self.answerers = {f"/ask/{line}": Answerer() for line in ("quick", "slow")} if answers else {}
         self._room = BoundedSemaphore(_AT_ONCE)
         super().__init__((HOST, port), PageHandler)
 
@@ -196,13 +224,38 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address for a browser."""
-        return f"http://{HOST}:{self.server_port}/"
+        """The address for a browser, with the key if the page asks this server."""
+        return f"http://{HOST}:{self.server_port}/" + (f"#key={self.key}" if self.answerers else "")
+
+    def server_close(self) -> None:
+        """Stop listening, and the processes that answer."""
+        super().server_close()
+        for answerer in self.answerers.values():
+            answerer.stop()
 
 
-def make_page_server(folder: Path, port: int) -> PageServer:
-    """Return a listening server. Raises VramwiseError if the port cannot be used."""
+def make_page_server(folder: Path, port: int, *, answers: bool = False) -> PageServer:
+    """Return a listening server; with `answers`, one that answers the page's requests.
+
+    Raises VramwiseError if the port cannot be used.
+    """
     try:
-        return PageServer(folder, port)
+        return PageServer(folder, port, answers=answers)
     except OSError as error:
         raise VramwiseError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
+
+
+@contextmanager
+def served_page(folder: str | None, port: int) -> Iterator[PageServer]:
+    """Yield a listening server: of a built page in `folder`, otherwise of the page that this process's Python answers.
+
+    Raises VramwiseError if there is no page in the folder or the port cannot be used.
+    """
+    with TemporaryDirectory(prefix="vramwise-page-") as made:
+        if folder is None:
+            write_files(local_files(), Path(made))
+        server = make_page_server(built_page(folder or made), port, answers=folder is None)
+        try:
+            yield server
+        finally:
+            server.server_close()

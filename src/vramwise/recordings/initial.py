@@ -147,7 +147,7 @@ def _expandable_segments(recording: Recording) -> list[InitialSegment]:
 
 
 def _pool_of_growth(rows: Sequence[RecordedEvent], index: int, end: int, otherwise: bool) -> bool:
-    """Whether memory was mapped for the small pool, judging by the request that follows."""
+    """Return whether memory was mapped for the small pool, judging by the request that follows."""
     for at in range(index + 1, min(end + 1, len(rows))):
         action, _, size, _ = rows[at]
         if action in (ALLOC, OUT_OF_MEMORY):

@@ -17,7 +17,7 @@ from vramwise.allocator.settings import TorchVersion, first_version_with
 from vramwise.errors import VramwiseError
 from vramwise.limits import ceilings, parse_json, read_file, unzipped
 from vramwise.limits.json_values import OverBudget
-from vramwise.recordings.recorded_settings import settings_text
+from vramwise.recordings.recorded import settings_text
 from vramwise.recordings.recording import (
     TOO_LARGE,
     RecordedBlock,

@@ -19,7 +19,7 @@ from vramwise.allocator.driver import RecordedPlaces
 from vramwise.allocator.settings import TorchVersion, parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.recordings.initial import initial_segments
-from vramwise.recordings.recorded_settings import mode_switches
+from vramwise.recordings.recorded import mode_switches
 from vramwise.recordings.recording import (
     ALLOC,
     FREE,
@@ -276,7 +276,7 @@ class _Replay:
         self.allocator.empty_cache()
 
     def _was_not_needed(self, run: ReleaseRun) -> bool:
-        """Whether the next request fits without this release, which then was a call of empty_cache.
+        """Return whether the next request fits without this release, which then was a call of empty_cache.
 
         Only with the recording's settings and a given limit.
         """

@@ -8,9 +8,9 @@ from vramwise.render import fit_words as words
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
-from vramwise.variants.search.result import Candidate
+from vramwise.variants.attempt import Attempt
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.fitting.over_cards import Strategy
-from vramwise.verbs.fitting.report import FitReport
 
 VERSION = 1
 
@@ -19,7 +19,7 @@ def fit_json(report: FitReport) -> dict[str, Any]:
     """Return one answer as plain values. Sizes are in bytes; `faster` of a variant is relative to the original file."""
     fit = report.fit
 
-    def variant(one: Candidate | None) -> dict[str, Any] | None:
+    def variant(one: Attempt | None) -> dict[str, Any] | None:
         return None if one is None else _variant(one, report)
 
     card = words.card_of(fit)
@@ -52,20 +52,20 @@ def fit_json(report: FitReport) -> dict[str, Any]:
     }
 
 
-def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
+def _variant(one: Attempt, report: FitReport) -> dict[str, Any]:
     prediction = one.prediction
     return {
-        "words": one.attempt.words,
+        "words": one.words,
         "fits": one.fits,
         "tight": one.tight,
         "fell": one.fell,
         "changes": [
             {"id": change.id, "title": change.title, "effect": change.effect, "why": change.why}
-            for change in one.attempt.changes
+            for change in one.changes
         ],
-        "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in one.attempt.edits],
-        "commands": list(one.attempt.commands),
-        "by_hand": list(one.attempt.by_hand),
+        "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in one.edits],
+        "commands": list(one.commands),
+        "by_hand": list(one.by_hand),
         "diff": report.diff(one),
         "reserved_bytes": one.reserved_bytes,
         "capacity_bytes": prediction and prediction.capacity_bytes,
@@ -78,17 +78,18 @@ def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
 
 def _strategy(one: Strategy) -> dict[str, Any]:
     """Return one way to use several GPUs, with all other settings unchanged."""
-    prediction = one.attempt.prediction
+    tried = one.attempt
+    needs = tried.prediction and tried.prediction.needs
     return {
         "name": one.name,
         "sharding": one.kind,
         "offloads": one.offloads,
         "allow": one.allow or None,
         "by_hand": one.by_hand or None,
-        "fits": one.fits,
-        "reserved_bytes": prediction and prediction.needs.highest_reserved_bytes,
-        "refused": one.attempt.refused,
-        "speed": speed_json(one.speed),
+        "fits": tried.fits,
+        "reserved_bytes": needs and needs.highest_reserved_bytes,
+        "refused": tried.refused,
+        "speed": speed_json(tried.speed),
         "launch": one.launch or None,
     }
 

@@ -11,9 +11,9 @@ from vramwise.render.speed_text import seconds, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.search.result import Fit
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.fitting.over_cards import Strategy
-from vramwise.verbs.fitting.report import FitReport
 
 # The minimum width of the text column.
 _NARROWEST = 24
@@ -25,8 +25,8 @@ _HEAD = ("", "reserved", "spare", "a step", "speed")
 def headline(report: FitReport) -> str:
     """Return the first line: the answer."""
     sign, colour = SIGNS[words.kind(report.fit)]
-    said, colon, rest = words.answer(report.fit, report.asked).partition(":")
-    return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
+    clause, *rest = words.answer_parts(report.fit, report.asked)
+    return ": ".join((style(f"{sign} {clause}", fg=colour, bold=True), *rest))
 
 
 def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
@@ -46,7 +46,7 @@ def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
 
 def _effects(fit: Fit) -> list[str]:
     """Return what the changes do to the training, with the reason if they change it."""
-    changes = fit.best.attempt.changes if fit.best is not None else ()
+    changes = fit.best.changes if fit.best is not None else ()
     lines = []
     for effect, said in EFFECTS.items():
         alike = [change for change in changes if change.effect == effect]
@@ -80,7 +80,7 @@ def _table(fit: Fit, width: int | None) -> list[str]:
     for row, one in zip(cells, rows, strict=True):
         line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         room = None if width is None else max(_NARROWEST, width - len(line) - 4)
-        first, *more = fold(f"{one.attempt.words}{price(fit, one)}", room, deeper="")
+        first, *more = fold(f"{one.words}{price(fit, one)}", room, deeper="")
         lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
         lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
     return lines
@@ -100,8 +100,8 @@ def over_cards(report: FitReport) -> list[str]:
     for one in found:
         assert one.attempt.prediction is not None
         needed = gib(one.attempt.prediction.needs.highest_reserved_bytes).rjust(10)
-        taken = "" if one.seconds is None else seconds(one.seconds).rjust(8)
-        said = "" if one.fits else "  does not fit"
+        taken = "" if one.attempt.seconds is None else seconds(one.attempt.seconds).rjust(8)
+        said = "" if one.attempt.fits else "  does not fit"
         own = "  your file" if not one.allow and not one.offloads else ""
         lines.append(f"  {'→' if one is chosen else ' '} {one.name:{longest}}{needed}{taken}{said}{own}".rstrip())
     if chosen is not None and chosen.launch:
@@ -117,20 +117,20 @@ def _chosen(one: Strategy) -> str:
         steps.append(f"{words.allowing(one.allow)} writes {written}")
     if one.by_hand:
         steps.append(f"set {one.by_hand} yourself")
-    head = "Fits" if one.seconds is None else "Fastest that fits"
+    head = "Fits" if one.attempt.seconds is None else "Fastest that fits"
     return f"{head}: {one.name}" + (f" ({'; '.join(steps)})" if steps else "")
 
 
-def variants(fit: Fit) -> list[Candidate]:
+def variants(fit: Fit) -> list[Attempt]:
     """Return the answer, the alternatives and the original file, each once."""
     found = [one for one in (fit.best or fit.closest, *fit.alternatives, fit.original) if one is not None]
-    seen: dict[tuple[str, ...], Candidate] = {}
+    seen: dict[tuple[str, ...], Attempt] = {}
     for one in found:
-        seen.setdefault(tuple(f"{change.id} {change.fields}" for change in one.attempt.changes), one)
+        seen.setdefault(tuple(f"{change.id} {change.fields}" for change in one.changes), one)
     return [one for one in seen.values() if one.prediction is not None]
 
 
-def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
+def figure_cells(fit: Fit, one: Attempt) -> tuple[str, ...]:
     """Return what a variant reserves and leaves free, the time of a step, and its relative speed."""
     faster = words.ratio(fit.original, one)
     spare = (one.spare_bytes or 0) + one.margin_bytes
@@ -142,14 +142,14 @@ def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
     )
 
 
-def price(fit: Fit, one: Candidate) -> str:
+def price(fit: Fit, one: Attempt) -> str:
     """Return the drawbacks of a variant: it does not fit, is tight, or changes the training."""
     said = []
     if why := words.against(fit, one):
         said.append(why)
     elif one.tight:
         said.append("tight")
-    if any(change.effect == "changes" for change in one.attempt.changes):
+    if any(change.effect == "changes" for change in one.changes):
         said.append(EFFECTS["changes"])
     return f" ({', '.join(said)})" if said else ""
 
@@ -187,12 +187,12 @@ def next_lines(report: FitReport) -> list[str]:
     if best is None:
         opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1] if report.command]
         return [style("Next", bold=True), *opened] if opened else []
-    lines = [f"  {command}" for command in best.attempt.commands]
-    if best.attempt.by_hand:
-        return [style("Change by hand", bold=True), *(f"  {one}" for one in best.attempt.by_hand), *lines]
+    lines = [f"  {command}" for command in best.commands]
+    if best.by_hand:
+        return [style("Change by hand", bold=True), *(f"  {one}" for one in best.by_hand), *lines]
     if report.written:
         return [f"Written: {report.written}", *(["Before training:", *lines] if lines else [])]
-    changed = best.attempt.document is not None and best.attempt.document.text != report.document.text
+    changed = best.document is not None and best.document.text != report.document.text
     if changed and report.command:
         lines.insert(0, f"  {report.command} --write")
     return [style("Next", bold=True), *lines] if lines else []

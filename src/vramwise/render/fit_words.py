@@ -11,9 +11,11 @@ from vramwise.render.verdict_text import STOPPED, at_line, sentence, shortage, s
 from vramwise.types import PLACES, GpuSpec
 from vramwise.types.actions import action
 from vramwise.units import GIB, gib, readable
-from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.result import Fit
 from vramwise.variants.verdict import NAMES, TIGHT
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.variants.versions import versions_line
+from vramwise.verbs.fit import FitReport
 
 # Smaller differences in speed are neither noticeable nor significant.
 _SAME_SPEED = 0.015
@@ -39,21 +41,26 @@ def left_open(fit: Fit) -> bool:
 
 def answer(fit: Fit, asked: str | None = None) -> str:
     """Return the first line. `asked`: the key whose largest value is wanted."""
+    return ": ".join(answer_parts(fit, asked))
+
+
+def answer_parts(fit: Fit, asked: str | None = None) -> tuple[str, ...]:
+    """Return the first line as its main clause, which is emphasised, and what follows a colon."""
     best = fit.best
     if fit.stops:
-        return f"{stopped(fit.stops)}: {fit.stops[0].message}; fix this first, then fit again"
+        return stopped(fit.stops), f"{fit.stops[0].message}; fix this first, then fit again"
     if best is None:
         return _nothing_fits(fit)
     spare = f"{readable(_free(best))} to spare{_where(best)}"
     tight = " (tight)" if best.tight else ""
     if asked is not None:
-        return f"The largest {asked} that fits: {_value(best, asked)}, with {spare}{tight}"
+        return f"The largest {asked} that fits", f"{_value(best, asked)}, with {spare}{tight}"
     if not fit.changed:
         if best.speed is None:
-            return f"Your file fits unchanged, with {spare}{tight}"
-        return f"Your file is already the fastest that fits, with {spare}{tight}"
-    words = "; ".join([*_repairs(fit), *([best.attempt.words] if best.attempt.changes else [])])
-    return f"Fits with {spare}{tight}{_against(fit)}: {words}"
+            return (f"Your file fits unchanged, with {spare}{tight}",)
+        return (f"Your file is already the fastest that fits, with {spare}{tight}",)
+    words = "; ".join([*_repairs(fit), *([best.words] if best.changes else [])])
+    return f"Fits with {spare}{tight}{_against(fit)}", words
 
 
 def _repairs(fit: Fit) -> list[str]:
@@ -75,24 +82,24 @@ def _against(fit: Fit) -> str:
     return f", about {times(faster)} as fast as your file"
 
 
-def _nothing_fits(fit: Fit) -> str:
+def _nothing_fits(fit: Fit) -> tuple[str, ...]:
     closest = fit.closest or fit.original
     if left_open(fit) and fit.original.prediction is not None:
         less = (closest.reserved_bytes or 0) < (fit.original.reserved_bytes or 0)
-        return f"{sentence(fit.original.prediction)}{f'; smaller: {closest.attempt.words}' if less else ''}"
+        return (f"{sentence(fit.original.prediction)}{f'; smaller: {closest.words}' if less else ''}",)
     short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
     if closest.prediction is not None and not closest.prediction.fits:
         short = shortage(closest.prediction, -_free(closest))
-    said = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries: {short} at the closest"
+    clause, why = f"Found nothing that fits{_where(closest)} in {fit.tries:,} tries", f"{short} at the closest"
     if fit.weights_bytes:
-        alone = f"its weights alone need at least {gib(fit.weights_bytes)}"
-        said = f"{NAMES['does_not_fit']}{_where(closest)}: {alone}, {short}"
-    if closest.attempt.changes:
-        said += f" ({closest.attempt.words})"
-    if not fit.opened:
-        return said
-    words, opened = fit.opened[0]
-    return f"{said}; {allowing(words)} would ({opened.attempt.words})"
+        clause = f"{NAMES['does_not_fit']}{_where(closest)}"
+        why = f"its weights alone need at least {gib(fit.weights_bytes)}, {short}"
+    if closest.changes:
+        why += f" ({closest.words})"
+    if fit.opened:
+        words, opened = fit.opened[0]
+        why += f"; {allowing(words)} would ({opened.words})"
+    return clause, why
 
 
 def allowing(words: str) -> str:
@@ -104,6 +111,8 @@ def reasons(report: FitReport) -> Iterator[str]:
     """Yield the lines below the answer: its figures, and those of the original file."""
     fit = report.fit
     document = report.document
+    if fit.original.run is not None:
+        yield from filter(None, [versions_line(fit.original.run)])
     yield from (f"{at_line(document, found)}{found.message}" for found in fit.stops[1:])
     for found in fit.repairs:
         where = "Your file: " if found.line is None else f"Line {document.label(found.line)} of your file: "
@@ -143,11 +152,11 @@ def _roomier(fit: Fit) -> Iterator[str]:
     faster = ratio(fit.best, roomy)
     price = "" if faster is None else f", {times(faster)} the speed"
     margin = ceil(TIGHT * (roomy.prediction.capacity_bytes or 0) / GIB)
-    said = f"{roomy.attempt.words} ({readable(_free(roomy))} to spare{price})"
+    said = f"{roomy.words} ({readable(_free(roomy))} to spare{price})"
     yield f"With more room: {said}; {action('keep room').format(margin)}"
 
 
-def figures(one: Candidate, *, error: bool = False) -> str:
+def figures(one: Attempt, *, error: bool = False) -> str:
     """Return what a variant reserves and how fast it is; `error`: and how far off speeds were."""
     prediction = one.prediction
     if prediction is None:
@@ -161,7 +170,7 @@ def figures(one: Candidate, *, error: bool = False) -> str:
     return f"{said}; {line[:1].lower()}{line[1:]}"
 
 
-def reserved(one: Candidate) -> str:
+def reserved(one: Attempt) -> str:
     """Return what a variant reserves, as a range if it is not fully predicted and has an upper bound."""
     least, prediction = one.reserved_bytes or 0, one.prediction
     if prediction is None or prediction.most_bytes <= least:
@@ -169,12 +178,12 @@ def reserved(one: Candidate) -> str:
     return f"{gib(least).removesuffix(' GiB')} to {gib(prediction.most_bytes)}"
 
 
-def _why_margin(one: Candidate) -> str:
+def _why_margin(one: Attempt) -> str:
     prediction = one.prediction
     return "" if prediction is None or not prediction.margin.more else ", for what is not known of the run"
 
 
-def against(fit: Fit, one: Candidate) -> str:
+def against(fit: Fit, one: Attempt) -> str:
     """Return why a variant is rejected, in a few words; "" if it fits."""
     prediction = one.prediction
     if not one.fell or prediction is None:
@@ -204,9 +213,9 @@ def smallest_card(fit: Fit) -> str:
     return f"The smallest card for your original file: {card.name} ({gib(card.memory_bytes)})"
 
 
-def opened_words(words: str, one: Candidate, original: Candidate) -> str:
+def opened_words(words: str, one: Attempt, original: Attempt) -> str:
     """Describe what one word of --allow, or several together, would give."""
-    said = f"{allowing(words)}: {one.attempt.words}"
+    said = f"{allowing(words)}: {one.words}"
     if one.prediction is None:
         return said
     said += f"; fits with {readable(_free(one))} to spare" + (" (tight)" if one.tight else "")
@@ -219,7 +228,7 @@ def nothing_opened() -> str:
     return f"{action('nothing to allow')}. Not tried: a larger card, {action('several cards')}, or a smaller model"
 
 
-def ratio(original: Candidate, one: Candidate) -> float | None:
+def ratio(original: Attempt, one: Attempt) -> float | None:
     """Return how many times as fast as the original a variant is; None if either speed is unknown.
 
     Steps are compared if they train on the same samples, otherwise tokens per second.
@@ -231,7 +240,7 @@ def ratio(original: Candidate, one: Candidate) -> float | None:
     return original.speed.step_seconds / one.speed.step_seconds
 
 
-def step(one: Candidate) -> str:
+def step(one: Attempt) -> str:
     """Return the seconds of a step, for a table."""
     return "" if one.speed is None else seconds(one.speed.step_seconds)
 
@@ -242,20 +251,20 @@ def card_of(fit: Fit) -> GpuSpec | None:
     return None if run is None else run.target.gpu
 
 
-def _free(one: Candidate) -> int:
+def _free(one: Attempt) -> int:
     """Return what stays free, as `predict` reports it: including the margin."""
     return (one.spare_bytes or 0) + one.margin_bytes
 
 
-def _where(one: Candidate) -> str:
+def _where(one: Attempt) -> str:
     prediction = one.prediction
     return "" if prediction is None else where(prediction)
 
 
-def _value(best: Candidate, key: str) -> str:
+def _value(best: Attempt, key: str) -> str:
     if key == "model" and best.run is not None:
         return str(best.run.base_model)
-    document = best.attempt.document
+    document = best.document
     if document is not None and key in document.values:
         return str(document.values[key])
     return "as it is" if best.run is None or key not in PLACES else str(best.run.value(key))

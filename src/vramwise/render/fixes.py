@@ -33,7 +33,7 @@ def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
     elif not fit.changed:
         done = style("unchanged", fg="green", bold=True)
     yield f"{style(report.path, bold=True)} {done}: {answer(fit)}"
-    for command in fit.best.attempt.commands if fit.best is not None else ():
+    for command in fit.best.commands if fit.best is not None else ():
         yield f"  before training: {command}"
-    for change in fit.best.attempt.by_hand if fit.best is not None else ():
+    for change in fit.best.by_hand if fit.best is not None else ():
         yield f"  not written: {change}"

@@ -1,4 +1,4 @@
-"""Rules, keys and search results for agents and `--format json`: as plain values, a rule also as its page."""
+"""Rules, keys, cards and search results for agents and `--format json`: as plain values, a rule also as its page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from vramwise.lookup.keys import KeyPage
 from vramwise.lookup.search import Found
 from vramwise.rules.base import Rule
+from vramwise.types import GpuSpec
 
 
 def rule_json(rule: Rule) -> dict[str, Any]:
@@ -81,4 +82,18 @@ def key_json(page: KeyPage) -> dict[str, Any]:
         "needs": page.needs or None,
         "versions": [{**asdict(one), "versions": list(one.versions)} for one in page.versions],
         "rules": list(page.rules),
+    }
+
+
+def gpu_json(card: GpuSpec, usable_bytes: int) -> dict[str, Any]:
+    """Return one card as plain values. `usable_bytes`: what a run may reserve on it."""
+    return {
+        "name": card.name,
+        "vendor": card.vendor,
+        "usable_bytes": card.memory_bytes,
+        "usable_by_a_run_bytes": usable_bytes,
+        "capability": None if card.capability is None else ".".join(str(part) for part in card.capability),
+        "multiprocessors": card.multiprocessors,
+        "bf16": card.bf16,
+        "fp8": card.fp8,
     }

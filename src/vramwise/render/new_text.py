@@ -12,8 +12,7 @@ from vramwise.render.verdict_text import SIGNS
 from vramwise.trainers.starting import FORMATS
 from vramwise.types import Finding
 from vramwise.units import gib, readable
-from vramwise.verbs.starting.plan import METHODS
-from vramwise.verbs.starting.result import Better, New
+from vramwise.verbs.starting.plan import METHODS, Better, New
 
 VERSION = 1
 
@@ -90,7 +89,9 @@ def _instead(new: New) -> Iterator[str]:
         return
     closest = new.closest
     if closest is not None and closest.needs_bytes:
-        yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}, and a margin"
+        mixed = new.prediction.decisive is not new.prediction.needs
+        rows = " with rows of mixed lengths, which nobody described" if mixed else ""
+        yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}{rows}, and a margin"
     if closest is not None and closest.card is not None:
         yield f"The smallest card for it: {closest.card.name} ({gib(closest.card.memory_bytes)})"
     if not new.proof_bytes:

@@ -36,7 +36,7 @@ def file_json(report: FileReport) -> dict[str, Any]:
         "foreign": report.foreign and report.foreign.kind,
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
         "findings": [{**finding_json(found), **_cell(report, found)} for found in report.findings],
-        "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
+        "skipped": [{"rule": skipped.rule, "needs": ", ".join(skipped.needs)} for skipped in report.skipped],
         "predicted": report.prediction is not None,
         "not_predicted": report.not_predicted or None,
         "without_figures": list(report.without_figures),

@@ -12,9 +12,9 @@ from vramwise.render.new_text import new_json
 from vramwise.render.prediction_json import prediction_json
 from vramwise.render.report_json import reports_json
 from vramwise.verbs.check import FileReport
-from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fit import FitReport
 from vramwise.verbs.predict import Answer
-from vramwise.verbs.starting.result import New
+from vramwise.verbs.starting.plan import New
 
 _DOCUMENTS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     Answer: lambda answer: prediction_json(answer.prediction, answer),

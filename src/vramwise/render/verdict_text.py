@@ -15,6 +15,7 @@ from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import NAMES, Verdict
+from vramwise.variants.versions import versions_line
 
 if TYPE_CHECKING:
     from vramwise.verbs.fitting.ways_out import WayOut
@@ -211,6 +212,8 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
     """
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
+    yield from filter(None, [versions_line(prediction.run)])
+    yield from (f"Read: {one.text}" for one in prediction.assumed if one.kind == "source")
     yield from doubt_lines(prediction, verdict)
     if with_stops:
         yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
@@ -269,11 +272,11 @@ def ways_out(answer: Answer) -> list[str]:
             f"No change that was tried makes it fit. Use a card with more than {room}, or {action('several cards')}"
         ]
     title = style("What would make it fit", bold=True)
-    if out.candidate is None:
+    if out.attempt is None:
         return [title, "  A quick search found nothing. To search further:", f"    {fit_command(answer, out)}"]
-    tried = out.candidate.attempt
-    needed = gib(out.candidate.reserved_bytes or 0)
-    tight = ", tight" if out.candidate.tight else ""
+    tried = out.attempt
+    needed = gib(tried.reserved_bytes or 0)
+    tight = ", tight" if tried.tight else ""
     found = f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})"
     if answer.command.startswith("vramwise predict "):  # there is no file
         return [title, found, f"    {answer.command} {as_options(tried)}"]

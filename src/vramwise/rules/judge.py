@@ -1,7 +1,12 @@
-"""Run rules over a RunSpec: findings in file order, and which rules were skipped for lack of a card or model."""
+"""Run rules over a RunSpec: findings in file order, and which rules were skipped for lack of a card or model.
+
+A file suppresses a finding with `# vramwise: ignore[rule-id] reason` on its line. A finding about the file as a whole,
+such as a missing key, is suppressed by such a comment on any line.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -54,7 +59,7 @@ def judge(
     for rule in rules:
         missing = sorted(lacking if need == "memory" else need for need in rule.needs - have)
         if missing:
-            skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
+            skipped.append(Skipped(rule=rule.id, needs=tuple(missing)))
             continue
         findings.extend(_findings(run, memory, rule, spell, pedantic=rule.id in pedantic))
     findings.sort(key=lambda found: (found.place.line, found.place.column, -found.severity.rank, found.rule))
@@ -171,3 +176,30 @@ def _where(run: RunSpec, name: str) -> Place | None:
     if origin is not None and origin.place is not None:
         return origin.place
     return run.config.place(run.keys.get(name, name))
+
+
+_COMMENT = re.compile(r"#\s*vramwise:\s*ignore\[([^\]]*)\]")
+
+
+def drop_suppressed(findings: Iterable[Finding], text: str) -> list[Finding]:
+    """Return the findings that no comment suppresses: on their line, or anywhere if about the file as a whole."""
+    ignored = ignored_by_line(text)
+    anywhere = frozenset[str]().union(*ignored.values())
+
+    def silencing(found: Finding) -> frozenset[str]:
+        return anywhere if found.line is None else ignored.get(found.line, frozenset())
+
+    return [found for found in findings if found.rule not in silencing(found)]
+
+
+def ignored_by_line(text: str) -> dict[int, frozenset[str]]:
+    """Return line number → the rule ids that a comment on it names."""
+    if "vramwise:" not in text:
+        return {}
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    found = ((number, _COMMENT.findall(line)) for number, line in enumerate(lines, 1))
+    return {number: frozenset().union(*map(_ids, names)) for number, names in found if names}
+
+
+def _ids(names: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in names.split(","))

@@ -38,7 +38,6 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 # Exit codes of the worker, for whoever started it.
 EXIT_OUT_OF_MEMORY = 75
-EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 

@@ -7,6 +7,7 @@ end in `_bytes`; MiB and GiB are 1024-based.
 
 from vramwise.types.document import START as START
 from vramwise.types.document import Asked as Asked
+from vramwise.types.document import Assumed as Assumed
 from vramwise.types.document import Bounds as Bounds
 from vramwise.types.document import Config as Config
 from vramwise.types.document import Document as Document
@@ -31,6 +32,7 @@ from vramwise.types.machine import GpuSpec as GpuSpec
 from vramwise.types.machine import Release as Release
 from vramwise.types.machine import Stack as Stack
 from vramwise.types.machine import Target as Target
+from vramwise.types.machine import admits as admits
 from vramwise.types.machine import version_parts as version_parts
 from vramwise.types.model import ModelSpec as ModelSpec
 from vramwise.types.run import PLACES as PLACES

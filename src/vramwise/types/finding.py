@@ -106,4 +106,4 @@ class Skipped:
     """A rule that was not applied, and what it would have needed."""
 
     rule: str
-    needs: str
+    needs: tuple[str, ...]

@@ -1,13 +1,17 @@
-"""A run with some changes: the changes in a few words, the trainer's edits for them, and the prediction."""
+"""A run with some changes: the changes in a few words, the trainer's edits for them, the prediction and the speed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.types import Change, Document, Edit, RunSpec
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import is_tight
+
+if TYPE_CHECKING:
+    from vramwise.variants.speed import Speed
 
 _LOSSES = {
     "stock": "the default loss",
@@ -32,6 +36,9 @@ class Attempt:
 
     Without a prediction, `refused` says why, or none was requested. `by_hand`: values that a script computes or takes
     from its command line, which the user must change.
+
+    A search also sets the rest. `spare_bytes`: free memory beyond the reserved memory and the margin; negative if it
+    does not fit. `fell`: why it is rejected; "" if it fits.
     """
 
     changes: tuple[Change, ...]
@@ -42,6 +49,15 @@ class Attempt:
     run: RunSpec | None = None
     prediction: Prediction | None = None
     refused: str = ""
+    speed: Speed | None = None
+    spare_bytes: int | None = None
+    margin_bytes: int = 0
+    fell: str = ""
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt itself, for programs written when a variant was not yet one."""
+        return self
 
     @property
     def writable(self) -> Document | None:
@@ -65,8 +81,25 @@ class Attempt:
 
     @property
     def fits(self) -> bool:
-        """Whether it is predicted to fit."""
-        return self.prediction is not None and self.prediction.memory_fits is True
+        """Whether it is predicted to fit; in a search: with its margin and without retrying allocations."""
+        if self.prediction is None:
+            return False
+        return self.prediction.memory_fits is True if self.spare_bytes is None else not self.fell
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The peak of reserved memory with unlimited memory, or None."""
+        return None if self.prediction is None else self.prediction.needs.highest_reserved_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether it fits with less to spare than drivers and other processes may take."""
+        return self.fits and self.prediction is not None and is_tight(self.prediction)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of an optimizer step; None if the card's rates are unknown."""
+        return None if self.speed is None else self.speed.step_seconds
 
 
 def _switch(name: str) -> Callable[[Any], str]:

@@ -5,7 +5,7 @@ it in `_SOURCES`. Every verdict, on every interface, then takes it into account 
 
 Margins for what no measured run had (the card, several of them, the trainer, the model family, a feature) are
 calibrated: they cover nine of ten errors that first predictions had where this was new (`facts/margins.json`, written
-by `bench/calibration.py`; docs/accuracy.md has the tables).
+by `tests/measured/calibration.py`; docs/accuracy.md has the tables).
 """
 
 from __future__ import annotations

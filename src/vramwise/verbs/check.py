@@ -1,8 +1,11 @@
-"""`check`: the findings of the rules about a Subject, with its prediction."""
+"""`check`: the findings of the rules about a Subject, with its prediction.
+
+Severity is that on this card: wasted memory matters only if memory is scarce.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,15 +18,14 @@ from vramwise.opening.subject import Subject, subject_of
 from vramwise.opening.targets import project_for, target_for
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import select_rules
-from vramwise.rules.judge import internal_error, judge
-from vramwise.rules.suppress import drop_suppressed
+from vramwise.rules.judge import drop_suppressed, internal_error, judge
+from vramwise.rules.room import has_ample_room
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
 from vramwise.trainers.registry import DEFAULT, trainer_named
 from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
-from vramwise.verbs.finding_severity import weighed
 
 if TYPE_CHECKING:
     from vramwise.variants.prediction import Prediction
@@ -131,10 +133,11 @@ def refuse_mistakes(options: Options) -> None:
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
     """Check one config. `alone`: it is the only one, so a prediction is worth its time."""
-    source, options = started(source, options)
     path = path_of(source)
-    policy = policy_for(path, options, predicts=alone)
     try:
+        source, options = started(source, options)
+        path = path_of(source)
+        policy = policy_for(path, options, predicts=alone)
         subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
         return with_command(check_subject(subject, policy), subject)
     except NotOurs as error:
@@ -196,7 +199,7 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     if not misfits or report.prediction is None:
         return report
-    from vramwise.verbs.fitting.commands import fit_command  # late: only for runs that do not fit
+    from vramwise.verbs.fitting.ways_out import fit_command  # late: only for runs that do not fit
 
     remedy = f"; `{fit_command(subject)}` searches for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
@@ -279,11 +282,39 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 
 def _type_error(findings: Sequence[Finding], subject: Subject) -> ConfigError | None:
-    """Return an error for the first value of a wrong type, which makes the whole file unusable."""
+    """Return an error for the first value of a wrong type, which makes the whole file unusable: no release takes it."""
     of_types = {rule.id for rule in rules_for(subject.trainer) if rule.unusable}
-    wrong = [found for found in findings if found.rule in of_types]
+    taken, document, stack = subject.trainer.taken_by, subject.document, subject.target.stack
+    wrong = [one for one in findings if one.rule in of_types and not taken(document, stack, one.key or "")]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
     place = wrong[0].place
     return ConfigError(wrong[0].message + more, line=place.line, column=place.column, path=subject.document.path)
+
+
+Reserved = Callable[[], int | None]
+
+
+def weighed(
+    findings: Sequence[Finding], rules: Mapping[str, Rule], reserved: Reserved, capacity_bytes: int | None
+) -> list[Finding]:
+    """Return the findings; warnings that concern only memory become notes if the run leaves ample memory free.
+
+    `reserved` returns the memory that the run reserves as written. The fixes cost time, which is not worthwhile if
+    memory is not scarce, so a note's fix is no longer applied by default.
+    """
+    memory_alone = {rule.id for rule in rules.values() if rule.costs_memory}
+    light = [found for found in findings if found.rule in memory_alone and found.severity is Severity.WARNING]
+    if not light or not capacity_bytes:
+        return list(findings)
+    needed = reserved()
+    if needed is None or not has_ample_room(needed, capacity_bytes):
+        return list(findings)
+    return [lighter(found) if found in light else found for found in findings]
+
+
+def lighter(finding: Finding) -> Finding:
+    """Return the finding as a note whose fix is only applied on request."""
+    fix = finding.fix and replace(finding.fix, safe=False)
+    return replace(finding, severity=Severity.INFO, fix=fix)

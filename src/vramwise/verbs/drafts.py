@@ -6,6 +6,7 @@ answers the questions of a search about many variants.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
+from vramwise.opening.sources import TEXT
 from vramwise.opening.stops import errors_of
 from vramwise.opening.subject import Subject
 from vramwise.types import Change, Edit, Finding, RunSpec
@@ -22,8 +24,8 @@ from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
 from vramwise.variants.lower_bounds import lower_bound_bytes
 from vramwise.variants.search.book import Book, settings_of
+from vramwise.variants.search.combinations import Space
 from vramwise.variants.search.finding import Search
-from vramwise.variants.search.space import Space
 from vramwise.variants.speed import Speed
 
 # Maps the resolved run and the changes made to it to the run that the caller wants.
@@ -37,35 +39,37 @@ def as_it_is(run: RunSpec, _changes: Sequence[Change]) -> RunSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A Subject with changes written into it one after the other. `refused`: why the last one could not be written."""
+    """A Subject with the changes of an attempt written into it one after the other, before the result is resolved.
+
+    `attempt.refused`: why the last one could not be written. `fields`: settings that a command or the user sets, which
+    are not in the text.
+    """
 
     subject: Subject
-    changes: tuple[Change, ...] = ()
-    edits: tuple[Edit, ...] = ()
-    commands: tuple[str, ...] = ()
-    by_hand: tuple[str, ...] = ()
-    # Settings that a command or the user sets, which are not in the text.
+    attempt: Attempt = Attempt(changes=())  # noqa: RUF009 (frozen)
+    # What the script's command line needs for them.
+    words: tuple[str, ...] = ()
     fields: Mapping[str, object] = field(default_factory=dict)
-    refused: str = ""
 
     def with_change(self, change: Change) -> Draft:
         """Return the draft with one more change, written into the current text."""
-        drafted = replace(self, changes=(*self.changes, change))
-        if self.refused:
+        tried = replace(self.attempt, changes=(*self.attempt.changes, change))
+        drafted = replace(self, attempt=tried)
+        if tried.refused:
             return drafted
         subject = self.subject
         try:
             spelling = subject.trainer.spell(subject.run, change)
             if spelling is None:
-                return replace(drafted, refused=f"{subject.trainer.title} has no key for it: {change.title}")
+                why = f"{subject.trainer.title} has no key for it: {change.title}"
+                return replace(self, attempt=replace(tried, refused=why))
             if spelling.command:
-                drafted = replace(
-                    drafted, commands=(*self.commands, spelling.command), fields={**self.fields, **change.fields}
-                )
+                tried = replace(tried, commands=(*tried.commands, spelling.command))
+                drafted = replace(self, attempt=tried, fields={**self.fields, **change.fields})
             if spelling.edits:
                 drafted = drafted._written(change, spelling.edits)
         except VramwiseError as error:
-            return replace(drafted, refused=str(error))
+            return replace(drafted, attempt=replace(tried, refused=str(error)))
         return drafted
 
     def _written(self, change: Change, edits: Sequence[Edit]) -> Draft:
@@ -73,7 +77,8 @@ class Draft:
 
         Edits that a script leaves to the user are listed in `by_hand`; their settings count as changed.
         """
-        document, made, by_hand = self.subject.document, list(self.edits), list(self.by_hand)
+        document, tried = self.subject.document, self.attempt
+        made, by_hand, words = list(tried.edits), list(tried.by_hand), list(self.words)
         for edit in edits if document.script is not None else ():
             try:
                 document = apply_edits(document, (edit,))
@@ -82,31 +87,33 @@ class Draft:
                 if not error.by_hand:
                     raise
                 by_hand.append(str(error))
+                words += filter(None, [error.words])
         if document.script is None:
             document, made = apply_edits(document, tuple(edits)), [*made, *edits]
-        fields = {**self.fields, **(change.fields if len(by_hand) > len(self.by_hand) else {})}
+        fields = {**self.fields, **(change.fields if len(by_hand) > len(tried.by_hand) else {})}
+        tried = replace(tried, edits=tuple(made), by_hand=tuple(by_hand))
         subject = self.subject.with_document(document)
-        return replace(self, subject=subject, edits=tuple(made), by_hand=tuple(by_hand), fields=fields)
+        return Draft(subject=subject, attempt=tried, words=tuple(words), fields=fields)
 
     def made(self, adjust: Adjust = as_it_is) -> Attempt:
         """Return the resolved run of the current text, without a prediction.
 
         `adjust` applies the caller's own decisions.
         """
-        attempt = Attempt(
-            changes=self.changes, edits=self.edits, commands=self.commands, by_hand=self.by_hand, refused=self.refused
-        )
-        if self.refused:
-            return attempt
+        if self.attempt.refused:
+            return self.attempt
         run = self.subject.run
         if self.fields:
             run = run.changed(**self.fields)
-        if self.by_hand:  # the text still has the old sizes
+        if self.attempt.by_hand:  # the text still has the old sizes
             batch = run.batch
             each = batch.micro_batch_size * batch.gradient_accumulation_steps
             run = run.changed(effective_batch_size=each * batch.data_parallel)
-        run = adjust(run, self.changes)
-        return replace(attempt, document=self.subject.document, run=run)
+        tried, path = self.attempt, self.subject.document.path
+        if self.words:
+            script = "SCRIPT" if path == TEXT else shlex.quote(path)
+            tried = replace(tried, commands=(*tried.commands, f"python {script} {' '.join(self.words)}"))
+        return replace(tried, document=self.subject.document, run=adjust(run, tried.changes))
 
     def predicted(self, attempt: Attempt, limit_bytes: int | None = None, *, on_card: bool = True) -> Attempt:
         """Return the attempt with its prediction.
@@ -220,8 +227,9 @@ class SubjectWorkshop:
         return errors_of(run, self.subject.trainer)
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
-        """Return the attempt with its prediction."""
-        self.effort.stop_at(self.until)
+        """Return the attempt with its prediction. What settles or shows an answer (`on_card`) is never too much."""
+        if not on_card:
+            self.effort.stop_at(self.until)
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _asked(self) -> None:

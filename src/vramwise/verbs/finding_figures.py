@@ -17,7 +17,7 @@ from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
 from vramwise.variants.effort import FIGURES, is_large
 from vramwise.variants.verdict import NAMES
-from vramwise.verbs.finding_severity import lighter
+from vramwise.verbs.check import lighter
 
 # Smaller differences are not reported.
 _WORTH_SAYING = 0.03

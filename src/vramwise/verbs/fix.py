@@ -163,8 +163,8 @@ def refit(fixed: Fixed, policy: Policy) -> None:
 
     fixed.fit = fit_subject(fixed.subject)
     best = fixed.fit.best
-    if best is not None and best.attempt.writable is not None and best.attempt.changes:
-        fixed.subject = fixed.subject.with_document(best.attempt.writable)
+    if best is not None and best.writable is not None and best.changes:
+        fixed.subject = fixed.subject.with_document(best.writable)
         fixed.remaining = check_subject(fixed.subject, policy)
 
 

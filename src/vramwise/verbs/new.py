@@ -18,18 +18,16 @@ from vramwise.trainers.registry import DEFAULT, EMBEDDED, all_trainers, trainer_
 from vramwise.trainers.starting import FORMATS, Format, ScriptWriter, Start, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.lengths import NO_DATA
-from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_model
 from vramwise.verbs.fitting.smallest_card import smallest_card
-from vramwise.verbs.starting.plan import METHODS, Plan
-from vramwise.verbs.starting.reasons import reasons
-from vramwise.verbs.starting.result import Better, New
-from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, soonest, trials
-from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, with_silenced
+from vramwise.verbs.starting.plan import METHODS, Better, New, Plan
+from vramwise.verbs.starting.trials import FEW, Progress, Trial, expandable, judged_as, soonest, trials
+from vramwise.verbs.starting.writing import config_text, of_memory, of_rounding, reasons, with_silenced
 
 AUTO = "auto"
 
@@ -56,6 +54,7 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
             # the search predicts without the card's limit; the written file is predicted on the card
             if written.prediction.verdict().memory == "fits":
                 return written
+            found = [judged_as(trial, written.prediction) if trial is chosen else trial for trial in found]
         failed += found
     return _nothing_fits(plan, failed)
 
@@ -265,11 +264,11 @@ def _misses(failed: Sequence[Trial]) -> Better:
     """Return by how much the closest of some trials misses."""
     short, trial = min(((_short_bytes(trial.best), place), trial) for place, trial in enumerate(failed))
     prediction = trial.best.prediction
-    needed = 0 if prediction is None else prediction.needs.highest_reserved_bytes
+    needed = 0 if prediction is None else prediction.decisive.highest_reserved_bytes
     return Better(method=trial.method, needs_bytes=needed, short_bytes=short[0])
 
 
-def _short_bytes(candidate: Candidate) -> int:
+def _short_bytes(candidate: Attempt) -> int:
     """Return how much memory a candidate lacks, including its margin."""
     return max(0, -(candidate.spare_bytes or 0))
 

@@ -116,12 +116,12 @@ def _tools():
     """The tools with their arguments validated as the server does it."""
     from pydantic import validate_call
 
-    from vramwise.mcp import knowledge
-    from vramwise.mcp.fitting import fit_config
+    from vramwise.mcp import tools
+    from vramwise.mcp.tools import fit_config
     from vramwise.mcp.verbs import Verbs
 
     verbs = Verbs(online=False)
-    rooms = (verbs, knowledge)
+    rooms = (verbs, tools)
     found = {name: getattr(room, name) for room in rooms for name in _TOOLS if hasattr(room, name)}
     return {name: validate_call(tool) for name, tool in {**found, "fit_config": fit_config}.items()}
 

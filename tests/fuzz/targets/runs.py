@@ -121,7 +121,7 @@ def _resume(bench, data):
 
 
 def _read_journal(bench, data):
-    from vramwise.training.parent.journal import Journal
+    from vramwise.training.parent.supervise import Journal
     from vramwise.training.plan import FORMAT, TrainPlan
 
     path = bench.folder / bench.write("out/vramwise.json", data)

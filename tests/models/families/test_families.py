@@ -13,7 +13,7 @@ import pytest
 
 import vramwise
 from vramwise.errors import VramwiseError
-from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
+from vramwise.ghost.build_layers import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.models import families
 from vramwise.models.config import model_from_config
 from vramwise.models.families.base import Block, Mixer

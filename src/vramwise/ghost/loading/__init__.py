@@ -2,6 +2,10 @@
 
 `load` follows the order of a trainer's loader: read the weights (`reading`), cast what the trainer casts (`casts`),
 add the adapters (`adapters`), hand the cache back. What the steps find in the allocator's cache is what this leaves.
+
+Unsloth moves embeddings off the card once weights are there: lookups run on the host, and only their rows come back.
+After `offload_embedding_if_tight` of Unsloth 2026.10 and `estimate_training_reserve_bytes` of unsloth_zoo, which judge
+the free memory when the weights are read, and again when adapters are added.
 """
 
 from __future__ import annotations
@@ -11,14 +15,73 @@ from dataclasses import replace
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training, widen_trained
-from vramwise.ghost.loading.leaving import embeddings_leave
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
 from vramwise.ghost.loading.spreading import spread
 from vramwise.ghost.ops.fused_layers import tables_of_layers
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Tape
 from vramwise.ghost.weights import Weights
+from vramwise.models.parameters import parameters
+from vramwise.timeline import Action
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.units import gib
+
+_MIB = 1024**2
+_BYTES_A_TOKEN_AND_WIDTH = 48
+_LOGIT_ROWS = 2048
+_SAFETY_BYTES = 256 * _MIB
+# Gradients are of the parameter's type; beside them two moments and a temporary of the optimizer, in fp32.
+_STATE_BYTES = 12
+# Tables beside the tokens' go if they are this large.
+_LEAST_BYTES = 256 * _MIB
+_SIGNS = {int(Action.ALLOC): 1, int(Action.FREE): -1}
+
+
+def embeddings_leave(t: Tape, weights: Weights, *, adapters: bool) -> None:
+    """Move embeddings to host memory if the run does, and the card has too little left. `adapters`: they are there."""
+    tokens = weights.run.loading.embedding_leaves_below
+    leaving = _leaving(weights) if tokens is not None else []
+    if not leaving or (tokens and _enough(t, weights, tokens, adapters=adapters)):
+        return
+    freed = 0
+    for name in leaving:
+        storage = weights.by_name[name].storage
+        freed += 0 if storage is None else storage.nbytes
+        weights.by_name[name].storage = None
+    t.empty_cache()
+    weights.said.append(
+        f"Unsloth moves the input embedding to host memory, which saves {gib(freed)}"
+        + (": the card has little room beside the weights" if tokens else "")
+    )
+
+
+def _leaving(weights: Weights) -> list[str]:
+    """Return the names of the embeddings that are on the card, have no trained copy, and that no head shares."""
+    found = [parameter for parameter in parameters(weights.model) if parameter.kind == "embedding"]
+    main = found[0].name if found else ""
+    names = []
+    for parameter in found:
+        made = weights.by_name.get(parameter.name)
+        if made is None or made.storage is None or made.node is not None:
+            continue
+        shared = parameter.name == main and weights.model.tie_word_embeddings
+        if not shared and (parameter.name == main or made.storage.nbytes >= _LEAST_BYTES):
+            names.append(parameter.name)
+    saved = weights.run.adapter.lora_modules_to_save
+    return [name for name in names if not any(name.removesuffix(".weight").endswith(one) for one in saved)]
+
+
+def _enough(t: Tape, weights: Weights, tokens: int, *, adapters: bool) -> bool:
+    """Return whether more is free than the estimate of what a step needs."""
+    capacity, model = t.hardware.capacity_bytes, weights.model
+    if capacity is None:
+        return True
+    held = sum([_SIGNS.get(event[0], 0) * event[2] for event in t.events])
+    needed = tokens * model.hidden_size * _BYTES_A_TOKEN_AND_WIDTH + min(tokens, _LOGIT_ROWS) * model.vocab_size * 4
+    if adapters:
+        needed += sum(one.numel * (one.dtype.size + _STATE_BYTES) for one in weights.trainable())
+    return capacity - held >= needed + needed // 16 + _SAFETY_BYTES
+
 
 __all__ = ["load", "load_reference"]
 
@@ -27,7 +90,7 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
-    """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    """Return the weights of the model that is trained, its adapters included; the cache is handed back at the end."""
     run = _as_partitioned(run, sharding)
     if run.loading.multiplies_first:
         t.workspace()
@@ -74,7 +137,7 @@ def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
-    """A second model beside the trained one: read and cast in the same way, without adapters.
+    """Return a second model beside the trained one: read and cast in the same way, without adapters.
 
     Nobody marks it as frozen, though no gradient is ever made: autocast keeps copies of its weights as of any others
     that could be trained. What is sharded is cast by other hands.

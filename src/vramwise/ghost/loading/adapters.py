@@ -7,7 +7,7 @@ from math import prod
 
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
-from vramwise.ghost.model.oft import rotation_shape
+from vramwise.ghost.model.linear import rotation_shape
 from vramwise.ghost.ops.quantised import scales
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
@@ -50,12 +50,12 @@ def add_adapters(t: Tape, weights: Weights) -> None:
 
 
 def adapter_dtype(run: RunSpec) -> DType:
-    """What the matrices are trained in."""
+    """Return what the matrices are trained in."""
     return BY_NAME[run.precision.weights_dtype] if run.adapter.adapters_as_base else FP32
 
 
 def planned_adapters(weights: Weights) -> Planned:
-    """The modules that get an adapter, by name, in the model's order."""
+    """Return the modules that get an adapter, by name, in the model's order."""
     run = weights.run
     if run.adapter.kind is None:
         return {}
@@ -64,7 +64,7 @@ def planned_adapters(weights: Weights) -> Planned:
 
 
 def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> None:
-    """The adapter of the module whose last parameter this is, moved with it: in its last type already."""
+    """Add the adapter of the module whose last parameter this is, moved with it: in its last type already."""
     target = planned.pop(name, None) or planned.pop(name.removesuffix(".weight"), None)
     if target is None:
         return
@@ -77,7 +77,7 @@ def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> No
 
 
 def adapter_numel(weights: Weights, name: str, planned: Planned) -> list[int]:
-    """The elements of each matrix of the adapter that `adapter_beside` would add here."""
+    """Return the elements of each matrix of the adapter that `adapter_beside` would add here."""
     target = planned.get(name) or planned.get(name.removesuffix(".weight"))
     return [] if target is None else [prod(shape) for _, shape in _matrices(weights, target)]
 
@@ -133,7 +133,7 @@ def _keep(weights: Weights, target: LoraTarget, group: list[Parameter]) -> None:
 
 
 def _weight_norm(t: Tape, target: LoraTarget, base: DType, quantization: str | None) -> None:
-    """The first magnitudes: norms of the merged weight. What is quantised is dequantised; of 4 bits a copy of it."""
+    """Compute the first magnitudes: norms of the merged weight, dequantised first (of 4 bits, from a copy)."""
     numel = target.in_features * target.out_features
     nbytes = numel * base.size
     copied = [Storage(t, -(-numel // 2)), Storage(t, scales(numel))] if quantization == "4bit" else []

@@ -19,7 +19,7 @@ _EMBEDDINGS = ("embedding", "lm_head")
 
 
 def cast_for_training(t: Tape, weights: Weights) -> None:
-    """The trainer's casts, PEFT's preparation, and back to the run's type unless norms and embeddings stay in fp32."""
+    """Cast as the trainer does, prepare as PEFT does, and cast back unless norms and embeddings stay in fp32."""
     run = weights.run
     if run.loading.copies_to_half:
         _copy_to_half(t, weights)
@@ -47,7 +47,7 @@ def _copy_to_half(t: Tape, weights: Weights) -> None:
 
 
 def widen_trained(t: Tape, weights: Weights) -> None:
-    """All that is trained to fp32, one after the other; engines that spread weights keep copies of their own."""
+    """Cast all that is trained to fp32, one by one; engines that spread weights keep copies of their own."""
     if weights.sharding.fsdp is not None or weights.sharding.zero is not None:
         return
     for parameter in weights.trainable():

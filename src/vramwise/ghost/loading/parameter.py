@@ -1,15 +1,85 @@
-"""One parameter on the card, whole or this rank's share of it; and the buffers of the rotary tables."""
+"""One parameter on the card: whole, quantised or this rank's share of it; and the buffers of the rotary tables.
+
+bitsandbytes nf4 with double quantisation: the weight arrives in the storage type and is packed to half a byte an
+element with an fp32 scale for 64; the scales lose their mean and are packed to 8 bits with an fp32 scale for 256.
+8-bit: it arrives in fp16; if it was on the device before, in the storage type, both copies are there for a moment.
+"""
 
 from __future__ import annotations
 
 from math import prod
 
-from vramwise.ghost.dtypes import DType
+from vramwise.ghost.dtypes import FP16, DType
+from vramwise.ghost.ops.quantised import SCALE_BLOCK, scales
+from vramwise.ghost.ops.reduce import staging_bytes
 from vramwise.ghost.sharding.fsdp_units import gathered_dtype, padded_share, shard_dtype
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec
+
+_CODE_BYTES = 16 * 4
+_SCALE_CODE_BYTES = 256 * 4
+
+
+def quantise_4bit(
+    t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storage | None = None, *, nested: bool = True
+) -> list[Storage]:
+    """Quantise a weight, brought to the device now or `arrived` already; returns the blocks that stay.
+
+    `nested`: its scales are quantised too.
+    """
+    numel = prod(shape)
+    count = scales(numel)
+    weight = arrived or Storage(t, numel * dtype.size)
+    absmax = Storage(t, count * 4)
+    packed = Storage(t, -(-numel // 2))
+    code = Storage(t, _CODE_BYTES)
+    copied = Storage(t, _CODE_BYTES)
+    largest = Storage(t, 4)
+    del copied, largest
+    if not nested:
+        del weight
+        return [packed, code, absmax]
+    mean = _mean(t, count)
+    centred = Storage(t, count * 4)
+    kept = [packed, code, mean]
+    if "dynamic map" not in t.once:
+        t.once["dynamic map"] = Storage(t, _SCALE_CODE_BYTES)
+    kept.append(Storage(t, -(-count // SCALE_BLOCK) * 4))
+    kept.append(Storage(t, count))
+    kept.append(Storage(t, _SCALE_CODE_BYTES))
+    del centred
+    del absmax
+    del weight
+    return kept
+
+
+def packed_4bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
+    """Return a weight that the checkpoint holds packed: the same blocks, and nothing passes by."""
+    numel = prod(shape)
+    count = scales(numel)
+    sizes = (-(-numel // 2), _CODE_BYTES, 4, -(-count // SCALE_BLOCK) * 4, count, _SCALE_CODE_BYTES)
+    return [Storage(t, size) for size in sizes]
+
+
+def quantise_8bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
+    """Return one byte an element and an fp32 scale a row, from a copy in fp16."""
+    numel = prod(shape)
+    weight = Storage(t, numel * FP16.size)
+    kept = [Storage(t, numel // shape[-1] * 4), Storage(t, numel)]
+    del weight
+    return kept
+
+
+def _mean(t: Tape, count: int) -> Storage:
+    out = Storage(t, 4)
+    buffer, semaphores = staging_bytes(1, count, along_rows=True, hardware=t.hardware)
+    if buffer:
+        held = Storage(t, buffer)
+        Storage(t, semaphores)
+        del held
+    return out
 
 
 def new_parameter(
@@ -22,7 +92,7 @@ def new_parameter(
     trainable: bool,
     arrived: Storage | None = None,
 ) -> Parameter:
-    """A parameter, or this rank's share of it. `arrived`: the memory that holds it already."""
+    """Return a parameter, or this rank's share of it. `arrived`: the memory that holds it already."""
     sharding = weights.sharding
     if arrived is not None:
         made = Parameter(t, name, shape, dtype, trainable=trainable, stored=0)
@@ -58,7 +128,7 @@ def _zero_parameter(
 def fsdp_parameter(
     t: Tape, weights: Weights, name: str, shape: tuple[int, ...], dtype: DType, *, trainable: bool
 ) -> Parameter:
-    """A rank's share in the type it is kept in; to its users it is of the type it is gathered in."""
+    """Return a rank's share in the type it is kept in; to its users it is of the type it is gathered in."""
     sharding = weights.sharding
     assert sharding.fsdp is not None
     local = padded_share(shape, sharding.ranks)

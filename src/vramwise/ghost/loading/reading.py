@@ -9,8 +9,9 @@ parameter in the model's order, adapters beside their modules. Made: as a model 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from math import prod
 
 from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.run import play_timeline
@@ -19,9 +20,7 @@ from vramwise.facts.context import CONTEXT_BYTES
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
-from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_last, read_layer
-from vramwise.ghost.loading.parameter import new_parameter, rotary_buffers
-from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
+from vramwise.ghost.loading.parameter import new_parameter, packed_4bit, quantise_4bit, quantise_8bit, rotary_buffers
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Storage, Tape
@@ -30,6 +29,70 @@ from vramwise.models.families.parts import Parameter as Described
 from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import whole_number
+
+# for each weight: one list of matrices, or two (gate and up)
+Matrices = dict[str, list[list[Storage]]]
+
+
+def read_experts(t: Tape, weight: Described, dtype: DType) -> Matrices:
+    """Read the matrices of one weight: all gates, then all ups."""
+    count = weight.shape[0]
+    each = _bytes(weight, dtype) // _sources(weight) // count
+    return {weight.name: [[Storage(t, each) for _ in range(count)] for _ in range(_sources(weight))]}
+
+
+def read_layer(t: Tape, weights: Sequence[Described], dtype: DType) -> Matrices:
+    """Read the matrices of all weights of a layer as they lie in the checkpoint: expert by expert.
+
+    The last expert's are left to `read_last`, but for the first weight: it is merged as soon as its own are there.
+    """
+    found: Matrices = {weight.name: [[] for _ in range(_sources(weight))] for weight in weights}
+    for _expert in range(weights[0].shape[0] - 1):
+        _read_expert(t, weights, found, dtype)
+    _read_expert(t, weights[:1], found, dtype)
+    return found
+
+
+def read_last(t: Tape, weights: Sequence[Described], found: Matrices, dtype: DType) -> None:
+    """Read what `read_layer` left."""
+    _read_expert(t, weights[1:], found, dtype)
+
+
+def _read_expert(t: Tape, weights: Sequence[Described], found: Matrices, dtype: DType) -> None:
+    for weight in weights:
+        for matrices in found[weight.name]:
+            matrices.append(Storage(t, _bytes(weight, dtype) // _sources(weight) // weight.shape[0]))
+
+
+def merge_experts(
+    t: Tape, weight: Described, lists: list[list[Storage]], dtype: DType, meanwhile: Callable[[], None] | None = None
+) -> Storage:
+    """Stack the matrices; gate and up are stacked apart and then laid side by side.
+
+    Each list of matrices goes when the next one is taken up, from its last to its first, both stacks when their union
+    is there. `meanwhile`: brings what is read while the first list is stacked.
+    """
+    nbytes = _bytes(weight, dtype)
+    sources = len(lists)
+    stacks: list[Storage] = []
+    while lists:
+        matrices = lists.pop(0)
+        stacks.append(Storage(t, nbytes // sources))
+        if meanwhile is not None:
+            meanwhile()
+            meanwhile = None
+        while matrices:
+            matrices.pop()
+    return stacks.pop() if sources == 1 else Storage(t, nbytes)
+
+
+def _bytes(weight: Described, dtype: DType) -> int:
+    return prod(weight.shape) * dtype.size
+
+
+def _sources(weight: Described) -> int:
+    return 2 if weight.name.endswith("gate_up_proj") else 1
+
 
 # Their checkpoints hold the experts' 3-D weights as they are.
 _STORED_AS_ONE = ("gpt_oss", "llama4")
@@ -49,7 +112,7 @@ def read_weights(t: Tape, weights: Weights, *, trainable: bool) -> None:
 
 
 def bits_of(run: RunSpec, parameter: Described) -> str | None:
-    """How a weight is quantised, if it is."""
+    """Return how a weight is quantised, if it is."""
     if parameter.kind == "linear":
         return run.loading.quantization
     apart = len(parameter.shape) == 3 and ".experts." in parameter.name
@@ -143,7 +206,7 @@ class _Reader:
         return merge_experts(t, parameter, self._experts.pop(parameter.name), base, meanwhile)
 
     def _read_on(self, layer: list[Described], together: list[Described]) -> None:
-        """The rest of a layer."""
+        """Read the rest of a layer."""
         read_last(self._t, together, self._experts, self._base)
         for other in layer:
             if other not in together:
@@ -155,7 +218,7 @@ def _packed_in_checkpoint(weights: Weights) -> bool:
 
 
 def _bytes_on_card(weights: Weights, base: DType) -> int:
-    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
+    """Return what the weights will take, as transformers counts it: tied weights once, quantised ones at their width.
 
     Before 5.0 all are counted as the model is built, in 16 bits.
     """

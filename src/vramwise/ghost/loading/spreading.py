@@ -25,9 +25,8 @@ from vramwise.ghost.loading.adapters import (
     planned_adapters,
 )
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
-from vramwise.ghost.loading.parameter import new_parameter, rotary_buffers
+from vramwise.ghost.loading.parameter import new_parameter, packed_4bit, rotary_buffers
 from vramwise.ghost.loading.reading import bits_of
-from vramwise.ghost.quantise import packed_4bit
 from vramwise.ghost.sharding import Fsdp
 from vramwise.ghost.sharding.fsdp_units import shard_dtype
 from vramwise.ghost.tape import Storage, Tape

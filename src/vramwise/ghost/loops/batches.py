@@ -110,12 +110,12 @@ def from_lengths(
 
 
 def _reads_tokens(run: RunSpec) -> bool:
-    """Whether the number of real tokens in a padded batch matters."""
+    """Return whether the number of real tokens in a padded batch matters."""
     return "flash" in run.kernels.attn_implementation or goes_by_labels(run)
 
 
 def goes_by_labels(run: RunSpec) -> bool:
-    """Whether the loss uses only tokens with a label."""
+    """Return whether the loss uses only tokens with a label."""
     return run.kernels.loss_kernel in BY_LABEL or run.objective.log_probs in BY_LABEL
 
 

@@ -15,8 +15,7 @@ from vramwise.ghost.dtypes import BY_NAME, FP32, INT64, DType
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import PreferenceRun, scored, shifted
 from vramwise.ghost.loops.reference import Model
-from vramwise.ghost.loops.state import Batch
-from vramwise.ghost.loops.steps import Step
+from vramwise.ghost.loops.steps import Batch, Step
 from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.ops.logprobs import divide_slice_in_place
 from vramwise.ghost.ops.shape import sliced

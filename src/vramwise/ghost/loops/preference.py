@@ -20,16 +20,21 @@ from vramwise.ghost.loops.reference import (
     without_adapter,
 )
 from vramwise.ghost.loops.sft import Run
-from vramwise.ghost.loops.state import Batch
+from vramwise.ghost.loops.steps import Batch
 from vramwise.ghost.losses import labelled, stock_loss
 from vramwise.ghost.model.liger import head_weight
-from vramwise.ghost.ops.elementwise import to_float
-from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
+from vramwise.ghost.ops.elementwise import gradient_as, to_float
+from vramwise.ghost.ops.logprobs import (
+    chunked_log_probs,
+    copied_log_probs,
+    fused_log_probs,
+    selected_log_probs,
+    tiled_log_probs,
+)
 from vramwise.ghost.ops.shape import narrow
-from vramwise.ghost.ops.tiled_logprobs import tiled_log_probs
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
-from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.tape import Tape, Tensor
 from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
 
@@ -39,6 +44,7 @@ class PreferenceRun(Run):
 
     keys: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
     disables_dropout = True
+    counts_labels = False  # a batch has none
     casts_adapters = True  # on a quantised base, to bf16
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
@@ -57,14 +63,14 @@ class PreferenceRun(Run):
         return built(self.reference_weights, units if isinstance(units, Units) else None)
 
     def load_first(self, model: ModelSpec, sharding: Sharding) -> None:
-        """A reference that the trainer shards when it is made: the policy is on the host until training starts."""
+        """Load a reference that the trainer shards at once: the policy is on the host until training starts."""
         run = self.run
         if run.objective.reference == "model" and run.objective.reference_whole and sharding.fsdp is not None:
             self.reference_weights = load_model(self.t, run, model, sharding, run.objective.reference_dtype)
             self.t.empty_cache()
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """The reference, and a model that is loaded for nothing, which goes before training starts."""
+        """Load the reference, and a model that is never used and goes before training starts."""
         t, run = self.t, self.run
         spare = load_model(t, run, model, sharding, run.precision.weights_dtype) if run.objective.spare_model else None
         if run.objective.reference == "adapter_copy":  # before the cast, which is for what is trained alone
@@ -80,25 +86,21 @@ class PreferenceRun(Run):
         t.empty_cache()  # the training loop begins by handing back what is idle
 
     def batch(self, shape: BatchShape) -> Batch:
-        """Rows as the collator makes them: no labels."""
+        """Return rows as the collator makes them: no labels."""
         self.t.mark("data", "batch")
         others = shape.mismatched or shape.width
         widths = {key: others if key.startswith("KL_") else shape.width for key in self.keys}
         return {key: self.t.new((shape.rows, width), INT64) for key, width in widths.items()}
 
-    def count(self, batches: list[Batch]) -> Tensor | None:
-        """Labels are not counted: the batch has none."""
-        return None
-
     def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
-        """One micro-batch; some trainers hand the cache back after each."""
+        """Return one micro-batch; some trainers hand the cache back after each."""
         loss = super().micro_step(batch, padded, step, empties)
         if self.run.objective.empties_cache_each_step:
             self.t.empty_cache()
         return loss
 
     def hidden(self, model: Model, ids: Tensor, mask: Tensor, padded: bool) -> Tensor:
-        """The last hidden states of one of the models, within autocast, which the caller leaves."""
+        """Return the last hidden states of one of the models, within autocast, which the caller leaves."""
         t = self.t
         if model.units is not None:
             model.units.begin_forward(t)
@@ -113,7 +115,7 @@ class PreferenceRun(Run):
         self.t.casts.clear()
 
     def logits(self, model: Model, batch: Batch, padded: bool, keep: int | None = None) -> Tensor:
-        """The logits, or those of the last `keep` tokens, in fp32 as accelerate hands them out."""
+        """Return the logits, or those of the last `keep` tokens, in fp32 as accelerate hands them out."""
         t = self.t
         hidden = self.hidden(model, batch["input_ids"], batch["attention_mask"], padded)
         if keep is not None:
@@ -128,10 +130,11 @@ class PreferenceRun(Run):
         return logits
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Those of the tokens that follow, one a place."""
+        """Return those of the tokens that follow, one a place."""
         t = self.t
         t.mark("logits", "log-probabilities")
-        return copied_log_probs(t, logits) if self.run.objective.log_probs == "copied" else fused_log_probs(t, logits)
+        ways = {"copied": copied_log_probs, "selected": selected_log_probs}
+        return ways.get(self.run.objective.log_probs, fused_log_probs)(t, logits)
 
     def chunked(self, model: Model, batch: Batch, padded: bool) -> Tensor:
         """Log-probabilities without logits, from the hidden states that count: all of them at most."""
@@ -154,7 +157,7 @@ class PreferenceRun(Run):
 
     @contextmanager
     def referring(self) -> Iterator[None]:
-        """A pass that leaves no graph."""
+        """Run what is inside without a graph."""
         t = self.t
         grad, t.grad_enabled = t.grad_enabled, False
         told = grad and t.training
@@ -167,27 +170,18 @@ class PreferenceRun(Run):
 
 
 def shifted(t: Tape, logits: Tensor) -> Tensor:
-    """All places but the last: a view."""
+    """Return all places but the last: a view."""
     rows, tokens, words = logits.shape
     return narrow(t, logits, (rows, tokens - 1, words))
 
 
-def _to_scores(t: Tape, node: Node, grad: Tensor) -> Grads:
-    shape, dtype = node.extra
-    return (t.new(shape, dtype),)
-
-
 def scored(t: Tape, log_probs: Tensor) -> Tensor:
-    """A number from the log-probabilities: sums, ratios and a sigmoid, all a few bytes a row."""
-    out = t.new((), FP32)
-    if t.grad_enabled and log_probs.node is not None:
-        out.node = t.node(_to_scores, (log_probs,), ())
-        out.node.extra = (log_probs.shape, log_probs.dtype)
-    return out
+    """Return a number from the log-probabilities: sums, ratios and a sigmoid, all a few bytes a row."""
+    return t.record(t.new((), FP32), gradient_as, (log_probs,), (), (log_probs.shape, log_probs.dtype))
 
 
 def rows_of(t: Tape, logits: Tensor, rows: int) -> Tensor:
-    """The first so many rows: a view."""
+    """Return the first so many rows: a view."""
     return narrow(t, logits, (rows, *logits.shape[1:]))
 
 

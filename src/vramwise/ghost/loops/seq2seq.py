@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import Run
-from vramwise.ghost.loops.state import Batch
+from vramwise.ghost.loops.steps import Batch
 from vramwise.ghost.model.encoder_decoder import EncoderDecoder
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.loss import log_softmax, nll_loss

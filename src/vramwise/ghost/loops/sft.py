@@ -15,21 +15,17 @@ from functools import partial
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.compiled import CompiledModel
-from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
+from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64, DType
 from vramwise.ghost.engine import backward
-from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.assumptions import assumptions
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
-from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
-from vramwise.ghost.loops.state import Batch, LoopState
-from vramwise.ghost.loops.steps import MicroStep, Plan, Step
+from vramwise.ghost.loops.steps import Batch, LoopState, MicroStep, Plan, Step, make_plan
 from vramwise.ghost.losses import Loss, make_loss
-from vramwise.ghost.offload import inputs_offload_of, offload_of
+from vramwise.ghost.offload import inputs_offload_of, offload_of, unsloth_input_offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
@@ -37,14 +33,54 @@ from vramwise.ghost.optimizers.block import BlockAdam
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.ddp import rebuild_buckets, wrap
 from vramwise.ghost.shortcuts import Plainly
-from vramwise.ghost.tape import Parameter, Tape, Tensor
-from vramwise.ghost.unsloth_input_offload import unsloth_input_offload_of
-from vramwise.ghost.weighted_losses import WEIGHTED
-from vramwise.ghost.work_optimizers import list_update
-from vramwise.limits.collecting import uncollected
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
+from vramwise.ghost.trainer_losses import WEIGHTED
+from vramwise.ghost.weights import freeze_blocks, freeze_except
+from vramwise.ghost.work_optimizers import list_clipping, list_update
+from vramwise.limits.garbage_collection import uncollected
 from vramwise.models.compiled import compiled_program
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
+
+# elements per block of a multi-tensor kernel
+_CHUNK = 65536
+
+
+def clip_grad_norm(t: Tape, parameters: list[Parameter]) -> Tensor | None:
+    """`clip_grad_norm_`: returns the total norm, which the trainer keeps until the next step."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not grads:
+        return None
+    by_dtype: dict[DType, list[Tensor]] = {}
+    for grad in grads:
+        by_dtype.setdefault(grad.dtype, []).append(grad)
+    norms: list[Tensor] = []
+    # half precision first: the order in which torch's grouping by type yields them
+    for dtype, group in sorted(by_dtype.items(), key=lambda item: item[0].size):
+        chunks = max([-(-grad.numel // _CHUNK) for grad in group])
+        partial = Storage(t, len(group) * chunks * 4)
+        norms += [t.new((), dtype) for _ in group]
+        if t.work is not None:
+            t.work.no_kernel(*norms)
+        del partial
+    widest = max([norm.dtype for norm in norms], key=lambda dtype: dtype.size)
+    stacked = t.new((len(norms),), widest)
+    total = t.new((), widest)
+    del stacked
+    while norms:
+        norms.pop()
+    if t.work is not None:
+        list_clipping(t.work, parameters)
+    with_epsilon = t.like(total)
+    inverse = t.like(total)
+    factor = t.like(total)
+    del inverse
+    del with_epsilon
+    clamped = t.like(total)
+    del factor
+    del clamped
+    return total
+
 
 # Of a list that matches nothing so many are named.
 _NAMED = 20
@@ -62,7 +98,7 @@ def ghost_run(
     capacity_bytes: int | None = None,
     plainly: bool = False,
 ) -> tuple[Timeline, tuple[str, ...]]:
-    """The allocations of a run, and what had to be assumed.
+    """Return the allocations of a run, and what had to be assumed.
 
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
@@ -87,6 +123,7 @@ class Run:
     """A run under way."""
 
     shortcuts = Plainly()
+    counts_labels = True
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.t = t
@@ -134,20 +171,20 @@ class Run:
         self.total_loss = t.new((), FP32)
 
     def load_first(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What is on the card before the model."""
+        """Load what is on the card before the model."""
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What follows the model; other kinds of training load more."""
+        """Load what follows the model; other kinds of training load more."""
         if self.run.adapter.half_adapters:
             adapters_in_bf16(self.t, self.weights)
             self.t.empty_cache()  # the training loop begins by handing back what is idle
 
     def trained(self) -> list[Parameter]:
-        """What the optimizer gets."""
+        """Return what the optimizer gets."""
         return self.weights.trainable()
 
     def train(self, plan: Plan) -> None:
-        """The epoch loop: steps, and the evaluations after some of them."""
+        """Run the epoch loop: steps, and the evaluations after some of them."""
         t, state = self.t, LoopState()
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
@@ -164,7 +201,7 @@ class Run:
         state.close()
 
     def train_step(self, plan: Plan, number: int, state: LoopState) -> None:
-        """One step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
+        """Run one step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
         t = self.t
         t.bound()
         self.step = number
@@ -186,7 +223,7 @@ class Run:
         t.bound()
 
     def train_micro_step(self, micro: MicroStep, state: LoopState, empties: bool) -> None:
-        """One micro-batch: its loss replaces the last one's, and is looked at."""
+        """Run one micro-batch: its loss replaces the last one's, and is checked."""
         assert state.inputs is not None
         self.t.bound()
         self.note(micro.shape)
@@ -195,7 +232,7 @@ class Run:
         self.t.bound()
 
     def update(self, step: int) -> None:
-        """The optimizer's step, and the gradients' end."""
+        """Run the optimizer's step, and free the gradients."""
         t = self.t
         t.phase("optimizer", step)
         self.optimizer.step(t)
@@ -209,19 +246,32 @@ class Run:
         t.new((), FP32)
 
     def batch(self, shape: BatchShape) -> Batch:
-        """A micro-batch as the collator makes it; some make the mask of packed rows too."""
-        made = _batch(self.t, shape)
+        """Return a micro-batch as the collator makes it; some make the mask of packed rows too."""
+        self.t.mark("data", "batch")
+        names = ("input_ids", "attention_mask", "labels")
+        made: Batch = {key: self.t.new((shape.rows, shape.width), INT64) for key in names}
         packed = self.run.shapes.packing_rows == "micro" if self.t.training else self.run.evaluation.eval_sample_packing
         if packed and self.run.shapes.packed_mask == "batch":
             made["attention_mask"] = self.t.new((shape.rows, 1, shape.width, shape.width), self.compute)
         return made
 
     def count(self, batches: list[Batch]) -> Tensor | None:
-        """How many labels count in a step."""
-        return _count_items(self.t, batches)
+        """Return how many labels count in all micro-batches of a step; None if they are not counted."""
+        if not self.counts_labels:
+            return None
+        t = self.t
+        t.mark("data", "number of labels")
+        total: Tensor | None = None
+        for batch in batches:
+            rows, width = batch["labels"].shape
+            counted = sum_all(t, t.new((rows, width - 1), BOOL))
+            total = t.like(counted)  # 0 + first, then total + next
+            del counted
+        assert total is not None
+        return total
 
     def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
-        """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
+        """Return micro-batches of a step: all are fetched before the first one runs; those held together come first."""
         batches = [self.batch(shape) for shape in step.held]
         items = self.count(batches)
         self.t.mark("data", "batch")
@@ -229,11 +279,11 @@ class Run:
         return [*rest, *batches], items
 
     def note(self, shape: BatchShape) -> None:
-        """What the next batch is like, beyond its width."""
+        """Note what the next batch is like, beyond its width."""
         self.t.real_tokens, self.t.labelled, self.t.samples = shape.tokens, labels_in(shape), shape.samples
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        """The model under autocast; its outputs in fp32, as accelerate hands them out."""
+        """Return loss and logits of the model under autocast, in fp32 as accelerate hands them out."""
         t = self.t
         if self.units is not None:
             self.units.begin_forward(t)
@@ -304,7 +354,7 @@ class Run:
         return without_node(loss)
 
     def _filter(self, loss: Tensor) -> None:
-        """The check for infinite losses."""
+        """Check for infinite losses."""
         t = self.t
         t.new((), BOOL)
         absolute = t.like(loss)
@@ -315,7 +365,7 @@ class Run:
         del flag
 
     def evaluate(self, shapes: Sequence[BatchShape], step: int) -> None:
-        """The evaluation loop: losses only, no graph; the losses pile up on the device."""
+        """Run the evaluation loop: losses only, no graph; the losses pile up on the device."""
         t = self.t
         t.phase("eval", step)
         t.grad_enabled = t.training = False
@@ -327,7 +377,7 @@ class Run:
             fetched = inputs = self.batch(shape)
             self.note(shape)
             mean = self.predict(inputs, shape)
-            found = self._repeated(mean, shape.rows)
+            found = t.new((shape.rows,), FP32)  # the mean, once for every row
             del mean
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.evaluation.eval_empties_every and number % self.run.evaluation.eval_empties_every == 0:
@@ -341,7 +391,7 @@ class Run:
         del losses, inputs, fetched, found
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
-        """One evaluation batch: its mean loss."""
+        """Return the mean loss of one evaluation batch."""
         t = self.t
         items = self.count([batch])
         loss, logits = self.forward(batch, shape.padded)
@@ -350,25 +400,3 @@ class Run:
         del loss
         del logits
         return mean
-
-    def _repeated(self, mean: Tensor, rows: int) -> Tensor:
-        """The mean, once for every row."""
-        return self.t.new((rows,), FP32)
-
-
-def _batch(t: Tape, shape: BatchShape) -> Batch:
-    t.mark("data", "batch")
-    return {key: t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask", "labels")}
-
-
-def _count_items(t: Tape, batches: list[Batch]) -> Tensor:
-    """How many labels count in all micro-batches of a step."""
-    t.mark("data", "number of labels")
-    total: Tensor | None = None
-    for batch in batches:
-        rows, width = batch["labels"].shape
-        counted = sum_all(t, t.new((rows, width - 1), BOOL))
-        total = t.like(counted)  # 0 + first, then total + next
-        del counted
-    assert total is not None
-    return total

@@ -51,7 +51,7 @@ class Parts:
 
 
 def of_kind(word: Mixer, parts: Parts) -> AttentionLayer:
-    """The layer that the word means, of these parts."""
+    """Return the layer that the word means, of these parts."""
     module, _, name = _MAKERS[word].partition(".")
     made: AttentionLayer = getattr(import_module(f"{__name__}.{module}"), name)(parts)
     return made

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.kernels import Attended
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, mul
 from vramwise.ghost.ops.general import general
@@ -36,10 +37,8 @@ class ShortConvolution:
     bias: Parameter | None
     out: Projection
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Mix."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the mixed hidden states, and attention weights where there are any."""
         before, after, x = chunk_last(t, self.into(t, hidden), 3)
         x = causal_convolution(t, mul(t, before, x), self.weight, self.bias, activated=False)
         x = contiguous(t, mul(t, after, x))

@@ -13,6 +13,7 @@ from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.mixers.convolution import causal_convolution
 from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.kernels import Attended
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add_scalar, cast, mul, result_activation, rsqrt, square, to_float
 from vramwise.ghost.ops.general import Wanted, general
@@ -48,10 +49,8 @@ class DeltaRule:
     by_channel: bool = False  # decays differ from channel to channel (Kimi)
     gated_together: bool = False  # one projection gives q, k, v and the gate: each is copied out of it
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Mix."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the mixed hidden states, and attention weights where there are any."""
         batch, tokens = hidden.shape[:2]
         heads = self.heads
         mixed, z = self._projected(t, hidden)
@@ -173,7 +172,7 @@ def _substitution(triangle: int) -> list[Wanted]:
 
 
 def _gated_norm(t: Tape, x: Tensor, gate: Tensor, weight: Parameter) -> Tensor:
-    """An RMS norm in fp32, its result times silu of the gate in fp32."""
+    """Return an RMS norm in fp32, its result times silu of the gate in fp32."""
     outer = x.dtype
     x = to_float(t, x)
     variance = mean_last(t, square(t, x))
@@ -184,7 +183,7 @@ def _gated_norm(t: Tape, x: Tensor, gate: Tensor, weight: Parameter) -> Tensor:
 
 
 def delta_rule(parts: Parts) -> AttentionLayer:
-    """From a block's weights: Qwen's names, or Kimi's."""
+    """Return the layer, from a block's weights: Qwen's names, or Kimi's."""
     return _kimi(parts) if parts.has("self_attn.b_proj") else _qwen(parts)
 
 

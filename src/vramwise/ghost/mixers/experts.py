@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vramwise.ghost.build_layers import projection
 from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named, relu_squared
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
 from vramwise.ghost.model.norms import UnscaledRmsNorm
@@ -13,9 +14,9 @@ from vramwise.ghost.ops.elementwise import activation, add, mul, result_activati
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched, linear
 from vramwise.ghost.ops.shape import chunk_last, view
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.models.families.base import Mixture
+from vramwise.types import ExpertMasks
 
 if TYPE_CHECKING:
     from vramwise.ghost.build_feed_forward import FeedForwards
@@ -40,7 +41,7 @@ class Latent:
     mixture: Mlp
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.up(t, self.mixture(t, self.down(t, hidden)))
 
 
@@ -54,7 +55,7 @@ class AllTokens:
     shared: Mlp
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         shape = hidden.shape
         tokens, width, count = shape[0] * shape[1], shape[2], self.router.shape[0]
         hidden = view(t, hidden, (tokens, width))
@@ -90,7 +91,7 @@ class Beside:
     norms: tuple[Mlp, ...] = ()
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         left = self.mlp(t, hidden)
         right = self.mixture(t, self.norms[0](t, hidden) if self.norms else hidden)
         if self.norms:
@@ -109,7 +110,7 @@ class OneByOne:
     width: int
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         shape = hidden.shape
         tokens, wide = shape[0] * shape[1], shape[2]
         hidden = view(t, hidden, (tokens, wide))
@@ -126,7 +127,7 @@ class OneByOne:
 
 
 def own_mixture(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
-    """The mixture of a family that has one of its own."""
+    """Return the mixture of a family that has one of its own."""
     start = place.removesuffix(f"{builder.facts.feed_forward}.")
     if facts.runs == "all tokens":
         return _all_tokens(builder, place)
@@ -139,15 +140,16 @@ def own_mixture(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
     weights = builder.weights
     fused = FusedGatedMlp(*[projection(weights, f"{start}shared_mlp.{name}_linear") for name in ("input", "output")])
     mixture = MoeMlp(
-        router=_router(builder, f"{place}{facts.router}.weight", facts), experts=_experts(builder, f"{place}experts.")
+        router=router_of(builder, f"{place}{facts.router}", facts), experts=experts_of(builder, f"{place}experts.")
     )
     return Beside(mixture=mixture, mlp=fused)
 
 
-def _router(builder: FeedForwards, name: str, facts: Mixture) -> Router:
+def router_of(builder: FeedForwards, name: str, facts: Mixture) -> Router:
+    """Return the router whose weight and bias have this name."""
     return Router(
-        weight=builder.weights.by_name[name],
-        bias=None,
+        weight=builder.weights.by_name[f"{name}.weight"],
+        bias=builder.weights.get(f"{name}.bias"),
         top_k=builder.model.num_experts_per_tok,
         normalised=facts.normalised,
         cast_back=facts.cast_back,
@@ -156,7 +158,10 @@ def _router(builder: FeedForwards, name: str, facts: Mixture) -> Router:
     )
 
 
-def _experts(builder: FeedForwards, place: str) -> Experts:
+def experts_of(
+    builder: FeedForwards, place: str, *, biased: bool = False, clamped: bool = False, masks: ExpertMasks = "products"
+) -> Experts:
+    """Return the experts whose weights are at this place, with their adapters."""
     model = builder.model
     return Experts(
         gate_up=builder.expert_weight(f"{place}gate_up_proj"),
@@ -165,6 +170,9 @@ def _experts(builder: FeedForwards, place: str) -> Experts:
         intermediate=model.moe_intermediate_size,
         gate_up_lora=builder.weights.adapters.get(f"{place}gate_up_proj"),
         down_lora=builder.weights.adapters.get(f"{place}down_proj"),
+        biased=biased,
+        clamped=clamped,
+        masks=masks,
     )
 
 
@@ -185,7 +193,7 @@ def _plain(builder: FeedForwards, place: str) -> Mlp:
     up, down = [projection(weights, f"{place}shared_experts.{name}_proj") for name in ("up", "down")]
     latent = model.size("moe_latent_size")
     mixture: Mlp = MoeMlp(
-        router=_router(builder, f"{place}gate.weight", facts),
+        router=router_of(builder, f"{place}gate", facts),
         experts=PlainExperts(
             gate_up=builder.expert_weight(f"{place}experts.up_proj"),
             down=builder.expert_weight(f"{place}experts.down_proj"),
@@ -214,7 +222,7 @@ def _gemma(builder: FeedForwards, start: str) -> Mlp:
         cast_back=facts.cast_back,
         factor=builder.weights.by_name[f"{start}router.scale"],
     )
-    mixture = MoeMlp(router=router, experts=_experts(builder, f"{start}experts."))
+    mixture = MoeMlp(router=router, experts=experts_of(builder, f"{start}experts."))
     return Beside(
         mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norms.norm(f"{start}{name}") for name in names)
     )
@@ -222,5 +230,5 @@ def _gemma(builder: FeedForwards, start: str) -> Mlp:
 
 def _one_by_one(builder: FeedForwards, place: str, facts: Mixture) -> Mlp:
     gate, up, down = [builder.weights.by_name[f"{place}experts.mlp.{name}"] for name in ("w1", "v1", "w2")]
-    router = _router(builder, f"{place}{facts.router}.weight", facts)
+    router = router_of(builder, f"{place}{facts.router}", facts)
     return OneByOne(router=router, gate=gate, up=up, down=down, width=builder.model.moe_intermediate_size)

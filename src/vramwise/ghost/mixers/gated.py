@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.ghost.mixers import Parts
-from vramwise.ghost.model.attention import AttentionLayer, Tables
-from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.attention import AttentionLayer, Tables, split_heads
+from vramwise.ghost.model.kernels import Attended, Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm, UnscaledRmsNorm
 from vramwise.ghost.model.rotary import Rotation, turned
 from vramwise.ghost.ops.elementwise import mul, result_activation
 from vramwise.ghost.ops.general import general
-from vramwise.ghost.ops.shape import chunk_last, narrow, swap_heads, view
+from vramwise.ghost.ops.shape import chunk_last, narrow, view
 from vramwise.ghost.tape import Tape, Tensor
 
 
@@ -40,10 +40,8 @@ class GatedAttention:
     rotate: Rotation | None
     in_turn: bool  # queries are turned before keys are made (Gemma 3n and 4)
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         batch, tokens = hidden.shape[:2]
         gate = None
         query = self.q(t, hidden)
@@ -53,15 +51,15 @@ class GatedAttention:
         if self.in_turn:
             query, key, value = self._in_turn(t, hidden, query, tables)
         elif self.k is None:
-            query = self._split(t, query, self.heads, self.q_norm)
+            query = split_heads(t, query, self.heads, self.width, self.q_norm)
             # the shared tensors are not followed from layer to layer: views take their place, which take no memory
             key = value = narrow(t, query, (batch, self.kv_heads, tokens, self.width))
         else:
             key = self.k(t, hidden)
             value = key if self.v is None else self.v(t, hidden)
-            query = self._split(t, query, self.heads, self.q_norm)
-            key = self._split(t, key, self.kv_heads, self.k_norm)
-            value = self._split(t, value, self.kv_heads, self.v_norm)
+            query = split_heads(t, query, self.heads, self.width, self.q_norm)
+            key = split_heads(t, key, self.kv_heads, self.width, self.k_norm)
+            value = split_heads(t, value, self.kv_heads, self.width, self.v_norm)
         if self.gate is not None:
             gate = self.gate(t, hidden)
         if self.rotate is not None and tables is not None and not self.in_turn:
@@ -75,7 +73,7 @@ class GatedAttention:
 
     def _in_turn(self, t: Tape, hidden: Tensor, query: Tensor, tables: Tables | None) -> tuple[Tensor, Tensor, Tensor]:
         """Normed and turned queries, then keys, then normed values."""
-        query = self._split(t, query, self.heads, self.q_norm)
+        query = split_heads(t, query, self.heads, self.width, self.q_norm)
         if tables is not None:
             query = turned(t, query, *tables)
         if self.k is None:
@@ -85,22 +83,14 @@ class GatedAttention:
             return query, key, key
         key = self.k(t, hidden)
         value = key if self.v is None else self.v(t, hidden)
-        key = self._split(t, key, self.kv_heads, self.k_norm)
+        key = split_heads(t, key, self.kv_heads, self.width, self.k_norm)
         if tables is not None:
             key = turned(t, key, *tables)
-        return query, key, self._split(t, value, self.kv_heads, self.v_norm)
-
-    def _split(self, t: Tape, x: Tensor, heads: int, norm: Norm | None) -> Tensor:
-        batch, tokens = x.shape[:2]
-        if norm is None:
-            return view(t, x, (batch, heads, tokens, self.width))
-        split = view(t, x, (batch, tokens, heads, self.width))
-        del x
-        return swap_heads(t, norm(t, split), (batch, heads, tokens, self.width))
+        return query, key, split_heads(t, value, self.kv_heads, self.width, self.v_norm)
 
 
 def gated_attention(parts: Parts) -> AttentionLayer:
-    """From a block's weights."""
+    """Return the layer, from a block's weights."""
     model = parts.model
     own_gate = parts.has("self_attn.gate_proj")
     halved = model.size("attention_gate") > 0

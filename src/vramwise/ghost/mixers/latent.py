@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
-from vramwise.ghost.model.kernels import Flash, Kernel, Sdpa
+from vramwise.ghost.model.kernels import Attended, Flash, Kernel, Sdpa
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation
@@ -38,10 +38,8 @@ class LatentAttention:
     kernel: Kernel
     rotate: Rotation | None
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         batch, tokens = hidden.shape[:2]
         query = self._query(t, hidden)
         query = swap_heads(t, query, (batch, self.heads, tokens, self.plain + self.turned))
@@ -71,9 +69,7 @@ class LatentAttention:
         return up(t, norm(t, down(t, hidden)))
 
 
-def attended(
-    t: Tape, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def attended(t: Tape, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
     """torch's own kernels take narrower values as they are; the flash-attention library gets them padded."""
     (batch, heads, tokens, width), narrow_width = query.shape, value.shape[-1]
     if narrow_width == width or not isinstance(kernel, Sdpa | Flash):
@@ -106,7 +102,7 @@ def _as_wide(t: Tape, value: Tensor, width: int) -> Tensor:
 
 
 def latent_attention(parts: Parts) -> AttentionLayer:
-    """From a block's weights."""
+    """Return the layer, from a block's weights."""
     model = parts.model
     query: tuple[Projection, Norm, Projection] | Projection
     if parts.has("self_attn.q_a_proj"):

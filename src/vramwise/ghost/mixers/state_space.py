@@ -12,6 +12,7 @@ from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.mixers import Parts
 from vramwise.ghost.mixers.convolution import causal_convolution
 from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.kernels import Attended
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, add, add_scalar, cast, mul, rsqrt, scale, square, to_float
 from vramwise.ghost.ops.general import Wanted, general
@@ -50,10 +51,8 @@ class StateSpace:
     fused: bool
     scaled: bool
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Mix."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the mixed hidden states, and attention weights where there are any."""
         batch, tokens = hidden.shape[:2]
         if self.scaled:
             hidden = scale(t, hidden)
@@ -135,10 +134,8 @@ class Beside:
     space: AttentionLayer
     attention: AttentionLayer
 
-    def __call__(
-        self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Mix."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None) -> Attended:
+        """Return the mixed hidden states, and attention weights where there are any."""
         scanned, _ = self.space(t, hidden, tables, mask)
         scanned = scale(t, scanned)
         attended, weights = self.attention(t, scale(t, hidden), tables, mask)
@@ -146,7 +143,7 @@ class Beside:
 
 
 def state_space(parts: Parts) -> AttentionLayer:
-    """From a block's weights; the part is called `mamba` or `mixer`."""
+    """Return from a block's weights; the part is called `mamba` or `mixer`."""
     place = "mamba" if parts.has("mamba.in_proj") else "mixer"
     size = parts.model.size
     weight = parts.weight(f"{place}.conv1d.weight")

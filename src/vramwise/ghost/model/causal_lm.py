@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
-from vramwise.ghost.model.layer_inputs import LayerInputs, WithInputs
+from vramwise.ghost.model.block import LayerInputs, WithInputs
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, packed_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.model.rotary import rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
 from vramwise.ghost.ops.fused_layers import kept_tables
 from vramwise.ghost.ops.in_place_lora import make_scratch
@@ -90,7 +90,7 @@ class Body:
     running: list[int] = field(default_factory=list)
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
-        """Hidden states after the last norm."""
+        """Return hidden states after the last norm."""
         t.mark("activations", "embeddings")
         embeds = embedding(t, self.embed, ids)
         if self.scaled_embedding:
@@ -187,7 +187,7 @@ class Body:
     def _with_input(
         self, t: Tape, number: int, hidden: Tensor, checkpoint: Checkpoint | None, tables: WithInputs, mask: Any
     ) -> Tensor:
-        """A block and its own input, which a checkpoint keeps too."""
+        """Return a block and its own input, which a checkpoint keeps too."""
         t.mark("activations", f"layers.{number}: attention")
         every = tables.every
         own = sliced(t, every, (*every.shape[:2], every.shape[3]))
@@ -226,11 +226,10 @@ class Body:
             return dict.fromkeys(self.windows, (kept, kept))
         t.mark("activations", "rotary tables")
         dtype = FP32 if self.wide_tables else hidden.dtype
-        make = half_tables if self.half_tables else rotary_tables
-        first = make(t, self.rotary_dim, positions, dtype, by_product=self.tables_by_product)
+        by_product = self.tables_by_product
+        first = rotary_tables(t, self.rotary_dim, positions, dtype, by_product=by_product, halves=self.half_tables)
         tables: dict[str, Tables | None] = dict.fromkeys(self.windows, first)
         if self.local_tables:
-            by_product = self.tables_by_product
             tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype, by_product=by_product)
         return tables
 
@@ -242,7 +241,7 @@ class Body:
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
-        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always.
+        """Keep the arguments of checkpointed blocks as long as the graph; a leaf of it always.
 
         Without reentry they go with the last block that runs again: nobody else keeps them.
         """
@@ -255,7 +254,7 @@ class Body:
 
 
 def wanting_grad(x: Tensor) -> Tensor:
-    """The same tensor as a leaf that wants a gradient."""
+    """Return the same tensor as a leaf that wants a gradient."""
     leaf = Leaf(x.storage, x.shape, x.numel, x.dtype)
     leaf.require_grad()
     return leaf

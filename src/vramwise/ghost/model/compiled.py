@@ -24,7 +24,7 @@ class CompiledNorm:
         self.weight = weight
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return rms_norm(t, x, self.weight, in_place=False)
 
 
@@ -34,7 +34,7 @@ class CompiledGatedMlp(GatedMlp):
     __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
 
 
@@ -49,7 +49,7 @@ class AddedLoraLinear(LoraLinear):
     __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if t.work is not None:
             t.work.called(LORA_CALLS)
         result = self.base(t, x)

@@ -6,10 +6,11 @@ write gradients in place drop for each projection (`ops.in_place_lora`).
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from vramwise.ghost.ops.elementwise import dropout
 from vramwise.ghost.ops.fused_lora import Fused
-from vramwise.ghost.ops.fused_lora_attention import fused_output, fused_projections
-from vramwise.ghost.ops.fused_lora_mlp import fused_mlp
+from vramwise.ghost.ops.fused_lora_layers import fused_mlp, fused_output, fused_projections
 from vramwise.ghost.ops.in_place_lora import in_place_mlp, in_place_output, in_place_projections
 from vramwise.ghost.tape import Tape, Tensor
 
@@ -18,57 +19,52 @@ def _dropped(t: Tape, x: Tensor, rate: float) -> Tensor | None:
     return dropout(t, x, rate) if rate and t.training else None
 
 
+@dataclass(frozen=True, slots=True)
 class FusedLoraMlp:
     """down(act(gate(x)) * up(x)), all of it one kernel."""
 
-    __slots__ = ("in_place", "parts", "rate", "traced")
-
-    def __init__(
-        self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False, traced: bool = False
-    ) -> None:
-        self.parts = parts
-        self.rate = rate
-        self.in_place = in_place
-        self.traced = traced
+    parts: tuple[Fused, Fused, Fused]
+    rate: float
+    _: KW_ONLY
+    in_place: bool = False
+    traced: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if self.in_place:
             return in_place_mlp(t, x, self.parts, self.rate, traced=self.traced)
         dropped = _dropped(t, x, self.rate)
         return fused_mlp(t, x, dropped, self.parts)
 
 
+@dataclass(frozen=True, slots=True)
 class FusedLoraQkv:
     """Query, key and value of one input."""
 
-    __slots__ = ("in_place", "parts", "rate")
-
-    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False) -> None:
-        self.parts = parts
-        self.rate = rate
-        self.in_place = in_place
+    parts: tuple[Fused, Fused, Fused]
+    rate: float
+    _: KW_ONLY
+    in_place: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> list[Tensor]:
-        """All three."""
+        """Return all three."""
         if self.in_place:
             return in_place_projections(t, x, self.parts, self.rate)
         dropped = _dropped(t, x, self.rate)
         return fused_projections(t, x, dropped, self.parts)
 
 
+@dataclass(frozen=True, slots=True)
 class FusedLoraLinear:
     """A projection of its own input."""
 
-    __slots__ = ("in_place", "part", "rate")
-
-    def __init__(self, part: Fused, rate: float, *, in_place: bool = False) -> None:
-        self.part = part
-        self.rate = rate
-        self.in_place = in_place
+    part: Fused
+    rate: float
+    _: KW_ONLY
+    in_place: bool = False
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if self.in_place:
             return in_place_output(t, x, self.part, self.rate)
         dropped = _dropped(t, x, self.rate)

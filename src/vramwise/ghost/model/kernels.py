@@ -8,16 +8,15 @@ the attention weights where the implementation has them (the caller keeps those 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
-from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.efficient import efficient_attention
+from vramwise.ghost.ops.attention import fused_attention, math_attention
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
-from vramwise.ghost.ops.flash import flash_attention
-from vramwise.ghost.ops.math_attention import math_attention
+from vramwise.ghost.ops.flash import efficient_attention, flash_attention
 from vramwise.ghost.ops.matmul import batched
-from vramwise.ghost.ops.padding import rows_put_back, rows_taken
+from vramwise.ghost.ops.row_kernels import softmax, subtract_max
 from vramwise.ghost.ops.shape import (
     cat_last,
     contiguous,
@@ -26,14 +25,17 @@ from vramwise.ghost.ops.shape import (
     interleaved_heads,
     narrow,
     repeat_heads,
+    rows_put_back,
+    rows_taken,
     transpose_last,
     view,
 )
-from vramwise.ghost.ops.softmax import softmax, subtract_max
 from vramwise.ghost.ops.unsloth_segments import attention_by_sample, attention_of_rows
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
-Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor | None]"]
+# the output, and the attention weights where the implementation makes them
+Attended = tuple[Tensor, "Tensor | None"]
+Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], Attended]
 
 
 # the widest heads that torch's variable-length kernel takes
@@ -45,10 +47,8 @@ class Sdpa:
 
     __slots__ = ()
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         if mask is not None:
             key = repeat_heads(t, key, groups)
@@ -57,21 +57,18 @@ class Sdpa:
         return tokens_first(t, output), None
 
 
+@dataclass(frozen=True, slots=True)
 class Flash:
     """The flash-attention library: no mask, grouped queries as they are; padding is left out and put back after."""
 
-    __slots__ = ("packed", "packed_eval", "window")
+    window: int | None = None
+    _: KW_ONLY
+    # samples lie one behind the other, and the kernel gets the start of each
+    packed: bool = False
+    packed_eval: bool = False
 
-    def __init__(self, window: int | None = None, *, packed: bool = False, packed_eval: bool = False) -> None:
-        self.window = window
-        # samples lie one behind the other, and the kernel gets the start of each
-        self.packed = packed
-        self.packed_eval = packed_eval
-
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         if mask is not None:
             return self._unpadded(t, query, key, value), None
         if t.work is not None and not t.work.told_samples:
@@ -98,20 +95,16 @@ class Flash:
         return padded
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VarlenSdpa:
     """Packed rows under sdpa by torch's variable-length kernel: no mask; grouped heads are repeated, then put in the
     order of tokens. Evaluation rows that are not packed take the ordinary way. The kernel has no fp32: queries that
     an fp32 embedding's rotation made wide take the ordinary way too, under a mask that every layer builds anew."""
 
-    __slots__ = ("packed_eval",)
+    packed_eval: bool
 
-    def __init__(self, *, packed_eval: bool) -> None:
-        self.packed_eval = packed_eval
-
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         if not (t.training or self.packed_eval):
             return Sdpa()(t, query, key, value, mask)
         if query.dtype is FP32:
@@ -128,22 +121,19 @@ class VarlenSdpa:
         return tokens_first(t, output), None
 
 
+@dataclass(frozen=True, slots=True)
 class RowsAttention:
     """A trainer's own choice for flattened rows. `way`: a variable-length kernel with grouped heads as they are, one
     that wants heads repeated where there will be a backward pass, or a call for each sample. Cards before Ampere have
     no flash attention: the memory-efficient kernel is taken."""
 
-    __slots__ = ("packed", "packed_eval", "way")
+    way: str
+    _: KW_ONLY
+    packed: bool
+    packed_eval: bool
 
-    def __init__(self, way: str, *, packed: bool, packed_eval: bool) -> None:
-        self.way = way
-        self.packed = packed
-        self.packed_eval = packed_eval
-
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         packed = self.packed if t.training else self.packed_eval
         ampere = t.hardware.capability >= (8, 0)
         if packed and self.way == "segments":
@@ -165,15 +155,13 @@ class MathSdpa:
 
     __slots__ = ()
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         return tokens_first(t, undeclared_groups(t, query, key, value, mask)), None
 
 
 def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """The fused kernel for equal head counts; for unequal ones torch's own products."""
+    """Return the fused kernel for equal head counts; for unequal ones torch's own products."""
     if query.shape[1] == key.shape[1]:
         return fused_attention(t, query, key, value, mask)
     bias = None if mask is None else t.new(mask.shape, query.dtype)
@@ -182,19 +170,15 @@ def undeclared_groups(t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: 
     return output
 
 
+@dataclass(frozen=True, slots=True)
 class SinkEager:
     """GPT-OSS: a learned score a head joins each row before the softmax and is dropped after it."""
 
-    __slots__ = ("rate", "sinks")
+    sinks: Parameter
+    rate: float
 
-    def __init__(self, sinks: Parameter, rate: float) -> None:
-        self.sinks = sinks
-        self.rate = rate
-
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)
         values = repeat_heads(t, value, groups)
@@ -222,10 +206,8 @@ class Eager:
         self.softcap = softcap
         self.dropout = rate
 
-    def __call__(
-        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         groups = query.shape[1] // key.shape[1]
         keys = repeat_heads(t, key, groups)
         values = repeat_heads(t, value, groups)

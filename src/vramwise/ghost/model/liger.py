@@ -18,7 +18,7 @@ class LigerNorm:
         self.in_place = in_place
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return rms_norm(t, x, self.weight, in_place=self.in_place)
 
     def over_heads(self, t: Tape, x: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class LigerGatedMlp:
         self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
 
 
@@ -55,14 +55,14 @@ class LigerFusedGatedMlp:
         self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         up = self.gate_up(t, x)
         gate, up = chunk_last(t, up)
         return self.down(t, gated_activation(t, gate, up, copies=True))
 
 
 def plain_weight(head: Projection) -> Parameter | None:
-    """The weight of a head without adapter or bias: what a fused loss can take."""
+    """Return the weight of a head without adapter or bias: what a fused loss can take."""
     return head.weight if isinstance(head, Linear) and head.bias is None else None
 
 

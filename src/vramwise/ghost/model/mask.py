@@ -28,14 +28,14 @@ def _range(t: Tape, count: int) -> Tensor:
 
 
 def _combine(t: Tape, batch: int, tokens: int, *, window: bool, packed: bool) -> Tensor:
-    """The comparisons, joined by `&`: causal (and window) over tokens, then samples or padding over the batch."""
+    """Return comparisons, joined by `&`: causal (and window) over tokens, then samples or padding over the batch."""
     result = t.new((), BOOL)
     causal = _window(t, tokens) if window else t.new((1, 1, tokens, tokens), BOOL)
     joined = _join(t, result, causal)
     del causal
     result = joined
     del joined
-    return _join(t, result, _samples(t, batch, tokens) if packed else _padding(t, batch, tokens))
+    return _join(t, result, _samples(t, batch, tokens) if packed else _indexed(t, batch, tokens, BOOL))
 
 
 def _window(t: Tape, tokens: int) -> Tensor:
@@ -52,13 +52,8 @@ def _window(t: Tape, tokens: int) -> Tensor:
     return result  # noqa: RET504 - frees what it replaces
 
 
-def _padding(t: Tape, batch: int, tokens: int) -> Tensor:
-    """`flags[batch_index, key_index]`"""
-    return _indexed(t, batch, tokens, BOOL)
-
-
 def _indexed(t: Tape, batch: int, tokens: int, dtype: DType) -> Tensor:
-    """An indexed read, whose indices are expanded to one shape first."""
+    """Return an indexed read, whose indices are expanded to one shape first."""
     first = t.new((batch, tokens), INT64)
     second = t.new((batch, tokens), INT64)
     out = t.new((batch, 1, 1, tokens), dtype)
@@ -88,7 +83,7 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
 
 
 def boolean_mask(t: Tape, read: Tensor, *, window: bool, packed: bool = False) -> Tensor:
-    """The mask itself, from the row's flags (True = a real token) or, `packed`, from the number of each sample."""
+    """Return mask itself, from the row's flags (True = a real token) or, `packed`, from the number of each sample."""
     batch, tokens = read.shape
     rows = t.new((batch,), INT64)
     heads = t.new((1,), INT64)
@@ -100,7 +95,7 @@ def boolean_mask(t: Tape, read: Tensor, *, window: bool, packed: bool = False) -
 
 
 def packed_mask(t: Tape, positions: Tensor, *, window: int | None = None) -> Tensor:
-    """The mask of packed rows: transformers finds the samples in their positions."""
+    """Return the mask of packed rows: transformers finds the samples in their positions."""
     samples = _numbered_samples(t, positions)
     windowed = window is not None and positions.shape[1] >= window
     return boolean_mask(t, samples, window=windowed, packed=True)
@@ -120,7 +115,7 @@ def _numbered_samples(t: Tape, positions: Tensor) -> Tensor:
 
 
 def sdpa_mask(t: Tape, attention_mask: Tensor, *, padded: bool, window: int | None = None) -> Tensor | None:
-    """The mask that `scaled_dot_product_attention` is given, or None."""
+    """Return the mask that `scaled_dot_product_attention` is given, or None."""
     flags = t.new(attention_mask.shape, BOOL)
     tokens = flags.shape[1]
     windowed = window is not None and tokens >= window
@@ -133,7 +128,7 @@ def sdpa_mask(t: Tape, attention_mask: Tensor, *, padded: bool, window: int | No
 
 
 def document_mask(t: Tape, rows: int, tokens: int) -> Tensor:
-    """Which tokens share a document, and not in the future: from positions, by the attention layer itself."""
+    """Return which tokens share a document, and not in the future: from positions, by the attention layer itself."""
     starts = t.new((rows, tokens), BOOL)
     documents = t.new((rows, tokens), INT64)
     del starts
@@ -146,7 +141,7 @@ def document_mask(t: Tape, rows: int, tokens: int) -> Tensor:
 
 
 def eager_mask(t: Tape, attention_mask: Tensor, dtype: DType, *, window: int | None = None) -> Tensor:
-    """The mask as numbers that are added to the scores: 0 or the smallest of the type."""
+    """Return the mask as numbers that are added to the scores: 0 or the smallest of the type."""
     flags = t.new(attention_mask.shape, BOOL)
     mask = boolean_mask(t, flags, window=window is not None)
     low = t.new((), dtype)

@@ -36,7 +36,7 @@ def _cube(t: Tape, x: Tensor) -> Tensor:
 
 
 def activation_named(name: str) -> Activation:
-    """The activation of a config's name."""
+    """Return the activation of a config's name."""
     if name == "relu2":
         return relu_squared
     return gelu_new if name in ("gelu_new", "gelu_fast", "gelu_accurate") else activation
@@ -64,7 +64,7 @@ class GatedMlp:
         self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return called(t, self.down, mul(t, activation(t, self.gate(t, x)), self.up(t, x)))
 
 
@@ -78,7 +78,7 @@ class FusedGatedMlp:
         self.down = down
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         up = self.gate_up(t, x)
         gate, up = chunk_last(t, up)
         up = mul(t, up, activation(t, gate))
@@ -95,7 +95,7 @@ class DroppedMlp:
         self.rate = rate
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return dropout(t, self.mlp(t, x), self.rate)
 
 
@@ -110,7 +110,7 @@ class PlainMlp:
         self.act = act
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         x = self.up(t, x)
         x = self.act(t, x)
         x = self.down(t, x)

@@ -20,8 +20,8 @@ from vramwise.ghost.ops.routing import (
     sum_copies,
     topk,
 )
+from vramwise.ghost.ops.row_kernels import softmax
 from vramwise.ghost.ops.shape import alias, chunk_last, view
-from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 from vramwise.types import ExpertMasks
 
@@ -73,7 +73,7 @@ class PackedExperts:
     dtype: DType
 
     def __call__(self, t: Tape) -> Tensor:
-        """The weights, for one call; what is multiplied with them keeps them until its backward."""
+        """Return the weights, for one call; what is multiplied with them keeps them until its backward."""
         return t.new(self.shape, FP32) if self.bits == "8bit" else dequantised(t, self.shape, self.dtype)
 
 
@@ -81,7 +81,7 @@ ExpertWeight = Parameter | PackedExperts
 
 
 def opened(t: Tape, weight: ExpertWeight) -> Tensor:
-    """The weight itself."""
+    """Return the weight itself."""
     return weight(t) if isinstance(weight, PackedExperts) else weight
 
 
@@ -170,7 +170,7 @@ def factors_of(t: Tape, packed: ExpertWeight, pair: tuple[Parameter, Parameter] 
 
 
 def folded(t: Tape, packed: ExpertWeight, factors: tuple[Tensor, Tensor] | None) -> Tensor:
-    """The weight itself, or a copy with its adapter in it, made where it is first used."""
+    """Return the weight itself, or a copy with its adapter in it, made where it is first used."""
     weight = opened(t, packed)
     return weight if factors is None else folded_weight(t, weight, *factors)
 
@@ -185,7 +185,7 @@ class MoeMlp:
     shared_gate: Callable[[Tape, Tensor], Tensor] | None = None
 
     def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         shape = hidden.shape
         hidden = view(t, hidden, (shape[0] * shape[1], shape[2]))
         beside = None if self.shared is None else self.shared(t, hidden)

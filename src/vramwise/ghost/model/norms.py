@@ -8,8 +8,8 @@ from typing import Protocol
 
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.ops.elementwise import add_scalar, cast, mul, rsqrt, square, subtract, to_float
-from vramwise.ghost.ops.norm import layer_norm
 from vramwise.ghost.ops.reduce import mean_last
+from vramwise.ghost.ops.row_kernels import layer_norm
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 
@@ -22,7 +22,7 @@ class Norm(Protocol):
     """A layer that keeps its input's shape."""
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         ...
 
 
@@ -33,7 +33,7 @@ class RmsNorm:
     weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outer = x.dtype
         x = to_float(t, x)
         variance = mean_last(t, square(t, x))
@@ -48,7 +48,7 @@ class WideRmsNorm:
     weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outer = x.dtype
         x = to_float(t, x)
         variance = mean_last(t, square(t, x))
@@ -62,7 +62,7 @@ class UnscaledRmsNorm:
     __slots__ = ()
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outer = x.dtype
         x = to_float(t, x)
         variance = mean_last(t, square(t, x))
@@ -76,13 +76,12 @@ class GemmaNorm:
     weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
-        output = self._norm(t, to_float(t, x))
+        """Return the layer's output."""
+        wide = to_float(t, x)
+        output = mul(t, wide, rsqrt(t, add_scalar(t, mean_last(t, square(t, wide)))))
+        del wide
         output = mul(t, output, add_scalar(t, to_float(t, self.weight)))
         return cast(t, output, x.dtype)
-
-    def _norm(self, t: Tape, x: Tensor) -> Tensor:
-        return mul(t, x, rsqrt(t, add_scalar(t, mean_last(t, square(t, x)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class CohereNorm:
     weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         outer = x.dtype
         x = to_float(t, x)
         mean = mean_last(t, x)
@@ -114,7 +113,7 @@ class LayerNorm:
         self.bias = bias
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         if t.autocast is None:
             return layer_norm(t, x, self.weight, self.bias)
         bias = None if self.bias is None else cast(t, self.bias, FP32)

@@ -14,35 +14,22 @@ Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor
 
 
 def rotary_tables(
-    t: Tape, dim: int, positions: Tensor, dtype: DType, *, by_product: bool = True
+    t: Tape, dim: int, positions: Tensor, dtype: DType, *, by_product: bool = True, halves: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin of (rows, tokens, dim), computed in fp32 and cast."""
+    """Return cos and sin of (rows, tokens, dim), computed in fp32 and cast.
+
+    `halves`: of half the width, for models that turn the two halves of a head separately (GPT-OSS).
+    """
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)
     freqs = t.new((rows, tokens, dim // 2), FP32)
     if by_product:
         t.workspace()
-    both = t.new((rows, tokens, dim), FP32)
-    cos = scale(t, t.like(both))
-    sin = scale(t, t.like(both))
+    angles = freqs if halves else t.new((rows, tokens, dim), FP32)
+    cos = scale(t, t.like(angles))
+    sin = scale(t, t.like(angles))
     tables = cast(t, cos, dtype), cast(t, sin, dtype)
-    del floats, freqs, both, cos, sin
-    return tables
-
-
-def half_tables(
-    t: Tape, dim: int, positions: Tensor, dtype: DType, *, by_product: bool = True
-) -> tuple[Tensor, Tensor]:
-    """cos and sin of half the width: for models that turn the two halves of a head separately (GPT-OSS)."""
-    rows, tokens = positions.shape
-    floats = t.new((rows, 1, tokens), FP32)
-    freqs = t.new((rows, tokens, dim // 2), FP32)
-    if by_product:
-        t.workspace()
-    cos = scale(t, t.like(freqs))
-    sin = scale(t, t.like(freqs))
-    tables = cast(t, cos, dtype), cast(t, sin, dtype)
-    del floats, freqs, cos, sin
+    del floats, freqs, angles, cos, sin
     return tables
 
 
@@ -61,7 +48,7 @@ def _turn_halves(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotate_halves(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """The two halves of each head by tables of half the width, then joined (GPT-OSS)."""
+    """Return the two halves of each head by tables of half the width, then joined (GPT-OSS)."""
     q_turned = _turn_halves(t, q, cos, sin)
     k_turned = _turn_halves(t, k, cos, sin)
     return q_turned, k_turned
@@ -74,21 +61,16 @@ def _rotate_half(t: Tape, x: Tensor) -> Tensor:
     return cat_last(t, (scale(t, second), first))
 
 
-def _turn(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turned(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x * cos + rotate_half(x) * sin`"""
     cos, sin = _over_heads(cos), _over_heads(sin)
     return add(t, mul(t, x, cos), mul(t, _rotate_half(t, x), sin))
 
 
-def turned(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys by themselves (Gemma 3n and 4)."""
-    return _turn(t, x, cos, sin)
-
-
 def rotate(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Turn whole heads."""
-    q_turned = _turn(t, q, cos, sin)
-    k_turned = _turn(t, k, cos, sin)
+    q_turned = turned(t, q, cos, sin)
+    k_turned = turned(t, k, cos, sin)
     return q_turned, k_turned
 
 
@@ -97,18 +79,18 @@ def rotate_part(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
     part = cos.shape[-1]
     q_part, q_rest = _cut(t, q, part)
     k_part, k_rest = _cut(t, k, part)
-    q_turned = cat_last(t, (_turn(t, q_part, cos, sin), q_rest))
-    k_turned = cat_last(t, (_turn(t, k_part, cos, sin), k_rest))
+    q_turned = cat_last(t, (turned(t, q_part, cos, sin), q_rest))
+    k_turned = cat_last(t, (turned(t, k_part, cos, sin), k_rest))
     return q_turned, k_turned
 
 
 def rotate_then_join(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, with both parts turned before either is joined (GPT-NeoX)."""
+    """Return the same, with both parts turned before either is joined (GPT-NeoX)."""
     part = cos.shape[-1]
     q_part, q_rest = _cut(t, q, part)
     k_part, k_rest = _cut(t, k, part)
-    q_turned = _turn(t, q_part, cos, sin)
-    k_turned = _turn(t, k_part, cos, sin)
+    q_turned = turned(t, q_part, cos, sin)
+    k_turned = turned(t, k_part, cos, sin)
     q_turned = cat_last(t, (q_turned, q_rest))
     k_turned = cat_last(t, (k_turned, k_rest))
     return q_turned, k_turned
@@ -117,12 +99,12 @@ def rotate_then_join(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) ->
 def rotate_inline(
     t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, kept: list[Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The same, written inside the attention (phi): the parts and what they were cut from stay until it returns."""
+    """Return same, written inside the attention (phi): the parts and what they were cut from stay until it returns."""
     part = cos.shape[-1]
     q_part, q_rest = _cut(t, q, part)
     k_part, k_rest = _cut(t, k, part)
-    q_turned = _turn(t, q_part, cos, sin)
-    k_turned = _turn(t, k_part, cos, sin)
+    q_turned = turned(t, q_part, cos, sin)
+    k_turned = turned(t, k_part, cos, sin)
     if kept is not None:
         kept += [q_turned, q_rest, k_turned, k_rest]
     return cat_last(t, (q_turned, q_rest)), cat_last(t, (k_turned, k_rest))
@@ -131,21 +113,21 @@ def rotate_inline(
 def rotate_wide(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Whole heads by tables in fp32, cast back afterwards (OLMo 2)."""
     outer = q.dtype
-    q_turned = _turn(t, q, cos, sin)
-    k_turned = _turn(t, k, cos, sin)
+    q_turned = turned(t, q, cos, sin)
+    k_turned = turned(t, k, cos, sin)
     return cast(t, q_turned, outer), cast(t, k_turned, outer)
 
 
 def rotate_in_fp32(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys to fp32 first, turned, cast back (Cohere)."""
+    """Return queries and keys to fp32 first, turned, cast back (Cohere)."""
     outer = q.dtype
     q = cast(t, q, FP32)
     k = cast(t, k, FP32)
-    q_turned = _turn(t, q, cos, sin)
-    k_turned = _turn(t, k, cos, sin)
-    turned = cast(t, q_turned, outer), cast(t, k_turned, outer)
+    q_turned = turned(t, q, cos, sin)
+    k_turned = turned(t, k, cos, sin)
+    both = cast(t, q_turned, outer), cast(t, k_turned, outer)
     del q, k, q_turned, k_turned
-    return turned
+    return both
 
 
 def turn_normed(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

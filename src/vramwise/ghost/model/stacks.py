@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vramwise.ghost.model.attention import Attention, Heads
-from vramwise.ghost.model.kernels import tokens_first
+from vramwise.ghost.model.kernels import Attended, tokens_first
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.mlp import Activation
 from vramwise.ghost.model.norms import Norm
@@ -18,8 +18,8 @@ from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.elementwise import add, add_in_place, cast, dropout, mul, scale
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import batched
+from vramwise.ghost.ops.row_kernels import softmax
 from vramwise.ghost.ops.shape import contiguous, expanded, transpose_last, view
-from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Tape, Tensor
 
 
@@ -47,7 +47,7 @@ class PartsBlock:
     dropout: float
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Any, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         for number, (part, norm) in enumerate(zip(self.parts, self.norms, strict=True), 1):
             t.mark("activations", f"{self.label}: {'mlp' if number == len(self.parts) else 'attention'}")
             residual = hidden
@@ -68,7 +68,7 @@ class FeedForward:
     mlp: Callable[[Tape, Tensor], Tensor]
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.mlp(t, hidden)
 
 
@@ -79,7 +79,7 @@ class SelfPart:
     attention: Any
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Tensor:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         output, _weights = self.attention(t, hidden, tables, mask)
         assert isinstance(output, Tensor)
         return output
@@ -101,7 +101,7 @@ class StackAttention:
     rate: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, tables: Beside, mask: Tensor | None) -> Tensor:
-        """Attend."""
+        """Return the output, and the attention weights where the kernel makes them."""
         source = tables.memory if self.across else hidden
         bias = tables.memory_bias if self.across else tables.bias
         mask = tables.memory_mask if self.across else mask
@@ -157,8 +157,8 @@ class Disentangled:
     rate: float
     hidden_rate: float
 
-    def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Attend."""
+    def __call__(self, t: Tape, hidden: Tensor, tables: Any, mask: Tensor | None) -> Attended:
+        """Return the output, and the attention weights where the kernel makes them."""
         made = self.attention
         query, key, value = [self._split(t, one(t, hidden)) for one in (made.q, made.k, made.v)]
         scores = batched(t, query, scale(t, transpose_last(t, key)))
@@ -206,7 +206,7 @@ class DroppedInside:
     rate: float
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         first = self.up if self.gate is None else self.gate
         inner = self.act(t, first(t, x))
         if self.gate is not None:

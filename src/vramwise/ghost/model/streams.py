@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.ghost.model.attention import AttentionLayer
-from vramwise.ghost.model.block import Mlp
-from vramwise.ghost.model.layer_inputs import LayerInput, WithInputs
+from vramwise.ghost.model.block import LayerInput, Mlp, WithInputs
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import (
@@ -18,6 +17,7 @@ from vramwise.ghost.ops.elementwise import (
     cast,
     mul,
     result_activation,
+    same_gradients,
     scale,
     square,
     subtract,
@@ -45,7 +45,7 @@ class Streams:
         return _stacked(t, found)
 
     def joined(self, t: Tape, hidden: Tensor) -> Tensor:
-        """The mean of all streams."""
+        """Return the mean of all streams."""
         shape = hidden.shape[1:]
         magnitude = _magnitude(t, sliced(t, hidden, shape))
         found = [sliced(t, hidden, shape)]
@@ -56,7 +56,7 @@ class Streams:
 
 
 def _magnitude(t: Tape, x: Tensor) -> Tensor:
-    """The root of the mean square: powers run in fp32 under autocast."""
+    """Return the root of the mean square: powers run in fp32 under autocast."""
     wide = to_float(t, x) if t.autocast is not None else x
     return result_activation(t, mean_last(t, square(t, wide)))
 
@@ -64,10 +64,7 @@ def _magnitude(t: Tape, x: Tensor) -> Tensor:
 def _brought_to(t: Tape, x: Tensor, magnitude: Tensor) -> Tensor:
     own = _magnitude(t, x)
     product = mul(t, x, magnitude)
-    out = t.like(product)
-    if t.grad_enabled and product.node is not None:
-        out.node = t.node(_ratio_backward, (product, own), (product, own))
-    return out
+    return t.record(t.like(product), _ratio_backward, (product, own), (product, own))
 
 
 def _ratio_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -101,7 +98,7 @@ class Altup:
     output_scale: Parameter
 
     def predict(self, t: Tape, hidden: Tensor) -> Tensor:
-        """All streams, as they are expected after the block."""
+        """Return all streams, as they are expected after the block."""
         coefficients = self.prediction(t, self._modalities(t, sliced(t, hidden, hidden.shape[1:])))
         folded = cloned(t, autocast_input(t, hidden))
         found = general(t, (folded, coefficients), hidden.shape, folded.dtype, saved=(folded, coefficients))
@@ -110,7 +107,7 @@ class Altup:
         return cast(t, found, hidden.dtype)
 
     def correct(self, t: Tape, predictions: Tensor, activated: Tensor) -> Tensor:
-        """The predictions, with the difference to what became of one of them added to all."""
+        """Return the predictions, with the difference to what became of one of them added to all."""
         modalities = self._modalities(t, activated)
         innovation = subtract(t, activated, sliced(t, predictions, activated.shape))
         innovation = general(t, (innovation,), predictions.shape, innovation.dtype)
@@ -119,7 +116,7 @@ class Altup:
         return _added(t, mul(t, innovation, wide), predictions)
 
     def scaled(self, t: Tape, corrected: Tensor) -> Tensor:
-        """The first stream, copied and scaled in the weights' type."""
+        """Return the first stream, copied and scaled in the weights' type."""
         first = cloned(t, sliced(t, corrected, corrected.shape[1:]))
         return cast(t, mul(t, cast(t, first, self.output_scale.dtype), self.output_scale), corrected.dtype)
 
@@ -128,25 +125,14 @@ class Altup:
         return cast(t, result_activation(t, to_float(t, routed)), x.dtype)
 
 
-def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return grad, grad
-
-
 def _added(t: Tape, x: Tensor, y: Tensor) -> Tensor:
     """`x += y`."""
-    out = without_node(x)
-    if t.grad_enabled and (x.node is not None or y.node is not None):
-        out.node = t.node(_pass_both, (x, y), ())
-    return out
+    return t.record(without_node(x), same_gradients, (x, y))
 
 
 def _added_to_view(t: Tape, x: Tensor, y: Tensor, part: tuple[int, ...]) -> Tensor:
     """`view += y`, with a view of x: backward copies the gradient of all of x, and that of the view."""
-    out = without_node(x)
-    if t.grad_enabled and (x.node is not None or y.node is not None):
-        out.node = t.node(_view_backward, (x, y), ())
-        out.node.extra = (part, y.shape, y.dtype)
-    return out
+    return t.record(without_node(x), _view_backward, (x, y), (), (part, y.shape, y.dtype))
 
 
 def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -163,7 +149,7 @@ class SparseGate:
     inner: Projection
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         made = self.inner(t, x)
         return general(t, (made,), made.shape, made.dtype, saved=(made,), scratch=(made.numel * made.dtype.size,))
 
@@ -197,7 +183,7 @@ class StreamsBlock:
     input: LayerInput
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: WithInputs, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         t.mark("activations", f"{self.label}: attention")
         predictions = self.altup.predict(t, hidden)
         active = sliced(t, predictions, predictions.shape[1:])

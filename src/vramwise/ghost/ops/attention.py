@@ -1,20 +1,83 @@
 """Fused attention (`scaled_dot_product_attention`): result, log-sum-exp, and the workspaces of its backward.
 
 cuDNN (Hopper and datacenter Blackwell, torch ≥ 2.9) keeps the inputs' memory order; its backward workspace holds an
-fp32 accumulator for dq, the row sums and, for grouped queries, dk and dv expanded to all heads. The other kernels are
-in `flash`, `efficient` and `math_attention`; here stands which one is taken.
+fp32 accumulator for dq, the row sums and, for grouped queries, dk and dv expanded to all heads.
+
+If no fused kernel takes the inputs, torch writes attention out in fp32, scores and all: for unequal head counts that
+are not declared as groups (Falcon), and for grouped queries, fp32 or bf16 inputs on cards or in settings that leave
+only memory-efficient attention. Follows torch's transformers/attention.cpp (2.11).
 """
 
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BF16, BOOL, FP32, INT64
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.ops.efficient import efficient_attention
-from vramwise.ghost.ops.elementwise import without_node
-from vramwise.ghost.ops.flash import flash_attention
-from vramwise.ghost.ops.math_attention import math_attention
-from vramwise.ghost.ops.matmul import autocast_input
+from vramwise.ghost.ops.elementwise import cast, scale, without_node
+from vramwise.ghost.ops.flash import efficient_attention, flash_attention
+from vramwise.ghost.ops.matmul import autocast_input, batched
+from vramwise.ghost.ops.row_kernels import softmax
+from vramwise.ghost.ops.shape import interleaved_heads, repeat_heads, transpose_last
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+
+def math_attention(
+    t: Tape, query: Tensor, key: Tensor, value: Tensor, *, causal: bool, grouped: bool, bias: Tensor | None = None
+) -> Tensor:
+    """Attention over (batch, heads, tokens, width). A mask that is given is added in place; a causal one is made.
+
+    `bias`: a mask that wants a gradient.
+    """
+    amp, t.autocast = t.autocast, None
+    output = _written_out(t, query, key, value, causal=causal, grouped=grouped, bias=bias)
+    t.autocast = amp
+    return output
+
+
+def _written_out(
+    t: Tape, query: Tensor, key: Tensor, value: Tensor, *, causal: bool, grouped: bool, bias: Tensor | None
+) -> Tensor:
+    groups = query.shape[1] // key.shape[1]
+    wide_query, wide_key, wide_value = [cast(t, tensor, FP32) for tensor in (query, key, value)]
+    left = scale(t, wide_query)
+    mask = _causal_mask(t, query.shape[2]) if causal else None
+    keys, values = wide_key, wide_value
+    if grouped:
+        keys, values = interleaved_heads(t, wide_key, groups), interleaved_heads(t, wide_value, groups)
+    # heads that are not declared as groups are expanded by the products themselves
+    scores = batched(t, left, transpose_last(t, repeat_heads(t, scale(t, keys), 1 if grouped else groups)))
+    if bias is not None:
+        scores = _added(t, scores, bias)
+    weights = softmax(t, scores)
+    t.like(weights, BOOL)  # rows that are masked throughout
+    del scores
+    # a copy of the weights in the queries' type is handed out beside the result, and dropped
+    low = cast(t, weights, query.dtype)
+    output = batched(t, weights, repeat_heads(t, values, 1 if grouped else groups))
+    output = cast(t, output, query.dtype)
+    del values, keys, left, mask, wide_value, wide_key, wide_query, weights, low
+    return output
+
+
+def _added(t: Tape, scores: Tensor, bias: Tensor) -> Tensor:
+    """Return the scores with a bias added in place, which gets a gradient in its own type."""
+    out = without_node(scores)
+    if t.grad_enabled:
+        out.node = t.node(_added_backward, (scores, bias), ())
+        out.node.extra = (bias.shape, bias.dtype)
+    return out
+
+
+def _added_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return grad, t.new(*node.extra)
+
+
+def _causal_mask(t: Tape, tokens: int) -> Tensor:
+    """Ones, their lower triangle, and numbers to add."""
+    ones = t.new((tokens, tokens), BOOL)
+    lower = t.like(ones)
+    del ones
+    return t.like(lower, FP32)
+
 
 # the widest heads that cuDNN's and flash attention's kernels take, forward and backward
 _WIDEST = 256
@@ -51,7 +114,7 @@ def _cudnn(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Ten
 
 
 def _as_numbers(t: Tape, mask: Tensor, like: Tensor) -> Tensor:
-    """A boolean mask becomes one of 0 and −inf in the queries' type."""
+    """Return a boolean mask becomes one of 0 and −inf in the queries' type."""
     low = t.new((), BF16)
     high = t.new((), BF16)
     out = t.new(mask.shape, like.dtype)
@@ -82,7 +145,7 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
 
 
 def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool, learned: bool = False) -> str:
-    """The first of the card's kernels that takes these inputs. `learned`: the mask wants a gradient."""
+    """Return the first of the card's kernels that takes these inputs. `learned`: the mask wants a gradient."""
     half = q.dtype is not FP32
     takes = {
         "cudnn": half and not learned and q.shape[-1] <= _WIDEST,

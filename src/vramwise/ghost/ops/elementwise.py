@@ -8,7 +8,7 @@ over broadcast dimensions, see `reduce.sum_results`.
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, FP32, DType, promote
-from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 
 
 def _shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -39,35 +39,31 @@ def _mul_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return to_left, to_right
 
 
-def _expect(node: Node, a: Tensor, b: Tensor) -> None:
-    """Note shapes and dtypes if the operands differ: the engine sums and casts the gradients to them."""
-    if a.shape != b.shape or a.dtype is not b.dtype:
-        node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
+def _recorded(
+    t: Tape, out: Tensor, backward: Backward, a: Tensor, b: Tensor, saved: tuple[Tensor | None, ...] = ()
+) -> Tensor:
+    """Return the result of an op on two operands; if they differ, the engine sums and casts the gradients to them."""
+    if t.record(out, backward, (a, b), saved).node is not None and (a.shape != b.shape or a.dtype is not b.dtype):
+        assert out.node is not None
+        out.node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
+    return out
 
 
 def mul(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a * b`: each operand is saved if the other needs a gradient."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        node = t.node(_mul_backward, (a, b), (b if a.node is not None else None, a if b.node is not None else None))
-        _expect(node, a, b)
-        out.node = node
-    return out
+    saved = (b if a.node is not None else None, a if b.node is not None else None)
+    return _recorded(t, _result(t, a, b), _mul_backward, a, b, saved)
 
 
-def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
+def same_gradients(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return the gradient itself for both inputs that want one."""
     edges = node.edges
     return None if edges[0] is None else grad, None if edges[1] is None else grad
 
 
 def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a + b`: nothing is saved; the gradient is passed to both unchanged."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        node = t.node(_pass_both, (a, b), ())
-        _expect(node, a, b)
-        out.node = node
-    return out
+    return _recorded(t, _result(t, a, b), same_gradients, a, b)
 
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
@@ -76,10 +72,7 @@ def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
         t.work.over(a)
     if not t.grad_enabled or (a.node is None and b.node is None):
         return a
-    out = without_node(a)
-    out.node = t.node(_pass_both, (a, b), ())
-    _expect(out.node, a, b)
-    return out
+    return _recorded(t, without_node(a), same_gradients, a, b)
 
 
 def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -90,23 +83,38 @@ def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def subtract(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a - b`: nothing is saved; the right operand's gradient is negated."""
-    out = _result(t, a, b)
-    if t.grad_enabled and (a.node is not None or b.node is not None):
-        out.node = t.node(_subtract_backward, (a, b), ())
-        _expect(out.node, a, b)
-    return out
+    return _recorded(t, _result(t, a, b), _subtract_backward, a, b)
 
 
-def _pass_one(t: Tape, node: Node, grad: Tensor) -> Grads:
+def same_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return the gradient itself."""
     return (grad,)
+
+
+def all_gradients(grads: Tensor | list[Tensor | None], count: int) -> list[Tensor | None]:
+    """Return the gradients of an op's results as a list of so many; None for those that have none."""
+    found = list(grads) if isinstance(grads, list) else [grads]
+    return found + [None] * (count - len(found))
+
+
+def like_gradient(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient, like the incoming one."""
+    return (t.like(grad),)
+
+
+def gradient_of_shape(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient of the shape that the node keeps, in the incoming one's type."""
+    return (t.new(node.extra, grad.dtype),)
+
+
+def gradient_as(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return one new gradient of the shape and type that the node keeps."""
+    return (t.new(*node.extra),)
 
 
 def add_scalar(t: Tape, a: Tensor) -> Tensor:
     """`a + 1e-6`"""
-    out = t.like(a)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_pass_one, (a,), ())
-    return out
+    return t.record(t.like(a), same_gradient, (a,))
 
 
 def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -115,23 +123,12 @@ def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a / b` for a divisor without a gradient: saves the divisor."""
-    out = _result(t, a, b)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_div_backward, (a, b), (b,))
-        _expect(out.node, a, b)
-    return out
-
-
-def _scaled(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    return _recorded(t, _result(t, a, b), _div_backward, a, b, (b,))
 
 
 def scale(t: Tape, a: Tensor) -> Tensor:
     """`a * 0.5`, `a / 2`, `-a`: nothing saved, one new gradient."""
-    out = t.like(a)
-    if t.grad_enabled and a.node is not None:
-        out.node = t.node(_scaled, (a,), ())
-    return out
+    return t.record(t.like(a), like_gradient, (a,))
 
 
 def scale_in_place(t: Tape, a: Tensor) -> Tensor:
@@ -140,7 +137,7 @@ def scale_in_place(t: Tape, a: Tensor) -> Tensor:
         t.work.over(a, sources=0)
     if t.grad_enabled and a.node is not None:
         out = without_node(a)
-        out.node = t.node(_scaled, (a,), ())
+        out.node = t.node(like_gradient, (a,), ())
         return out
     return a
 
@@ -153,11 +150,7 @@ def cast(t: Tape, x: Tensor, dtype: DType) -> Tensor:
     """`x.to(dtype)`: returns x itself if it already has that dtype."""
     if x.dtype is dtype:
         return x
-    out = t.like(x, dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_cast_backward, (x,), ())
-        out.node.extra = x.dtype
-    return out
+    return t.record(t.like(x, dtype), _cast_backward, (x,), (), x.dtype)
 
 
 def to_float(t: Tape, x: Tensor) -> Tensor:
@@ -176,10 +169,7 @@ def _square_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def square(t: Tape, x: Tensor) -> Tensor:
     """`x.pow(2)`: saves x; its backward creates x¹, 2·x¹ and the product with the gradient."""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_square_backward, (x,), (x,))
-    return out
+    return t.record(t.like(x), _square_backward, (x,), (x,))
 
 
 def _rsqrt_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -216,22 +206,13 @@ def _activation_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def activation(t: Tape, x: Tensor) -> Tensor:
     """silu, gelu and the like as one kernel: saves the input, one new gradient."""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_activation_backward, (x,), (x,))
-    return out
+    return t.record(t.like(x), _activation_backward, (x,), (x,))
 
 
 def result_activation(t: Tape, x: Tensor) -> Tensor:
     """tanh, sigmoid, relu: saves the result."""
     out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_activation_backward, (x,), (without_node(out),))
-    return out
-
-
-def _dropout_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    return t.record(out, _activation_backward, (x,), (without_node(out),))
 
 
 def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
@@ -242,6 +223,4 @@ def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
     out = t.like(x)
     if t.work is not None:
         t.work.no_kernel(mask)  # one kernel computes both
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_dropout_backward, (x,), (mask,))
-    return out
+    return t.record(out, like_gradient, (x,), (mask,))

@@ -7,7 +7,7 @@ every position of the model are created in the first forward pass and kept.
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32, DType
-from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.elementwise import all_gradients, without_node
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
 _TABLES = ("rotary cosines", "rotary sines")
@@ -47,8 +47,7 @@ def kept_tables(t: Tape, positions: int, width: int, dtype: DType) -> None:
 
 def _turned_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     """Return new gradients, heads first: they are copied when they become rows of tokens again."""
-    parts = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (2 - len(parts))
+    parts = all_gradients(grads, 2)
     made = []
     for part in parts:
         out = None if part is None else t.new(part.shape, part.dtype)
@@ -63,16 +62,12 @@ def turn_by_position(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) ->
     """Rotate queries and keys into new tensors of the same memory order; nothing is saved."""
     turned = t.like(q), t.like(k)
     _one_kernel(t, list(turned))
-    if t.grad_enabled and (q.node is not None or k.node is not None):
-        node = t.node(_turned_backward, (q, k), ())
-        for slot, tensor in enumerate(turned):
-            tensor.node, tensor.slot = node, slot
+    t.record_all(turned, _turned_backward, (q, k))
     return turned
 
 
 def _normed_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
-    parts = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (2 - len(parts))
+    parts = all_gradients(grads, 2)
     made = [None if part is None else t.new(part.shape, part.dtype) for part in parts]
     _one_kernel(t, made)
     return tuple(made)
@@ -83,10 +78,7 @@ def norm_and_turn(t: Tape, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     turned = t.like(q), t.like(k)
     scales = [t.new(x.shape[:3], FP32) for x in (q, k)]
     _one_kernel(t, [*turned, *scales])
-    if t.grad_enabled and (q.node is not None or k.node is not None):
-        node = t.node(_normed_backward, (q, k), (without_node(q), without_node(k), *scales))
-        for slot, tensor in enumerate(turned):
-            tensor.node, tensor.slot = node, slot
+    t.record_all(turned, _normed_backward, (q, k), (without_node(q), without_node(k), *scales))
     del scales
     return turned
 

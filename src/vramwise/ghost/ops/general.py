@@ -38,8 +38,12 @@ def general(
     """
     own = [t.new(*item) for item in made]
     out = t.new(shape, dtype)
-    if t.grad_enabled and any(item.node is not None for item in inputs):
-        out.node = t.node(_backward, tuple(inputs), (*saved, *own))
-        out.node.extra = (tuple([(item.shape, item.dtype) for item in inputs]), tuple(scratch))
+    t.record(
+        out,
+        _backward,
+        tuple(inputs),
+        (*saved, *own),
+        (tuple([(item.shape, item.dtype) for item in inputs]), tuple(scratch)),
+    )
     del own
     return out

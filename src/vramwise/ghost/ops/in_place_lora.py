@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, DType
 from vramwise.ghost.ops.elementwise import without_node
-from vramwise.ghost.ops.fused_lora import Fused, factor_grads, fused_node, into_input, low, rows_of
+from vramwise.ghost.ops.fused_lora import Fused, copies, factor_grads, fused_node, into_input, low, rows_of
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
@@ -102,7 +102,7 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     parts, rate, traced = node.extra
     x, gate, up, *masks = node.saved[::-1]
     rows, dtype = rows_of(x), x.dtype
-    copies = _copies(t, parts, dtype)
+    copied = copies(t, parts, dtype)
     weight = _opened(t, parts[2], scratch=not rate)
     hidden = t.like(gate)  # the gradient, overwritten by the activation's output
     t.workspace()
@@ -119,7 +119,7 @@ def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_x = None
     if node.edges[0] is not None:
         to_x = _over_input(t, (parts[1], parts[0]), x, (masks[1], masks[0]))
-    del hidden, replayed, copies, written
+    del hidden, replayed, copied, written
     return (to_x, *gate_grads[1:], *up_grads[1:], *down_grads[1:])
 
 
@@ -149,17 +149,13 @@ def _projections_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | Non
     parts, over = node.extra
     x, *masks = node.saved[::-1]
     rows, dtype = rows_of(x), x.dtype
-    copies = _copies(t, parts, dtype)
+    copied = copies(t, parts, dtype)
     made = _grads_of_factors(t, parts, rows, dtype, masks, x)
     to_x = None
     if node.edges[0] is not None:
         to_x = _over_input(t, parts, x, tuple(masks), over=over)
-    del copies
+    del copied
     return (to_x, *(grad for grads in made for grad in grads[1:]))
-
-
-def _copies(t: Tape, parts: tuple[Fused, ...], dtype: DType) -> list[Tensor]:
-    return [low(t, factor, dtype) for part in parts for factor in (part.down, part.up)]
 
 
 def _through_branch(t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, like: Tensor) -> None:

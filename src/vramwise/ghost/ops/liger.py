@@ -7,7 +7,7 @@ of rows at a time; newer versions do so in one buffer of logits and add to the w
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BOOL, FP32, DType
-from vramwise.ghost.ops.elementwise import to_float, without_node
+from vramwise.ghost.ops.elementwise import all_gradients, to_float, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
@@ -53,9 +53,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
     if t.work is not None:
         t.work.function()
         t.work.fused((out, rstd), "triton", read=x.numel * x.dtype.size)
-    if t.grad_enabled and (x.node is not None or weight.node is not None):
-        out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
-        out.node.extra = (in_place, weight.dtype, x.heads_first)
+    t.record(out, _norm_backward, (x, weight), (without_node(x), weight, rstd), (in_place, weight.dtype, x.heads_first))
     del rstd
     return out
 
@@ -79,16 +77,14 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
     if t.work is not None:
         t.work.function()
         t.work.fused((out,), "triton", read=2 * gate.numel * gate.dtype.size)
-    if t.grad_enabled and (gate.node is not None or up.node is not None):
-        out.node = t.node(_gated_backward, (gate, up), (left, right))
+    t.record(out, _gated_backward, (gate, up), (left, right))
     del left, right
     return out
 
 
 def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     """Rotate gradients in place, too, after those that are not in token order are copied."""
-    parts = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (2 - len(parts))
+    parts = all_gradients(grads, 2)
     if t.work is not None:
         t.work.function()
         t.work.rewritten(parts, "triton")
@@ -107,11 +103,7 @@ def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> 
     if t.work is not None:
         t.work.function()
         t.work.rewritten(turned, "triton")
-    if t.grad_enabled and (q.node is not None or k.node is not None):
-        node = t.node(_rotated_backward, (q, k), (cos, sin))
-        for slot, tensor in enumerate(turned):
-            tensor.node = node
-            tensor.slot = slot
+    t.record_all(turned, _rotated_backward, (q, k), (cos, sin))
     return turned
 
 
@@ -265,9 +257,7 @@ def in_place_loss(t: Tape, logits: Tensor) -> Tensor:
         t.work.fused((losses,), "triton", read=2 * logits.numel * logits.dtype.size, over=(logits,))
         t.work.sync()
     del losses
-    if t.grad_enabled and logits.node is not None:
-        out.node = t.node(_in_place_backward, (logits,), (without_node(logits),))
-    return out
+    return t.record(out, _in_place_backward, (logits,), (without_node(logits),))
 
 
 def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -292,6 +282,4 @@ def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
         flops = 2.0 * hidden.numel * weight.shape[0]
         t.work.fused((sums, losses), "cut loss", read=0, flops=flops).dtype = hidden.dtype.name
     del losses
-    if t.grad_enabled and (hidden.node is not None or weight.node is not None):
-        out.node = t.node(_cut_backward, (hidden, weight), (without_node(hidden), weight, sums))
-    return out
+    return t.record(out, _cut_backward, (hidden, weight), (without_node(hidden), weight, sums))

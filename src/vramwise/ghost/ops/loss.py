@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32, INT64
-from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.elementwise import gradient_as, without_node
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
 # up to this many tokens the embedding's gradient is accumulated directly; above, the token ids are sorted first
@@ -31,13 +31,7 @@ def log_softmax(t: Tape, x: Tensor) -> Tensor:
     out = t.like(x)
     if t.work is not None and _leaves_shared_memory(x):
         t.work.reads(out, x, x, x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_log_softmax_backward, (x,), (without_node(out),))
-    return out
-
-
-def _nll_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, FP32),)
+    return t.record(out, _log_softmax_backward, (x,), (without_node(out),))
 
 
 def nll_loss(t: Tape, x: Tensor, target: Tensor) -> Tensor:
@@ -49,15 +43,9 @@ def nll_loss(t: Tape, x: Tensor, target: Tensor) -> Tensor:
     total_weight = t.new((), x.dtype)
     if t.work is not None:
         t.work.no_kernel(total_weight)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_nll_backward, (x,), (without_node(x), target, total_weight))
-        out.node.extra = x.shape
+    t.record(out, gradient_as, (x,), (without_node(x), target, total_weight), (x.shape, FP32))
     del total_weight
     return out
-
-
-def _compiled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(*node.extra),)
 
 
 def compiled_cross_entropy(t: Tape, x: Tensor, target: Tensor) -> Tensor:
@@ -70,10 +58,7 @@ def compiled_cross_entropy(t: Tape, x: Tensor, target: Tensor) -> Tensor:
     out = t.new((), FP32)
     if t.work is not None:
         t.work.fused((largest, logarithm), "triton", read=2 * x.numel * x.dtype.size)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_compiled_backward, (x,), (without_node(x), target, largest, logarithm))
-        out.node.extra = (x.shape, x.dtype)
-    return out
+    return t.record(out, gradient_as, (x,), (without_node(x), target, largest, logarithm), (x.shape, x.dtype))
 
 
 def _embedding_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -116,9 +101,11 @@ def _sum_segments(t: Tape, shape: tuple[int, ...], tokens: int) -> None:
 
 
 def embedding(t: Tape, weight: Tensor, ids: Tensor) -> Tensor:
-    """A lookup: saves the ids; the gradient has the whole table's size."""
-    out = t.new((*ids.shape, weight.shape[1]), weight.dtype)
-    if t.grad_enabled and weight.node is not None:
-        out.node = t.node(_embedding_backward, (weight,), (ids,))
-        out.node.extra = (weight.shape, ids.numel)
-    return out
+    """Return a lookup: saves the ids; the gradient has the whole table's size."""
+    return t.record(
+        t.new((*ids.shape, weight.shape[1]), weight.dtype),
+        _embedding_backward,
+        (weight,),
+        (ids,),
+        (weight.shape, ids.numel),
+    )

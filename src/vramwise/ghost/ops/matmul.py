@@ -79,7 +79,7 @@ def _list_backward(work: Work, grad: Tensor, to_x: Tensor | None, to_weight: Ten
 
 
 def saves_transposed(backward: Backward) -> bool:
-    """Whether this is a linear layer's backward: it saves its weight as a transposed view."""
+    """Return whether this is a linear layer's backward: it saves its weight as a transposed view."""
     return backward in (_linear_backward, _biased_backward)
 
 
@@ -96,14 +96,14 @@ def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tr
         t.work.product(out, low_x.numel // inner, out.shape[-1], inner, dtype=low_x.dtype)
     if low_bias is None:
         t.workspace()
-        if t.grad_enabled and (low_x.node is not None or low_weight.node is not None):
-            # what is saved has no name: a checkpoint may not keep it, and then the copy is freed before the argument
-            out.node = t.node(
-                _linear_backward,
-                (low_x, low_weight),
-                (low_weight if low_x.node is not None else None, low_x if low_weight.node is not None else None),
-            )
-            out.node.extra = (low_x.shape, low_weight.shape)
+        # what is saved has no name: a checkpoint may not keep it, and then the copy is freed before the argument
+        t.record(
+            out,
+            _linear_backward,
+            (low_x, low_weight),
+            (low_weight if low_x.node is not None else None, low_x if low_weight.node is not None else None),
+            (low_x.shape, low_weight.shape),
+        )
     else:
         t.bias_workspace()
         inputs = (low_bias, low_weight, low_x)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32, INT64, DType
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+from vramwise.ghost.ops.elementwise import gradient_of_shape
+from vramwise.ghost.tape import Storage, Tape, Tensor
 
 _WARP = 32
 _VECTOR = 4
@@ -90,20 +91,13 @@ def bring_to_expected(
         del result
 
 
-def _mean_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
-
-
 def mean_last(t: Tape, x: Tensor) -> Tensor:
     """`x.mean(-1, keepdim=True)`"""
     out = t.new((*x.shape[:-1], 1), x.dtype)
     if t.work is not None:
         t.work.reads(out, x)
     _sum_into(t, out.numel, x.shape[-1], along_rows=True)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_mean_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, gradient_of_shape, (x,), (), x.shape)
 
 
 def sum_all(t: Tape, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ of CUTLASS's per-group arguments, as seen on Hopper with torch 2.11.
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32, INT64, DType
-from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.elementwise import gradient_as, gradient_of_shape, like_gradient, without_node
 from vramwise.ghost.ops.loss import sort_bytes
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
@@ -17,18 +17,12 @@ _GROUP_ARGUMENTS = 60
 _GROUP_WORKSPACE = 67584
 
 
-def _topk_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
-
-
 def topk(t: Tape, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`torch.topk(x, k)`: values and indices; saves the indices."""
     shape = (*x.shape[:-1], count)
     values = t.new(shape, x.dtype)
     indices = t.new(shape, INT64)
-    if t.grad_enabled and x.node is not None:
-        values.node = t.node(_topk_backward, (x,), (indices,))
-        values.node.extra = x.shape
+    t.record(values, gradient_of_shape, (x,), (indices,), x.shape)
     return values, indices
 
 
@@ -79,22 +73,12 @@ def gather_rows(t: Tape, x: Tensor, index: Tensor) -> Tensor:
     out = t.new((index.numel, *x.shape[1:]), x.dtype)
     if t.work is not None:
         t.work.named(out, "scatter")
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_gather_backward, (x,), (index,))
-        out.node.extra = (x.shape, index.numel)
-    return out
-
-
-def _filled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    return t.record(out, _gather_backward, (x,), (index,), (x.shape, index.numel))
 
 
 def masked_fill(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
     """`x.masked_fill(mask, 0)`: saves the mask."""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_filled_backward, (x,), (mask,))
-    return out
+    return t.record(t.like(x), like_gradient, (x,), (mask,))
 
 
 def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
@@ -102,7 +86,7 @@ def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
     if not t.grad_enabled or x.node is None:
         return x
     out = without_node(x)
-    out.node = t.node(_filled_backward, (x,), (mask,))
+    out.node = t.node(like_gradient, (x,), (mask,))
     return out
 
 
@@ -168,25 +152,12 @@ def folded_weight(t: Tape, weight: Tensor, left: Tensor, right: Tensor) -> Tenso
     out = t.new(weight.shape, weight.dtype)
     t.like(left)  # the permuted factor, made contiguous for the product
     t.workspace()
-    if t.grad_enabled and (left.node is not None or right.node is not None):
-        out.node = t.node(_folded_backward, (left, right), (left, right))
-        out.node.extra = (left.shape, right.shape)
-    return out
-
-
-def _sum_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    """Repeat the gradient for every copy of a token, in the dtype that was summed."""
-    shape, dtype = node.extra
-    return (t.new(shape, dtype),)
+    return t.record(out, _folded_backward, (left, right), (left, right), (left.shape, right.shape))
 
 
 def sum_copies(t: Tape, x: Tensor, tokens: int, dtype: DType) -> Tensor:
     """`x.view(tokens, k, width).sum(1)`"""
-    out = t.new((tokens, x.shape[-1]), dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_sum_backward, (x,), ())
-        out.node.extra = (x.shape, x.dtype)
-    return out
+    return t.record(t.new((tokens, x.shape[-1]), dtype), gradient_as, (x,), (), (x.shape, x.dtype))
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:

@@ -1,10 +1,12 @@
 """Views, copies and joins: ops that move or rename elements. A view is free, but may cause a copy in backward.
 
-Also key and value heads repeated for the query heads of their group.
+Also key and value heads repeated for the query heads of their group, and padding that is removed: the rows of all
+tokens are gathered into one row of real ones, and put back.
 """
 
 from __future__ import annotations
 
+from vramwise.ghost.ops.elementwise import all_gradients, gradient_as, gradient_of_shape, same_gradient
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
 
@@ -26,11 +28,7 @@ def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x.view(shape)`, transposed or not. A gradient in another memory order is copied in backward."""
-    out = alias(x, shape)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_view_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, shape), _view_backward, (x,), (), x.shape)
 
 
 def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -41,11 +39,7 @@ def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def swap_heads(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x.transpose(1, 2)` between tokens and heads: a view; a gradient in another memory order passes unchanged."""
-    out = alias(x, shape)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_swap_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, shape), _swap_backward, (x,), (), x.shape)
 
 
 def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -54,11 +48,7 @@ def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def transpose_last(t: Tape, x: Tensor) -> Tensor:
     """`x.transpose(-2, -1)` for a matrix product, which accepts either order: a view in both directions."""
-    out = alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_turn_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2])), _turn_backward, (x,), (), x.shape)
 
 
 def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -70,35 +60,24 @@ def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A slice of x: a view. Its backward creates zeros of x's whole shape and copies into them."""
+    """Return a slice of x: a view. Its backward creates zeros of x's whole shape and copies into them."""
     return x if shape == x.shape else sliced(t, x, shape)
 
 
 def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same even if the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
+    """Return the same even if the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
     numel = 1
     for side in shape:
         numel *= side
     out = Tensor(x.storage, shape, numel, x.dtype)
     out.view = True
     out.heads_first = x.heads_first
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_slice_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, _slice_backward, (x,), (), x.shape)
 
 
 def indexed(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x[…, [i], :]`: an index, not a slice: a copy. Its backward fills zeros of x's whole shape."""
-    out = t.new(shape, x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_slice_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
-
-
-def _expanded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
+    return t.record(t.new(shape, x.dtype), _slice_backward, (x,), (), x.shape)
 
 
 def expanded(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -107,10 +86,7 @@ def expanded(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     out.numel = 1
     for side in shape:
         out.numel *= side
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_expanded_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, gradient_of_shape, (x,), (), x.shape)
 
 
 def _cat_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -136,14 +112,7 @@ def cat_last(t: Tape, parts: tuple[Tensor, ...]) -> Tensor:
     out.heads_first = len(out.shape) == 4
     if t.work is not None:
         t.work.named(out, "strided")
-    if t.grad_enabled and any(part.node is not None for part in parts):
-        out.node = t.node(_cat_backward, parts, ())
-        out.node.extra = tuple([part.shape for part in parts])
-    return out
-
-
-def _copy_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (grad,)
+    return t.record(out, _cat_backward, parts, (), tuple([part.shape for part in parts]))
 
 
 def contiguous(t: Tape, x: Tensor) -> Tensor:
@@ -151,24 +120,18 @@ def contiguous(t: Tape, x: Tensor) -> Tensor:
     out = t.new(x.shape, x.dtype)
     if t.work is not None:
         t.work.named(out, "strided")
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copy_backward, (x,), ())
-    return out
+    return t.record(out, same_gradient, (x,))
 
 
 def cloned(t: Tape, x: Tensor) -> Tensor:
     """`x.clone()`"""
-    out = t.like(x)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copy_backward, (x,), ())
-    return out
+    return t.record(t.like(x), same_gradient, (x,))
 
 
 def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     """Join the gradients of the parts; a part without one counts as zeros."""
     shape, count = node.extra
-    parts: list[Tensor | None] = list(grads) if isinstance(grads, list) else [grads]
-    parts += [None] * (count - len(parts))
+    parts = all_gradients(grads, count)
     present = next(part for part in parts if part is not None)
     zeros = [t.new(present.shape, present.dtype) for part in parts if part is None]
     out = t.new(shape, present.dtype)
@@ -182,17 +145,10 @@ def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) ->
 def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
     """`x.chunk(count, dim=-1)`: views."""
     shape = (*x.shape[:-1], x.shape[-1] // count)
-    node = None
-    if t.grad_enabled and x.node is not None:
-        node = t.node(_chunk_backward, (x,), ())
-        node.extra = (x.shape, count)
-    parts = []
-    for slot in range(count):
-        part = Tensor(x.storage, shape, x.numel // count, x.dtype)
+    parts = [Tensor(x.storage, shape, x.numel // count, x.dtype) for _ in range(count)]
+    for part in parts:
         part.view = True
-        part.node = node
-        part.slot = slot
-        parts.append(part)
+    t.record_all(parts, _chunk_backward, (x,), (), (x.shape, count))
     return parts
 
 
@@ -207,18 +163,12 @@ def split_rows(t: Tape, x: Tensor, count: int) -> list[Tensor]:
     """`x.chunk(count, dim=1)`: views; with few tokens there are fewer parts."""
     batch, tokens = x.shape[:2]
     each = -(-tokens // count)
-    node = None
-    if t.grad_enabled and x.node is not None:
-        node = t.node(_split_backward, (x,), ())
-        node.extra = x.shape
     parts = []
-    for slot, start in enumerate(range(0, tokens, each)):
+    for start in range(0, tokens, each):
         length = min(each, tokens - start)
-        part = Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype)
-        part.view = True
-        part.node = node
-        part.slot = slot
-        parts.append(part)
+        parts.append(Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype))
+        parts[-1].view = True
+    t.record_all(parts, _split_backward, (x,), (), x.shape)
     return parts
 
 
@@ -241,10 +191,7 @@ def repeat_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     else:
         out = t.new(shape, x.dtype)
         out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_repeat_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, _repeat_backward, (x,), (), x.shape)
 
 
 def interleaved_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
@@ -254,14 +201,7 @@ def interleaved_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     batch, heads, tokens, width = x.shape
     out = t.new((batch, heads * groups, tokens, width), x.dtype)
     out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_repeat_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
-
-
-def _copied_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, grad.dtype),)
+    return t.record(out, _repeat_backward, (x,), (), x.shape)
 
 
 def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
@@ -269,8 +209,37 @@ def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
     if groups == 1:
         return x
     batch, heads, tokens, width = x.shape
-    out = t.new((batch, heads * groups, tokens, width), x.dtype)
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_copied_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(t.new((batch, heads * groups, tokens, width), x.dtype), gradient_of_shape, (x,), (), x.shape)
+
+
+# small kernels that sort indices before rows are accumulated
+_SORTING = 8
+
+
+def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    out = t.new(*node.extra)
+    if t.work is not None:
+        t.work.stream(0, 0, count=_SORTING)
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "scatter")
+    return (out,)
+
+
+def rows_taken(t: Tape, x: Tensor, indices: Tensor) -> Tensor:
+    """`x.reshape(-1, heads, width)[indices]` for (batch, heads, tokens, width), whose tokens may be first in memory.
+
+    The result is one row. Its gradient is added into zeros of x's shape.
+    """
+    if x.heads_first and x.shape[1] > 1:
+        x = contiguous(t, x)
+    return t.record(
+        t.new((1, x.shape[1], indices.numel, x.shape[3]), x.dtype),
+        _taken_backward,
+        (x,),
+        (indices,),
+        (x.shape, x.dtype),
+    )
+
+
+def rows_put_back(t: Tape, x: Tensor, indices: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Write the rows into zeros of this shape; their gradient is gathered."""
+    return t.record(t.new(shape, x.dtype), gradient_as, (x,), (indices,), (x.shape, x.dtype))

@@ -48,10 +48,7 @@ def _padded(t: Tape, x: Tensor, added: int) -> Tensor:
     out = t.new((batch, heads, tokens + added, width), x.dtype)
     _filled_first(t, out, x.numel)
     out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_padded_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+    return t.record(out, _padded_backward, (x,), (), x.shape)
 
 
 def _padded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -74,10 +71,7 @@ def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
     else:
         out = Tensor(x.storage, shape, batch * heads * length * width, x.dtype)
         out.view = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_taken_backward, (x,), ())
-        out.node.extra = (x.shape, length, added)
-    return out
+    return t.record(out, _taken_backward, (x,), (), (x.shape, length, added))
 
 
 def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -106,11 +100,7 @@ def _filled_first(t: Tape, out: Tensor, elements: int) -> None:
 
 
 def _joined(t: Tape, parts: list[Tensor], shape: tuple[int, ...]) -> Tensor:
-    out = t.new(shape, parts[0].dtype)
-    if t.grad_enabled and any(part.node is not None for part in parts):
-        out.node = t.node(_joined_backward, tuple(parts), ())
-        out.node.extra = [part.shape for part in parts]
-    return out
+    return t.record(t.new(shape, parts[0].dtype), _joined_backward, tuple(parts), (), [part.shape for part in parts])
 
 
 def _joined_backward(t: Tape, node: Node, grad: Tensor) -> Grads:

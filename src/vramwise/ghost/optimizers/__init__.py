@@ -22,12 +22,12 @@ class HostStates:
     """States on the host: the device sees nothing of them."""
 
     def step(self, t: Tape) -> None:
-        """Nothing happens here."""
+        """Do nothing."""
 
 
 @cache
 def all_kinds() -> tuple[Kind, ...]:
-    """What the files of this folder declare."""
+    """Return what the files of this folder declare."""
     found: list[Kind] = []
     for name in sorted(module.name for module in iter_modules(__path__)):
         found += getattr(import_module(f"{__name__}.{name}"), "OPTIMIZERS", ())
@@ -40,18 +40,18 @@ def _find(name: str) -> Kind | None:
 
 
 def make_optimizer(run: RunSpec, trainable: list[Parameter], sharding: Sharding) -> Optimizer:
-    """The optimizer of a run over its parameters, those with weight decay first."""
+    """Return the optimizer of a run over its parameters, those with weight decay first."""
     if sharding.host_states:
         return HostStates()
     return optimizer_named(run.optimizer.name, trained(trainable))
 
 
 def optimizer_named(name: str, parameters: Trained) -> Optimizer:
-    """The optimizer of that name over these parameters."""
+    """Return the optimizer of that name over these parameters."""
     kind = _find(name.lower())
     return FusedAdam(parameters.ordered) if kind is None else kind.make(name.lower(), parameters)
 
 
 def is_known(name: str) -> bool:
-    """Whether the memory of that optimizer is modelled; others are taken for fused AdamW."""
+    """Return whether the memory of that optimizer is modelled; others are taken for fused AdamW."""
     return _find(name.lower()) is not None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from vramwise.ghost.tape import Parameter, Tape
+from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
 class Optimizer(Protocol):
     """What the trainer calls."""
 
     def step(self, t: Tape) -> None:
-        """One update of all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         ...
 
 
@@ -55,8 +55,27 @@ def decays(parameter: Parameter) -> bool:
 
 
 def trained(parameters: list[Parameter]) -> Trained:
-    """Parameters in their groups."""
+    """Return parameters in their groups."""
     return Trained(
         decayed=[parameter for parameter in parameters if decays(parameter)],
         plain=[parameter for parameter in parameters if not decays(parameter)],
     )
+
+
+class StatesOnly:
+    """An optimizer whose step is one kernel a parameter: it makes states at first sight, and nothing else."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        self.parameters = parameters
+        self.states: dict[int, Sequence[Storage]] = {}
+
+    def step(self, t: Tape) -> None:
+        """Make the states that are missing."""
+        for parameter in self.parameters:
+            if parameter.grad is not None and id(parameter) not in self.states:
+                t.mark("optimizer", parameter.name)
+                self.states[id(parameter)] = self.make(t, parameter)
+
+    def make(self, t: Tape, parameter: Parameter) -> Sequence[Storage]:
+        """Return a parameter's states."""
+        raise NotImplementedError

@@ -7,7 +7,7 @@ Paged states of 100,000 elements and more live in unified memory, which this all
 
 from __future__ import annotations
 
-from vramwise.ghost.optimizers.base import Kind, Trained
+from vramwise.ghost.optimizers.base import Kind, StatesOnly, Trained
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 _BLOCK = 256
@@ -16,24 +16,17 @@ _MIN_8BIT = 4096
 _MIN_PAGED = 100_000
 
 
-class BitsAndBytes:
+class BitsAndBytes(StatesOnly):
     """Adam (two states), Lion and the like (one), AdEMAMix (three), parameter by parameter."""
 
     def __init__(self, parameters: list[Parameter], *, states: int, bits: int, paged: bool) -> None:
-        self.parameters = parameters
+        super().__init__(parameters)
         self.count = states
         self.bits = bits
         self.paged = paged
-        self.states: dict[int, list[Storage]] = {}
 
-    def step(self, t: Tape) -> None:
-        """Make the states that are missing; the update itself is one kernel a parameter."""
-        for parameter in self.parameters:
-            if parameter.grad is not None and id(parameter) not in self.states:
-                t.mark("optimizer", parameter.name)
-                self.states[id(parameter)] = self._make(t, parameter)
-
-    def _make(self, t: Tape, parameter: Parameter) -> list[Storage]:
+    def make(self, t: Tape, parameter: Parameter) -> list[Storage]:
+        """Return a parameter's states; large ones that are paged are not on the card."""
         wide = self.bits == 32 or parameter.local < _MIN_8BIT or is_embedding(parameter)
         width = 4 if wide else 1
         if not wide and "optimizer map 0" not in t.once:
@@ -47,7 +40,7 @@ class BitsAndBytes:
 
 
 def is_embedding(parameter: Parameter) -> bool:
-    """A token or position table, by transformers' names."""
+    """Return a token or position table, by transformers' names."""
     return any(part in parameter.name for part in ("embed_tokens", "embed_in", "word_embeddings", ".wte", ".wpe"))
 
 

@@ -3,40 +3,28 @@ states."""
 
 from __future__ import annotations
 
-from vramwise.ghost.optimizers.base import Kind
+from vramwise.ghost.optimizers.base import Kind, StatesOnly
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 _MIN_QUANTISED = 4096
 
 
-class LowBitAdam:
+class LowBitAdam(StatesOnly):
     """Two quantised states; the update is compiled into one kernel a parameter."""
 
     def __init__(self, parameters: list[Parameter], *, bits: int) -> None:
-        self.parameters = parameters
+        super().__init__(parameters)
         self.bits = bits
         self.block = 256 if bits == 8 else 128
-        self.states: dict[int, list[Storage]] = {}
 
-    def step(self, t: Tape) -> None:
-        """Make the states that are missing."""
-        for parameter in self.parameters:
-            if parameter.grad is None or id(parameter) in self.states:
-                continue
-            t.mark("optimizer", parameter.name)
-            numel = parameter.local
-            made = [Storage(t, 4)]
-            for _ in range(2):
-                if numel >= _MIN_QUANTISED and numel % self.block == 0:
-                    code_bytes = 256 * 4 if self.bits == 8 else 16 * 4
-                    made += [
-                        Storage(t, numel * self.bits // 8),
-                        Storage(t, numel // self.block * 4),
-                        Storage(t, code_bytes),
-                    ]
-                else:
-                    made.append(Storage(t, numel * parameter.state_dtype.size))
-            self.states[id(parameter)] = made
+    def make(self, t: Tape, parameter: Parameter) -> list[Storage]:
+        """Return a parameter's states."""
+        numel = parameter.local
+        sizes = [numel * parameter.state_dtype.size]
+        if numel >= _MIN_QUANTISED and numel % self.block == 0:
+            code_bytes = 256 * 4 if self.bits == 8 else 16 * 4
+            sizes = [numel * self.bits // 8, numel // self.block * 4, code_bytes]
+        return [Storage(t, size) for size in (4, *sizes, *sizes)]
 
 
 OPTIMIZERS = (

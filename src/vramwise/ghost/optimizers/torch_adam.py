@@ -4,25 +4,17 @@ size."""
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import DType
-from vramwise.ghost.optimizers.base import Kind
+from vramwise.ghost.optimizers.base import Kind, StatesOnly
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
-class FusedAdam:
+class FusedAdam(StatesOnly):
     """One kernel for everything: no temporaries; a step counter of four bytes on the device for each parameter."""
 
-    def __init__(self, parameters: list[Parameter]) -> None:
-        self.parameters = parameters
-        self.states: dict[int, tuple[Storage, ...]] = {}
-
-    def step(self, t: Tape) -> None:
-        """Make the states that are missing."""
-        for parameter in self.parameters:
-            if parameter.grad is None or id(parameter) in self.states:
-                continue
-            t.mark("optimizer", parameter.name)
-            nbytes = parameter.local * parameter.state_dtype.size
-            self.states[id(parameter)] = (Storage(t, 4), Storage(t, nbytes), Storage(t, nbytes))
+    def make(self, t: Tape, parameter: Parameter) -> tuple[Storage, ...]:
+        """Return the counter and both moments."""
+        nbytes = parameter.local * parameter.state_dtype.size
+        return Storage(t, 4), Storage(t, nbytes), Storage(t, nbytes)
 
 
 class ForeachAdam:

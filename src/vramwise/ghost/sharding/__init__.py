@@ -37,7 +37,7 @@ class Sharding:
     zero: Zero | None = None
 
     def share(self, numel: int, *, of: bool) -> int:
-        """A rank's part of so many elements."""
+        """Return a rank's part of so many elements."""
         return -(-numel // self.ranks) if of else numel
 
 
@@ -64,7 +64,7 @@ class Fsdp:
 
 
 def sharding_of(run: RunSpec) -> Sharding:
-    """The sharding of a run."""
+    """Return the sharding of a run."""
     kind = run.sharding.kind
     fsdp = run.sharding.is_fsdp
     # ranks that share a sequence hold the same weights, and shard them among themselves too
@@ -142,7 +142,7 @@ class GatheredBlock:
         self.label = label
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         gathered = _Gathered()
         t.mark("weights", self.label)
         gathered.storage = Storage(t, self.nbytes)

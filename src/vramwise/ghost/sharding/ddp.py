@@ -45,7 +45,7 @@ def _send(t: Tape, states: Iterable[State]) -> None:
 
 
 def states_of(weights: Weights) -> Iterator[State]:
-    """All parameters as torch goes through them, adapters behind their modules; then buffers."""
+    """Yield all parameters as torch goes through them, adapters behind their modules; then buffers."""
     replaced = {parameter.name: parameter for parameter in weights.replaced}
     for name, *_ in parameters(weights.model):
         if name in weights.quantised:
@@ -78,7 +78,7 @@ def sent_buckets(states: Iterable[State]) -> list[list[int]]:
 
 
 def _first_buckets(t: Tape, trainable: list[Parameter]) -> list[Storage]:
-    """The flat buffers that gradients are exchanged in: they hold all of them."""
+    """Return the flat buffers that gradients are exchanged in: they hold all of them."""
     t.mark("gradients", "communication buckets")
     # until DDP has seen in which order gradients come, all of one type are one bucket
     by_dtype: dict[DType, int] = {}

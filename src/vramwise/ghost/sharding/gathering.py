@@ -8,8 +8,7 @@ from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.sharding import GatheredBlock
-from vramwise.ghost.sharding.fsdp_blocks import LoneHead, UnitBlock, UnitHead, UnitNorm
-from vramwise.ghost.sharding.fsdp_units import Unit, Units
+from vramwise.ghost.sharding.fsdp_units import LoneHead, Unit, UnitBlock, UnitHead, UnitNorm, Units
 from vramwise.ghost.sharding.zero_blocks import Fetched, FetchedHead, FirstBlock, Layers
 from vramwise.ghost.sharding.zero_engine import ZeroEngine
 from vramwise.ghost.sharding.zero_flat import FlatEngine
@@ -92,7 +91,7 @@ class Gathering:
         return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights") if nbytes else block
 
     def head(self, head: Projection) -> Projection:
-        """The head, where it is of a unit of its own, or fetches its weight."""
+        """Return the head, where it is of a unit of its own, or fetches its weight."""
         if self._fetching is not None:
             module, coordinator = self._fetching.module(head), self._fetching.coordinator
             if isinstance(head, Linear):
@@ -116,7 +115,7 @@ class Gathering:
         return self._outside(name) and not name.startswith(self._embedding)
 
     def _unit(self, units: Units, label: str, belongs: Callable[[str], bool], last: str = "") -> Unit:
-        """The FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
+        """Return FSDP unit of all weights whose names belong to it, adapters among them; `last`: names that end it."""
         if label in units.by_label:
             return units.by_label[label]
         weights = self.weights

@@ -34,11 +34,11 @@ class Zero:
     checks_by_copies: bool
 
     def share(self, numel: int) -> int:
-        """A rank's part of a weight: all ranks have the same number of elements."""
+        """Return a rank's part of a weight: all ranks have the same number of elements."""
         return -(-numel // self.ranks)
 
     def sized(self, hidden: int) -> Zero:
-        """The same with every size known: transformers fills `auto` by the model's width."""
+        """Return the same with every size known: transformers fills `auto` by the model's width."""
         given = self.settings
         square = hidden * hidden
         settings = replace(
@@ -51,7 +51,7 @@ class Zero:
 
 
 def zero_of(run: RunSpec, ranks: int) -> Zero | None:
-    """The ZeRO of a run, if it has one. One rank alone has an engine too: flat weights and their copy in fp32."""
+    """Return ZeRO of a run, if it has one. One rank alone has an engine too: flat weights and their copy in fp32."""
     if not run.sharding.is_zero:
         return None
     stage = int(run.sharding.kind[-1])
@@ -86,6 +86,6 @@ _OWN = {
 
 
 def cut_as_loaded(t: Tape, numel: int, dtype: DType, zero: Zero) -> Storage | None:
-    """What stays here of a weight that is loaded under ZeRO 3: it is made whole, and cut at once."""
+    """Return what stays here of a weight that is loaded under ZeRO 3: it is made whole, and cut at once."""
     whole = Storage(t, numel * dtype.size)  # noqa: F841 - it goes when its share is there
     return None if zero.host_weights else Storage(t, zero.share(numel) * dtype.size)

@@ -7,10 +7,9 @@ from typing import Any
 
 from vramwise.ghost.model.attention import Attention, Tables
 from vramwise.ghost.model.fused_lora import FusedLoraLinear, FusedLoraMlp, FusedLoraQkv
-from vramwise.ghost.model.linear import Linear, LoraLinear
+from vramwise.ghost.model.linear import Linear, Linear4bit, LoraLinear
 from vramwise.ghost.model.mlp import GatedMlp
 from vramwise.ghost.model.moe import MoeMlp
-from vramwise.ghost.model.quantised import Linear4bit
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.fused_lora import Fused
 from vramwise.ghost.sharding.zero_fetch import NO_WEIGHTS, Coordinator, Module, Spread
@@ -29,7 +28,7 @@ class Layers:
         self.coordinator = coordinator
 
     def module(self, *parts: object) -> Module:
-        """A module of all weights that these things hold."""
+        """Return a module of all weights that these things hold."""
         found: dict[int, Spread] = {}
         for part in parts:
             for spread in self._spread_in(part):
@@ -53,7 +52,7 @@ class Layers:
                 yield from self._spread_in(getattr(thing, name, None))
 
     def spread(self, parameter: Parameter) -> Spread:
-        """The weight, which tied layers share."""
+        """Return the weight, which tied layers share."""
         known = self.coordinator.all
         if id(parameter) not in known:
             known[id(parameter)] = Spread(parameter.name, parameter.numel, parameter)
@@ -92,7 +91,7 @@ class Layers:
         )
 
     def _calls(self, part: Any) -> list[Module]:
-        """The modules that a layer is called as: an adapter's layer, its base, its dropout, its two matrices."""
+        """Return the modules that a layer is called as: an adapter's layer, its base, its dropout, its two matrices."""
         if not isinstance(part, LoraLinear):
             return [self.module(part)]
         down, up = self.module(part.down), self.module(part.up)
@@ -142,7 +141,7 @@ def _release_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _marked(t: Tape, x: Tensor, backward: Any, extra: object, saved: tuple[Tensor, ...] = ()) -> Tensor:
-    """The same tensor; its gradient passes through `backward`."""
+    """Return the same tensor; its gradient passes through `backward`."""
     if not t.grad_enabled or x.node is None:
         return x
     marked = without_node(x)
@@ -180,7 +179,7 @@ class Fetched:
         return getattr(self.inner, name)
 
     def __call__(self, t: Tape, x: Tensor) -> Any:
-        """Run it."""
+        """Return the hidden states after the block."""
         for module in self.forward:
             self.coordinator.fetch(t, module, forward=True)
         packed = [spread.whole for spread in self.module.spread if spread.parameter is None]
@@ -225,7 +224,7 @@ class FetchedHead(Linear):
         return self.inner.inner.bias  # type: ignore[no-any-return]
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
+        """Return the layer's output."""
         return self.inner(t, x)  # type: ignore[no-any-return]
 
 
@@ -240,7 +239,7 @@ class FirstBlock:
         self.coordinator = coordinator
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
+        """Return the hidden states after the block."""
         if not t.in_backward:
             self.coordinator.leave_first(t)
         if self.coordinator.first is not None:

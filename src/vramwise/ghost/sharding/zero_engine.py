@@ -1,18 +1,60 @@
 """What all stages of ZeRO share: the engine casts the model, takes gradients as they come, and steps partitions.
 
-An engine has the same methods as FSDP's units, so that a run calls both in the same way.
+An engine has the same methods as FSDP's units, so that a run calls both in the same way. A partition is a flat fp32
+weight that DeepSpeed puts in the place of each group, whatever optimizer the trainer makes: 8-bit and paged optimizers
+keep their kind of states for it, and know nothing any more of embeddings or of small weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.optimizers import optimizer_named
-from vramwise.ghost.optimizers.base import trained
-from vramwise.ghost.optimizers.partitioned import Partition
+from vramwise.ghost.optimizers.base import Optimizer, Trained, trained
 from vramwise.ghost.sharding import REDUCE_STREAM, StreamStorage
 from vramwise.ghost.sharding.zero import Zero
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weights import Weights
+
+Maker = Callable[[Trained], Optimizer]
+
+
+class Partition:
+    """A flat fp32 weight, and the optimizer that steps it."""
+
+    __slots__ = ("elements", "optimizer", "weight")
+
+    def __init__(self, t: Tape, number: int, elements: int, make: Maker) -> None:
+        self.elements = elements
+        self.weight = Parameter(t, f"partition {number}", (elements,), FP32, trainable=False, stored=0)
+        self.optimizer = make(Trained(decayed=[self.weight], plain=[]))
+
+    def hold_master(self, t: Tape, dtype: DType, *, copies: int, from_host: bool) -> None:
+        """Make the fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type.
+
+        Those that are fp32 already are taken as they are, unless they come from the host.
+        """
+        t.mark("optimizer", "fp32 weights of the partition")
+        if dtype is FP32 and not from_host:
+            self.weight.storage = Storage(t, self.elements * FP32.size)
+            return
+        first = Storage(t, self.elements * (dtype.size if copies == 1 else FP32.size))
+        self.weight.storage = Storage(t, self.elements * FP32.size)
+        del first
+
+    def step(self, t: Tape, pieces: int, dtype: DType, release: Callable[[], None]) -> None:
+        """The gradient's pieces become one, and that one fp32; only then do they go. States come at the first step."""
+        t.mark("temporary", "fp32 gradients of the partition")
+        flat = Storage(t, self.elements * dtype.size) if pieces > 1 else None
+        wide = Storage(t, self.elements * FP32.size) if dtype is not FP32 or flat is None else flat
+        del flat
+        release()
+        self.weight.grad = Tensor(wide, (self.elements,), self.elements, FP32)
+        del wide
+        self.optimizer.step(t)
+        self.weight.grad = None
+
 
 # norms are computed of copies in fp64
 _NORM_BYTES = 8

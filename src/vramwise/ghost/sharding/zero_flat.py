@@ -58,14 +58,14 @@ class FlatEngine(ZeroEngine):
         return aligned // self.zero.ranks
 
     def _owned(self, sizes: list[int]) -> dict[int, tuple[int, int]]:
-        """The weights that reach into the partition, each with its group and the elements inside: for that rank to
+        """Return weights that reach into the partition, each with its group and the elements inside: for that rank to
         which they add up to the most."""
         found = [self._reaching(sizes, rank) for rank in self._ranks_that_differ(sizes)]
         numel = {id(p): p.numel for group in self.groups for p in group}
         return max(found, key=lambda owned: sum(numel[key] for key in owned))
 
     def _ranks_that_differ(self, sizes: list[int]) -> list[int]:
-        """The first of each run of ranks that the same weights reach into: those where one ends or begins, and those
+        """Return first of each run of ranks that the same weights reach into: those where one ends or begins, and those
         beside them."""
         edges = {0}
         for size, group in zip(sizes, self.groups, strict=True):
@@ -140,7 +140,7 @@ class FlatEngine(ZeroEngine):
         self.elements = 0
 
     def _copied(self) -> list[int]:
-        """The elements of each copy that an exchange takes: runs of neighbours for the same rank are one piece, and
+        """Return elements of each copy that an exchange takes: runs of neighbours for the same rank are one piece, and
         pieces are put together until there are more than a bucket's. A piece by itself is summed where it is."""
         found: list[int] = []
         elements = count = 0
@@ -155,7 +155,7 @@ class FlatEngine(ZeroEngine):
         return [*found, elements] if count > 1 else found
 
     def _keep(self, t: Tape, parameter: Parameter) -> None:
-        """The sum of a gradient that is this rank's, copied out of the bucket or to the host."""
+        """Keep the sum of a gradient that is this rank's: copied out of the bucket or to the host."""
         size = self.zero.compute.size
         inside = self.owned[id(parameter)][1]
         if self.zero.host_states:
@@ -173,7 +173,7 @@ class FlatEngine(ZeroEngine):
         parameter.grad = flat_tensor(self.summed, parameter, self.zero.compute)
 
     def end_backward(self, t: Tape) -> None:
-        """What is left in the bucket is exchanged; what this rank keeps is taken over, or added to what it has."""
+        """Exchange what is left in the bucket; take over what this rank keeps, or add it to what it has."""
         if self.zero.stage == 1 and not self.exchanging:
             return
         before = t.mark("gradients", "communication buckets")
@@ -193,7 +193,7 @@ class FlatEngine(ZeroEngine):
         t.tag = before
 
     def step(self, t: Tape) -> None:
-        """The norm of all; then group by group: one fp32 gradient, the optimizer, the flat weights in place."""
+        """Compute the norm of all; then group by group: one fp32 gradient, the optimizer, the flat weights in place."""
         if self.zero.host_states:
             return
         for look in (self.check, self.norm):

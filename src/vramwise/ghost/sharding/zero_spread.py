@@ -62,7 +62,7 @@ class SpreadEngine(ZeroEngine):
         return [whole for whole in found if isinstance(whole, Storage)]
 
     def _cut(self, t: Tape) -> None:
-        """What was loaded whole: quantised models, and adapters, which are made after the model."""
+        """Cut what was loaded whole: quantised models, and adapters, which are made after the model."""
         zero, weights = self.zero, self.weights
         for name, kept in weights.quantised.items():
             if name in weights.packed_bytes:
@@ -92,7 +92,7 @@ class SpreadEngine(ZeroEngine):
             parameter.storage = flat
 
     def _sub_groups(self, group: list[Parameter]) -> list[list[Parameter]]:
-        """A group cut where a sub-group is full."""
+        """Return a group cut where a sub-group is full."""
         limit = self.zero.settings.sub_group
         if limit >= sum(self.zero.share(p.numel) for p in group):
             return [group]
@@ -143,20 +143,20 @@ class SpreadEngine(ZeroEngine):
         self.elements = 0
 
     def begin_forward(self, t: Tape) -> None:
-        """A new pass over the modules begins."""
+        """Begin a new pass over the modules."""
         self.coordinator.reset()
         self.coordinator.begin_forward(t)
 
     def end_forward(self) -> None:
-        """What was used outside of its own module goes."""
+        """Free what was used outside of its own module."""
         self.coordinator.end_forward()
 
     def begin_backward(self, t: Tape) -> None:
-        """What is used outside of its own module comes back."""
+        """Gather what is used outside of its own module again."""
         self.coordinator.begin_backward(t)
 
     def end_backward(self, t: Tape) -> None:
-        """The rest of the bucket, and modules whose inputs want no gradient."""
+        """Exchange the rest of the bucket, and release modules whose inputs want no gradient."""
         self._exchange(t)
         self.coordinator.release_leftovers()
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
+from vramwise.ghost.build_layers import projection
 from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
 from vramwise.ghost.model.linear import Linear, Projection
-from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
 from vramwise.ghost.traced.body import MASK, NO_EXCHANGE, Between, Exchange, TracedBody, TracedPart
 from vramwise.ghost.traced.folding import Adapter

@@ -27,7 +27,7 @@ from vramwise.types import ModelSpec
 
 
 def apertus(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """An MLP with a learnable activation."""
+    """Return an MLP with a learnable activation."""
     yield from attention(model, block)
     yield from mlp(model)
     yield Parameter("mlp.act_fn.alpha_p", (1,), "other")
@@ -78,7 +78,7 @@ def gpt2(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def gptj(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """One norm, keys and values before queries."""
+    """Return one norm, keys and values before queries."""
     query, key, value, out = block.attention
     yield from norms(model, block)
     for name in (key, value, query, out):
@@ -96,7 +96,7 @@ def gpt_neox(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def gpt_oss(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """One attention sink for each head; experts with biases, stored as (in, out)."""
+    """Return one attention sink for each head; experts with biases, stored as (in, out)."""
     count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
     yield Parameter("self_attn.sinks", (model.num_attention_heads,), "other")
     yield from attention(model, block)
@@ -121,7 +121,7 @@ def mpt(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def phi3(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """The output projection before the fused one."""
+    """Return the output projection before the fused one."""
     qkv, out = block.attention
     yield from linear(out, query_size(model), model.hidden_size, False)
     yield from linear(qkv, model.hidden_size, query_size(model) + 2 * key_size(model), False)

@@ -72,7 +72,7 @@ def _indexer(model: ModelSpec) -> Parts:
 
 
 def deepseek_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from _latent(model, block)
     if model.layer_types[layer] == "indexed_attention":
         yield from _indexer(model)
@@ -131,7 +131,7 @@ def _delta(model: ModelSpec) -> Parts:
 
 
 def kimi_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from _latent(model, block) if model.layer_types[layer] == "full_attention" else _delta(model)
     yield from shared_experts(model) if layer not in model.dense_layers else mlp(model)
     yield from norms(model, block)

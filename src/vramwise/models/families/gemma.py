@@ -100,7 +100,7 @@ def _experts(model: ModelSpec, block: Block) -> Parts:
 
 
 def gemma4_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from _gemma4_attention(model, block, layer)
     wide = model.size("double_wide") and _shares_keys(model, layer)
     yield from mlp(model, size=model.intermediate_size * (2 if wide else 1))
@@ -153,7 +153,7 @@ def _gemma3n_attention(model: ModelSpec, block: Block, layer: int) -> Parts:
 
 
 def gemma3n_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     hidden, streams, rank = model.hidden_size, model.size("streams"), model.size("laurel_rank")
     yield from _gemma3n_attention(model, block, layer)
     yield from mlp(model)

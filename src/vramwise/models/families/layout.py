@@ -27,7 +27,7 @@ def llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
 
 
 def two_matrix_llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """A llama block whose MLP has no gate, under the block's own names."""
+    """Return a llama block whose MLP has no gate, under the block's own names."""
     yield from attention(model, block)
     yield from two_matrices(model, block)
     yield from norms(model, block)

@@ -37,7 +37,7 @@ def _adjusted(fields: Fields, width: int) -> int:
 
 
 def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     hidden, bias = model.hidden_size, model.size("conv_bias") > 0
     if model.layer_types[layer] == "full_attention":
         yield from attention(model, block)

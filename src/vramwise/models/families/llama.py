@@ -33,7 +33,7 @@ def llama4_settles(fields: Fields, found: Found) -> Found:
 
 
 def llama4_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from projections(model, block)
     if layer in model.dense_layers:
         yield from mlp(model, "feed_forward")
@@ -50,14 +50,14 @@ _CROSS = (3, 8, 13, 18, 23, 28, 33, 38)
 
 
 def mllama_settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Return what follows from several fields."""
     cross = fields.integers("cross_attention_layers") or _CROSS
     layers = range(found["num_hidden_layers"])
     return {"layer_types": tuple("cross_attention" if layer in cross else "full_attention" for layer in layers)}
 
 
 def mllama_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     if model.layer_types[layer] != "cross_attention":
         yield from projections(model, block)
         yield from mlp(model)

@@ -34,14 +34,14 @@ from vramwise.types import ModelSpec
 
 
 def shared_experts(model: ModelSpec) -> Parts:
-    """Experts, their router, and the shared experts."""
+    """Return experts, their router, and the shared experts."""
     yield from experts(model)
     yield from router(model)
     yield from mlp(model, "mlp.shared_experts", model.shared_expert_intermediate_size)
 
 
 def gated_expert(model: ModelSpec) -> Parts:
-    """The router, its experts, and a shared expert with its own gate."""
+    """Return the router, its experts, and a shared expert with its own gate."""
     yield from router(model)
     yield from experts(model)
     yield from mlp(model, "mlp.shared_expert", model.shared_expert_intermediate_size)
@@ -75,7 +75,7 @@ def afmoe_settles(fields: Fields, found: Found) -> Found:
 
 
 def afmoe_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from attention(model, block)
     yield from linear("self_attn.gate_proj", model.hidden_size, query_size(model), False)
     yield from norms(model, block)
@@ -117,7 +117,7 @@ def dbrx_settles(fields: Fields, found: Found) -> Found:
 
 
 def dbrx_block(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """The parameters of one block."""
+    """Return the parameters of one block."""
     hidden, attention = model.hidden_size, "norm_attn_norm.attn"
     rows = model.num_experts * model.moe_intermediate_size
     yield from norm("norm_attn_norm.norm_1", model, block)

@@ -42,7 +42,7 @@ def falcon_settles(fields: Fields, found: Found) -> Found:
 
 
 def falcon_block(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """The parameters of one block."""
+    """Return the parameters of one block."""
     qkv, out = block.attention
     fused = query_size(model) + 2 * key_size(model)
     yield from linear(qkv, model.hidden_size, fused, model.qkv_bias)
@@ -62,7 +62,7 @@ def stablelm_settles(fields: Fields, found: Found) -> Found:
 
 
 def stablelm_block(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-    """The parameters of one block."""
+    """Return the parameters of one block."""
     yield from projections(model, block)
     if model.qk_norm != "none":
         yield from _head_norms(model)

@@ -36,7 +36,7 @@ Parts = Iterator[Parameter]
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool) -> Parts:
-    """A linear module: weight (out, in) and bias."""
+    """Return a linear module: weight (out, in) and bias."""
     yield Parameter(f"{name}.weight", (outputs, inputs), "linear")
     if bias:
         yield Parameter(f"{name}.bias", (outputs,), "bias")
@@ -49,7 +49,7 @@ def conv1d(name: str, inputs: int, outputs: int) -> Parts:
 
 
 def norm(name: str, model: ModelSpec, block: Block, *shape: int) -> Parts:
-    """A norm over the hidden size, or over `shape`."""
+    """Return a norm over the hidden size, or over `shape`."""
     if model.norm == "layer_no_affine":
         return
     shape = shape or (model.hidden_size,)
@@ -94,7 +94,7 @@ def attention(model: ModelSpec, block: Block) -> Parts:
 
 
 def mlp(model: ModelSpec, name: str = "mlp", size: int | None = None) -> Parts:
-    """An MLP: gate, up and down. Gate and up are one projection if fused; there is no gate if it is not gated."""
+    """Return MLP: gate, up and down. Gate and up are one projection if fused; there is no gate if it is not gated."""
     size = size or model.intermediate_size
     if model.fused_gate_up:
         yield from linear(f"{name}.gate_up_proj", model.hidden_size, 2 * size, model.mlp_bias)
@@ -106,19 +106,19 @@ def mlp(model: ModelSpec, name: str = "mlp", size: int | None = None) -> Parts:
 
 
 def two_matrices(model: ModelSpec, block: Block) -> Parts:
-    """An MLP without a gate, under the block's names."""
+    """Return an MLP without a gate, under the block's names."""
     up, down = [f"mlp.{name}" for name in block.plain_mlp]
     yield from linear(up, model.hidden_size, model.intermediate_size, model.mlp_bias)
     yield from linear(down, model.intermediate_size, model.hidden_size, model.mlp_bias)
 
 
 def router(model: ModelSpec, name: str = "mlp.gate") -> Parts:
-    """The router, which chooses the experts of a token."""
+    """Return the router, which chooses the experts of a token."""
     yield Parameter(f"{name}.weight", (model.num_experts, model.hidden_size), "router")
 
 
 def experts(model: ModelSpec, name: str = "mlp.experts") -> Parts:
-    """All experts of a layer: one 3-D tensor for each projection."""
+    """Return all experts of a layer: one 3-D tensor for each projection."""
     count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
     yield Parameter(f"{name}.gate_up_proj", (count, 2 * size, hidden), "experts")
     yield Parameter(f"{name}.down_proj", (count, hidden, size), "experts")

@@ -7,7 +7,7 @@ from vramwise.models.families.config_fields import Fields
 
 
 def in_sliding_layers(fields: Fields, found: Found) -> Found:
-    """Layers of full attention do not use rotary positions."""
+    """Return layers of full attention do not use rotary positions."""
     return {"nope_layers": tuple(layer for layer, kind in enumerate(found["layer_types"]) if kind == "full_attention")}
 
 
@@ -22,7 +22,7 @@ def without_window(found: Found) -> tuple[int, ...]:
 
 
 def as_listed(fields: Fields, found: Found) -> Found:
-    """The file lists the layers with rotary positions, or every `no_rope_layer_interval`-th layer has none."""
+    """Return the file lists the layers with rotary positions, or every `no_rope_layer_interval`-th layer has none."""
     layers = found["num_hidden_layers"]
     rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
     if rotary:

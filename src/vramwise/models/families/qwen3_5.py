@@ -25,7 +25,7 @@ def settles(fields: Fields, found: Found) -> Found:
 
 
 def delta_net(model: ModelSpec) -> Parts:
-    """A gated delta net: one projection for q, k, v and the gate in Qwen3-Next, several in Qwen3.5."""
+    """Return a gated delta net: one projection for q, k, v and the gate in Qwen3-Next, several in Qwen3.5."""
     keys = model.size("linear_num_key_heads") * model.size("linear_key_head_dim")
     heads, width = model.size("linear_num_value_heads"), model.size("linear_value_head_dim")
     values, hidden, name = heads * width, model.hidden_size, "linear_attn"
@@ -56,7 +56,7 @@ def _attention(model: ModelSpec, block: Block) -> Parts:
 
 
 def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from delta_net(model) if model.layer_types[layer] == "linear_attention" else _attention(model, block)
     yield from gated_expert(model) if model.num_experts and layer not in model.dense_layers else mlp(model)
     yield from norms(model, block)

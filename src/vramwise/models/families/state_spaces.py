@@ -65,7 +65,7 @@ def _mamba_sizes(fields: Fields, *, width: int, norm: bool, scaled: bool = False
 
 
 def falcon_h1_settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Return what follows from several fields."""
     width = fields.optional_integer("mamba_d_ssm") or fields.integer("mamba_expand") * found["hidden_size"]
     sizes = _mamba_sizes(fields, width=width, norm=fields.flag("mamba_rms_norm"), scaled=True)
     return {
@@ -75,7 +75,7 @@ def falcon_h1_settles(fields: Fields, found: Found) -> Found:
 
 
 def falcon_h1_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from mlp(model, "feed_forward")
     flags = (model.size(f"state_{name}") > 0 for name in ("bias", "out_bias", "conv_bias"))
     bias, out_bias, conv_bias = flags
@@ -103,7 +103,7 @@ def granite_settles(fields: Fields, found: Found) -> Found:
 
 
 def granite_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from norms(model, block)
     if model.num_experts:
         yield from router(model, "block_sparse_moe.router")
@@ -158,7 +158,7 @@ def _nemotron_sizes(fields: Fields) -> tuple[tuple[str, int], ...]:
 
 
 def nemotron_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from norm("norm", model, block)
     match model.layer_types[layer]:
         case "linear_attention":
@@ -190,7 +190,7 @@ def _nemotron_experts(model: ModelSpec) -> Parts:
 
 
 def jamba_settles(fields: Fields, found: Found) -> Found:
-    """What follows from several fields."""
+    """Return what follows from several fields."""
     layers, hidden = range(found["num_hidden_layers"]), found["hidden_size"]
     attends = fields.integer("attn_layer_period"), fields.count("attn_layer_offset")
     sparse = fields.integer("expert_layer_period"), fields.count("expert_layer_offset")
@@ -223,7 +223,7 @@ def _mamba(model: ModelSpec) -> Parts:
 
 
 def jamba_layer(model: ModelSpec, block: Block, layer: int) -> Parts:
-    """The parameters of one layer."""
+    """Return the parameters of one layer."""
     yield from projections(model, block) if model.layer_types[layer] == "full_attention" else _mamba(model)
     if model.num_experts > 1 and layer not in model.dense_layers:
         yield from router(model, "feed_forward.router")

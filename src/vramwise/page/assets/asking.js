@@ -2,8 +2,22 @@
 // asked yet, so that a slider waits for neither. In each, of several questions of one kind that wait the newest alone is asked.
 import { script } from './elements.js';
 
+// The page of `vramwise serve` asks that server, with the key of the link it was opened by.
+export const LOCAL = document.documentElement.dataset.build === 'local';
+
+function keyOfLink() {
+  const found = /^#key=([\w-]+)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem('vramwise-key', found[1]);
+    history.replaceState(null, '', location.pathname);
+  }
+  return sessionStorage.getItem('vramwise-key') ?? '';
+}
+const KEY = LOCAL ? keyOfLink() : null;
+
 class Line {
-  constructor(heard) {
+  constructor(name, heard) {
+    this.name = name;
     this.waiting = new Map();
     this.asked = null;
     this.numbers = 0;
@@ -12,9 +26,10 @@ class Line {
   }
 
   start() {
-    this.worker = new Worker(script('worker.js'), { type: 'module' });
+    this.worker = new Worker(script('worker.js'), { type: 'module', name: this.name });
     this.worker.onmessage = ({ data }) => this.hear(data, this.heard);
     this.worker.onerror = (event) => this.heard({ broken: event.message || 'the worker could not start' });
+    if (KEY !== null) this.worker.postMessage({ key: KEY });
   }
 
   hear(said, heard) {
@@ -70,8 +85,8 @@ const SLOW = new Set(['weigh', 'ahead', 'chart', 'remedy', 'cards', 'fit', 'repo
 
 export class Asking {
   constructor(heard) {
-    this.quick = new Line((said) => {
-      if (said.ready) this.slow ??= new Line((later) => { if (later.broken) heard(later); });
+    this.quick = new Line('quick', (said) => {
+      if (said.ready) this.slow ??= new Line('slow', (later) => { if (later.broken) heard(later); });
       heard(said);
     });
     this.slow = null;

@@ -1,5 +1,5 @@
 // The page: one config, its settings and knobs; every change asks Python anew and shows what comes back.
-import { Asking } from './asking.js';
+import { Asking, LOCAL } from './asking.js';
 import * as editor from './editor.js';
 import { by, download, node, say, script } from './elements.js';
 import { isLog, listenToFiles } from './files.js';
@@ -261,7 +261,7 @@ async function start() {
   if (!await restore()) await opened;
   document.documentElement.dataset.state = 'ready';
   look();
-  if ('serviceWorker' in navigator && isSecureContext) {
+  if (!LOCAL && 'serviceWorker' in navigator && isSecureContext) {
     navigator.serviceWorker.register(script('sw.js')).then(() => navigator.serviceWorker.ready)
       .then(() => { document.documentElement.dataset.offline = 'yes'; }, () => {});
   }

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from vramwise.allocator.profile import Allocation, Profile
-from vramwise.allocator.segment_map import HOLE, Run, SegmentBar
+from vramwise.allocator.profile import HOLE, Allocation, Profile, Run, SegmentBar
 from vramwise.render.html.markup import printable
 from vramwise.timeline import MemoryReport, PhasePeak, Tag
 from vramwise.types import GpuSpec

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from vramwise.allocator.profile import Allocation, Profile
-from vramwise.allocator.segment_map import SegmentBar
+from vramwise.allocator.profile import Allocation, Profile, SegmentBar
 from vramwise.render.html.markup import Markup, breakable, element, together
 from vramwise.render.html.sections import bar, breakdown_parts, card, moment_name, scrolling, swatch, table
 from vramwise.timeline import MemoryReport, PhasePeak, Tag

@@ -54,7 +54,7 @@ class Chain(Loads):
         last = called.last.partition("[")[0]
         owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
         positional, named, unknown = self.evaluator.arguments(called)
-        self.assumed += [f"{'use_peft' if last == 'get_peft_model' else 'model'}: {note}" for note in called.notes]
+        self.assume("use_peft" if last == "get_peft_model" else "model", *called.notes)
         if last == "from_pretrained" and "Peft" in owner:
             self._saved_adapter(called)
             if owner.startswith("AutoPeft"):
@@ -101,6 +101,19 @@ class Chain(Loads):
         if self.merged or self.values.get("use_peft"):
             return
         self.put("use_peft", True)
+        positional, named, _ = self.evaluator.arguments(called)
+        place = 0 if "AutoPeft" in called.name else 1
+        path = (
+            plain(named.get("model_id", positional[place])) if "model_id" in named or len(positional) > place else None
+        )
+        name = path.value if isinstance(path, Value) and isinstance(path.value, str) else ""
+        saved = self.load(f"{name}/adapter_config.json") if name and "\n" not in name else None
+        if saved is not None:
+            note = f"as {name}/adapter_config.json says"
+            for argument, key in calls.ARGUMENTS["lora"].items():
+                if argument in saved:
+                    self.add(key, Value(value=saved[argument], notes=(note,)))
+            return
         why = f"its settings are saved with the adapter that {called.last} loads"
         self.unsaid.append(Unsaid(key="adapter", name="lora_r", line=called.node.lineno, why=why))
 
@@ -111,7 +124,7 @@ class Chain(Loads):
             made = [one for one in sides if one.last == "get_peft_model"]
             if len(made) != 1 or not any(one.last == "from_pretrained" and "Peft" in one.name for one in sides):
                 return None
-            self.assumed.append(f"use_peft: a new adapter is taken, not a saved one (line {made[0].node.lineno})")
+            self.assume("use_peft", f"a new adapter is taken, not a saved one (line {made[0].node.lineno})")
             return made[0]
         return sides[0] if sides else None
 
@@ -138,7 +151,7 @@ class Chain(Loads):
                 first = next(one for one in read if key in one.values)
                 self.values.setdefault(key, first.values[key])
                 self.spans |= {path: span for path, span in first.spans.items() if path == (key,)}
-                self.assumed += [note for note in first.assumed if note.startswith(f"{key}:")]
+                self.assumed += [note for note in first.assumed if note.about == key]
             elif key in self.said:
                 self.values[key] = self.said[key]
             elif key not in self.values:
@@ -146,7 +159,8 @@ class Chain(Loads):
 
     def _apart(self, model: Called) -> Self:
         """Return what one way to create the model says, read separately."""
-        other = type(self)(found=self.found, evaluator=self.evaluator, source=self.source, said=self.said)
+        parts = {name: getattr(self, name) for name in ("found", "evaluator", "source", "said", "load")}
+        other = type(self)(**parts)
         other.depth = self.depth + 1
         if other.depth < _MOST_SIDES:
             other.read_model(model)

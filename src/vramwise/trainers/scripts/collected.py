@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,9 @@ from vramwise.documents.python.results import Called, Missing, Result, Value, pl
 from vramwise.documents.python.scopes import Site
 from vramwise.documents.python.source import Source
 from vramwise.limits.meter import TooLarge, charge, work
-from vramwise.types import Home, KeyPath, Span, Unsaid
+from vramwise.trainers.arguments.parsing import FALSE, TRUE
+from vramwise.trainers.arguments.vocabulary import kinds_of, training_arguments
+from vramwise.types import Assumed, Home, KeyPath, Span, Stack, Unsaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +36,13 @@ class Collected:
     evaluator: Evaluator
     source: Source
     said: Mapping[str, Any]
+    # Returns the content of a file beside the script; None if there is none.
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[KeyPath, Span] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
     unsaid: list[Unsaid] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
+    assumed: list[Assumed] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
     unsloth: bool = False
     # A method has set the dtype of the weights, whatever they were loaded as.
@@ -46,8 +50,14 @@ class Collected:
     # Adapters further down the chain were merged into the weights.
     merged: bool = False
     depth: int = 0
+    # Key → the flag of the command line whose value it is; "": any argument is one.
+    words: dict[str, str] = field(default_factory=dict)
     # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def assume(self, about: str, *texts: str) -> None:
+        """Add assumptions about a key, or about something else of the script."""
+        self.assumed += [Assumed(about, text) for text in texts]
 
     def is_open(self, key: str) -> bool:
         """Return whether a key is given but its value is unknown."""
@@ -63,7 +73,7 @@ class Collected:
         """Set a key to the value of an argument, with its place."""
         if key in self.said:
             self.values[key] = self.said[key]
-            self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
+            self.assume(key, f"{self.said[key]!r} (--set)")
             return
         self.evaluator.meter.begin_value()  # what another setting has used up is not missing here
         found = plain(result)
@@ -76,8 +86,9 @@ class Collected:
             lacking = Missing(name=key, line=self.found.call.lineno, why=str(error))
             self.unsaid.append(unsaid_of(key, lacking))
             return
-        self.values[key] = _as_yaml(found.value)
-        self.assumed += [f"{key}: {note}" for note in found.notes]
+        self.values[key] = _switch(key, found.value) if found.word else _as_yaml(found.value)
+        self.words |= {key: found.word} if found.word else {}
+        self.assume(key, *found.notes)
         home = self.homes.get(role)
         if home is None:
             return
@@ -137,6 +148,13 @@ class Collected:
         """Record what is unknown about a call's arguments."""
         work(len(unknown))
         self.unsaid += [unsaid_of(key, one) for one in unknown]
+
+
+def _switch(key: str, value: Any) -> Any:
+    """Return a value of the command line as a config would hold it: `yes` and `no` of a switch are true and false."""
+    is_word = isinstance(value, str) and value.lower() in TRUE | FALSE
+    written = training_arguments(Stack(releases={})).type_of(key) if is_word else None
+    return value.lower() in TRUE if written is not None and kinds_of(written) == {"bool"} else _as_yaml(value)
 
 
 def is_none(result: Result) -> bool:

@@ -19,14 +19,14 @@ class Loads(Collected):
     def _quantized(self, config: Result) -> None:
         if isinstance(config, Called) and config.last == "BitsAndBytesConfig":
             self.home("quantization", config)
-            self.assumed += [f"quantization: {note}" for note in config.notes]
+            self.assume("quantization", *config.notes)
             _, named, unknown = self.evaluator.arguments(config)
             self.lacking("quantization", unknown)
             for argument, key in calls.ARGUMENTS["quantization"].items():
                 if argument in named:
                     self.add(key, named[argument], role="quantization", argument=argument)
         elif isinstance(config, Value):
-            self.assumed += [f"quantization: {note}" for note in config.notes]
+            self.assume("quantization", *config.notes)
         elif isinstance(config, Missing):
             self.unsaid.append(unsaid_of("quantization", config))
         elif isinstance(config, Called) and config.last == "get_quantization_config":
@@ -53,7 +53,7 @@ class Loads(Collected):
             self.unsaid.append(made_elsewhere("adapter", config))
             return
         self.put("use_peft", True)
-        self.assumed += [f"use_peft: {note}" for note in config.notes]
+        self.assume("use_peft", *config.notes)
         self.home("lora", config)
         _, named, unknown = self.evaluator.arguments(config)
         self.lacking("adapter", unknown)

@@ -57,7 +57,11 @@ class Methods(Chain):
     def _not_checkpointed(self, called: Called) -> None:
         """Undo checkpointing that a method turned on before; the training's arguments still turn it on."""
         work(len(self.assumed))
-        kept = [one for one in self.assumed if not one.startswith("gradient_checkpointing: turned on")]
+        kept = [
+            one
+            for one in self.assumed
+            if not (one.about == "gradient_checkpointing" and one.text.startswith("turned on"))
+        ]
         if called.site.order < self.found.site.order:
             self.facts.pop("prepared with checkpointing", None)
         if called.site.order < self.found.site.order and len(kept) < len(self.assumed):
@@ -78,7 +82,7 @@ class Methods(Chain):
             self.values["dtype"] = name
             self.spans.pop(("dtype",), None)
             self.facts.pop("no dtype", None)
-            self.assumed.append(f"dtype: changed by the model's method (line {called.node.lineno})")
+            self.assume("dtype", f"changed by the model's method (line {called.node.lineno})")
 
     def read_frozen(self) -> None:
         """Record the line that freezes weights, in any function of the script; the prediction counts all as trained."""
@@ -103,7 +107,7 @@ class Methods(Chain):
         if not self.values.get("gradient_checkpointing"):
             self.values["gradient_checkpointing"] = True
             line = called.node.lineno
-            self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {line})")
+            self.assume("gradient_checkpointing", f"turned on by the model's method (line {line})")
         if "gradient_checkpointing_kwargs" in named and "gradient_checkpointing_kwargs" not in self.values:
             self.add("gradient_checkpointing_kwargs", named["gradient_checkpointing_kwargs"])
 

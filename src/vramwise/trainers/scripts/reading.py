@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed, words_of
+from vramwise.documents.python.flags import CLASS_PARSERS, flags_of, parsed, unknown_flags, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.modules import Modules
 from vramwise.documents.python.notebook import whole
@@ -26,7 +26,7 @@ from vramwise.trainers.scripts.data import loaded_data, split_seed
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
-from vramwise.types import Bounds, Document, Script, Stack, Unsaid, version_parts
+from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 from vramwise.types.actions import action
 
 # A script passes its data to the trainer as an object, so keys that name it do not apply.
@@ -43,8 +43,8 @@ _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unslo
 class Reading:
     """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `load_module`
-    the source of a module beside it and whether that is a package's own, `asked_versions` what its repository asks for.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script; `load_module`
+    the source of a module beside it and whether that is a package's own.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,6 @@ class Reading:
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
-    asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
     # What a notebook has around the sources of its cells, if the data is only these.
     around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
@@ -87,7 +86,9 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
-    given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
+    others = options_of(found) if reading.args else {}
+    lists = any(found.named(one) for one in CLASS_PARSERS)
+    given = parsed(reading.args, {**flags, **others}, lists=lists)
     functions = Functions(
         flags=flags,
         given=given,
@@ -107,8 +108,10 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
             f"{action('name the call')}"
         )
     chosen = _chosen(listed, reading.call, evaluator)
-    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)
     training.read()
+    for flag, near, line in unknown_flags(reading.args, flags, found) if not others else ():
+        training.facts[f"{calls.UNKNOWN_FLAG}{flag}{f': did you mean {near}?' if near else ''}"] = line
     if len(training.values) > _MOST_SETTINGS:
         raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {_MOST_SETTINGS:,}")
     if reading.gpus > 1:
@@ -121,7 +124,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         training.values["env"] = variables
     if "datasets" not in training.values:
         training.values.setdefault("dataset_name", _ITS_OWN)
-    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
+    for number in source.unread:
+        training.assume(f"cell {number}", "it is no Python here, and is left out")
     return _document(path, source, training, listed, chosen, reading)
 
 
@@ -171,6 +175,7 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    flags = training.words
     raw, around = source.raw, reading.around
 
     def home_of(key: str) -> tuple[str, str] | None:
@@ -191,6 +196,15 @@ def _document(
     def reread(changed: bytes, around: tuple[str, ...]) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1, around=around))
 
+    def flag_of(key: str) -> str:
+        own = flags.get(key, "")
+        return own or (f"--{key}" if "" in flags and key in plain_arguments() and key not in known else "")
+
+    def given(words: str) -> Document:
+        return read_script(
+            path, raw.encode(source.encoding), replace(reading, args=f"{reading.args} {words}", around=around)
+        )
+
     one = training.found
     script = Script(
         trainer=calls.UNSLOTH if training.unsloth and one.kind else one.trainer,
@@ -201,10 +215,11 @@ def _document(
         reread=reread,
         homes=training.homes,
         home_of=home_of,
+        flag_of=flag_of,
+        given=given,
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
-        asked_versions=reading.asked_versions,
         leaves_open=lambda key: key not in known and not lacking.isdisjoint(_with_groups(key)),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,

@@ -10,11 +10,16 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.limits.meter import work
+from vramwise.trainers.arguments.vocabulary import RENAMED
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
 from vramwise.trainers.scripts.methods import Methods
+from vramwise.types import version_parts
 from vramwise.variants.versions import GONE
+
+# Before this version, TRL's configs had the defaults of TrainingArguments.
+_CONFIGS_OWN = (0, 22)
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -91,7 +96,7 @@ class Training(Methods):
             self.read_loading({calls.QUANTIZATION: named[calls.QUANTIZATION]})
         peft = named.get(calls.PEFT)
         if isinstance(peft, Value) and "use_peft" not in self.values:
-            self.assumed += [f"use_peft: {note}" for note in peft.notes]
+            self.assume("use_peft", *peft.notes)
         elif peft is not None and not is_none(peft):
             self.read_adapter(peft)
         self._full_finetuning()
@@ -112,7 +117,7 @@ class Training(Methods):
                 self.spans.pop((key,), None)
         self.values["use_peft"] = False
         self.unsaid = [one for one in self.unsaid if one.key not in calls.ONLY_ADAPTER]
-        self.assumed.append("use_peft: get_peft_model has no effect with full_finetuning")
+        self.assume("use_peft", "get_peft_model has no effect with full_finetuning")
 
     def _made(self, called: Called) -> Result | None:
         """Return the model that `model_init=function` creates, or None."""
@@ -141,6 +146,11 @@ class Training(Methods):
         given = named.get("data_collator")
         if given is not None and not (isinstance(given, Value) and given.value is None):
             self.facts["data collator"] = self.found.call.lineno
+        if isinstance(given, Called):
+            _, own, _ = self.evaluator.arguments(given)
+            multiple = plain(own["pad_to_multiple_of"]) if "pad_to_multiple_of" in own else None
+            if isinstance(multiple, Value) and type(multiple.value) is int and multiple.value > 0:
+                self.facts["pad multiple"] = multiple.value
 
     def _changed_arguments(self) -> None:
         """Read `trainer.args.x = …` after the trainer's call."""
@@ -169,12 +179,12 @@ class Training(Methods):
         if line is not None and off and (quantised or unknown) and not self.unsloth:
             self.values["gradient_checkpointing"] = True
             self.spans.pop(("gradient_checkpointing",), None)
-            self.assumed.append(f"gradient_checkpointing: turned on by PEFT's preparation (line {line})")
+            self.assume("gradient_checkpointing", f"turned on by PEFT's preparation (line {line})")
         if "prepared" in self.facts and not quantised and not self.unsloth and not unknown:
             self.values["dtype"] = "float32"
             self.spans.pop(("dtype",), None)
             at = self.facts["prepared"]
-            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {at})")
+            self.assume("dtype", f"prepare_model_for_kbit_training casts all weights to fp32 (line {at})")
 
     def _plain_defaults(self) -> None:
         """Set defaults of a plain TrainingArguments, which TRL copies into its own config and which replace TRL's.
@@ -188,9 +198,8 @@ class Training(Methods):
         for key in calls.PLAIN_DEFAULTS:
             if key not in self.values and not self.is_open(key):
                 self.put(key, False)
-                self.assumed.append(
-                    f"{key}: off, which is the default of TrainingArguments; that of TRL's config is on"
-                )
+                if not () < version_parts(self.source.versions.get("trl", "")) < _CONFIGS_OWN:
+                    self.assume(key, "off, which is the default of TrainingArguments; that of TRL's config is on")
 
     def _length(self) -> None:
         """Set the row length if the script's own tokenizing shows it."""
@@ -235,18 +244,19 @@ class Training(Methods):
             self.unsaid.append(made_elsewhere("training arguments", args))
             return
         if args.last not in calls.CONFIGS and FROM_COMMAND_LINE not in args.notes:
-            self.assumed.append(f"{args.last}: taken to have the defaults of the library's own class")
+            self.assume(args.last, "taken to have the defaults of the library's own class")
         self.home("args", args)
         positional, named, unknown = self.evaluator.arguments(args)
         self.lacking("training arguments", unknown)
         if positional:
             named.setdefault("output_dir", positional[0])
-        for note in args.notes:
-            self.assumed.append(f"{args.last}: {note}")
+        if FROM_COMMAND_LINE in args.notes:
+            self.words[""] = "--"
+        self.assume(args.last, *args.notes)
         for name, held in {**named, **args.assigned}.items():
             if name == calls.INIT:
                 self.read_init(held)
-            self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
+            self.add(RENAMED.get(name, name), held, role="args", argument=name)
 
     def _old_arguments(self, named: Mapping[str, Result]) -> None:
         for name, key in calls.OLD_TRAINER_ARGUMENTS.items():

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from transformers import TrainerCallback
 
 from vramwise.training.guard import oom
-from vramwise.training.guard.backend import MemoryBackend, find_backend
 from vramwise.training.guard.memory_log import MemoryLog, log_path
-from vramwise.training.guard.samples import MeasuredPhase, Sample
+from vramwise.training.guard.samples import CudaBackend, MeasuredPhase, Sample, find_backend
 from vramwise.training.guard.watch import Expected, Warned, Watch
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 
@@ -68,7 +67,7 @@ class MemoryGuard(TrainerCallback):
         history_entries: int = 0,
         attempt: int = 1,
         limit_bytes: int | None = None,
-        backend: MemoryBackend | Literal["auto"] | None = "auto",
+        backend: CudaBackend | Literal["auto"] | None = "auto",
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.broken: Exception | None = None
@@ -86,7 +85,7 @@ class MemoryGuard(TrainerCallback):
         self._limit_bytes = limit_bytes
         self._find_backend = find_backend if backend == "auto" else lambda: backend
         self._report = report
-        self._backend: MemoryBackend | None = None
+        self._backend: CudaBackend | None = None
         self._log: MemoryLog | None = None
         self._watch = Watch(self._expected)
         self._width: int | None = None
@@ -116,7 +115,7 @@ class MemoryGuard(TrainerCallback):
         if not self._expected.thresholds.enabled:
             return
         self._backend = self._find_backend()
-        self._log = MemoryLog(log_path(self._output_dir or args.output_dir, _rank()))
+        self._log = MemoryLog(log_path(self._output_dir or args.output_dir, int(os.environ.get("RANK", "0") or 0)))
         self._log.write("start", self._start_record(args, state))
         if self._backend is None:
             return
@@ -216,7 +215,8 @@ class MemoryGuard(TrainerCallback):
         for warned in self._watch.see(sample):
             self.warnings.append(warned)
             self._log.write("warning", {"attempt": self._attempt, **asdict(warned), "see": warned.see})
-            self._say(f"[{warned.rule}] step {warned.step}: {warned.message}{_further(warned)}")
+            further = f" (vramwise explain {warned.see[0]})" if warned.see else ""
+            self._say(f"[{warned.rule}] step {warned.step}: {warned.message}{further}")
 
     def _see_forward(self, training: bool, width: int | None) -> None:
         """Record the phase and the width before every forward: the cheapest place that knows the batch."""
@@ -230,14 +230,6 @@ class MemoryGuard(TrainerCallback):
             self._report(text)
         else:
             _logger.warning("%s", text)
-
-
-def _further(warned: Warned) -> str:
-    return "" if not warned.see else f" (vramwise explain {warned.see[0]})"
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0") or 0)
 
 
 def _on_forward(model: Any, tell: Callable[[bool, int | None], None]) -> Any:

@@ -1,8 +1,9 @@
 """The record of an out-of-memory: the request, what memory held, and the allocator's snapshot.
 
-`arm` makes torch call us at the moment a request fails, while everything is still in place. `record` writes
-`oom-N.json` for attempt N, `oom.json` for the latest (each completely or not at all), and a snapshot of limited size
-that `vramwise replay` reads. Without CUDA there is only the error message. `recover` decides what to do about it.
+`arm` makes torch call us at the moment a request fails, while everything is still in place. Blocks are named after the
+tensors in them; one without a name is an activation or a temporary. `record` writes `oom-N.json` for attempt N,
+`oom.json` for the latest (each completely or not at all), and a snapshot of limited size that `vramwise replay` reads.
+Without CUDA there is only the error message. `recover` decides what to do about it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,123 @@ import json
 import os
 import pickle
 import re
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.errors import VramwiseError
 from vramwise.limits import ceilings, parse_json, read_file
-from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
+from vramwise.training.guard import oom
 from vramwise.training.plan import TrainPlan
 from vramwise.units import MIB, parse_size, readable, whole_number
 from vramwise.whole_files import put_whole
+
+if TYPE_CHECKING:
+    from vramwise.training.guard.callback import MemoryGuard
+
+
+UNCLAIMED = "activations and temporaries"
+LARGEST = 12
+_RECENT_EVENTS = 2000
+
+
+class Claim(NamedTuple):
+    """The content of an address: a category for the sums and a label for people."""
+
+    category: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Blocks of the same kind and size."""
+
+    category: str
+    label: str
+    size_bytes: int  # of one block
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Everything in use by category, the largest kinds of blocks, and the largest of the last requests."""
+
+    categories: Mapping[str, int]
+    largest: Sequence[Holding]
+    cached_bytes: int  # reserved but unused
+    largest_hole_bytes: int
+    recent_requests: Sequence[tuple[int, int]]  # size and count, largest first
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain containers."""
+        return asdict(self)
+
+
+def what_it_held(snapshot: Mapping[str, Any], claims: Mapping[int, Claim], device: int = 0) -> Holdings:
+    """Summarise a snapshot of one device."""
+    categories: Counter[str] = Counter()
+    kinds: Counter[tuple[str, str, int]] = Counter()
+    cached, hole = 0, 0
+    for address, size, busy in _blocks(snapshot, device):
+        if not busy:
+            cached += size
+            hole = max(hole, size)
+            continue
+        claim = claims.get(address, Claim(UNCLAIMED, ""))
+        categories[claim.category] += size
+        kinds[(claim.category, claim.label, size)] += 1
+    heaviest = sorted(kinds.items(), key=lambda kind: -kind[0][2] * kind[1])[:LARGEST]
+    return Holdings(
+        categories=dict(categories.most_common()),
+        largest=[
+            Holding(category=category, label=label, size_bytes=size, count=count)
+            for (category, label, size), count in heaviest
+        ],
+        cached_bytes=cached,
+        largest_hole_bytes=hole,
+        recent_requests=_recent_requests(snapshot, device),
+    )
+
+
+def _blocks(snapshot: Mapping[str, Any], device: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield address, size and whether it is in use for every block.
+
+    Addresses are computed, because older snapshots give blocks none.
+    """
+    for segment in snapshot.get("segments", ()):
+        if segment.get("device", 0) != device:
+            continue
+        address = segment["address"]
+        for block in segment["blocks"]:
+            yield address, block["size"], block["state"] != "inactive"
+            address += block["size"]
+
+
+def _recent_requests(snapshot: Mapping[str, Any], device: int) -> list[tuple[int, int]]:
+    traces = snapshot.get("device_traces") or []
+    trace = traces[device] if device < len(traces) else []
+    sizes = Counter(entry["size"] for entry in trace[-_RECENT_EVENTS:] if entry.get("action") == "alloc")
+    return sorted(sizes.items(), reverse=True)[:LARGEST]
+
+
+def trimmed(snapshot: Mapping[str, Any], keep_events: int) -> dict[str, Any]:
+    """Return the snapshot with only the last events of each device, and without stacks, which are most of its size."""
+    traces = [_without_stacks(trace[-keep_events:]) for trace in snapshot.get("device_traces", ())]
+    segments = []
+    for segment in snapshot.get("segments", ()):
+        blocks = _without_stacks(segment["blocks"])
+        segments.append({key: value for key, value in segment.items() if key != "frames"} | {"blocks": blocks})
+    return {**snapshot, "segments": segments, "device_traces": traces}
+
+
+def _without_stacks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in ("frames", "history")} for row in rows]
+
 
 OOM_FILE = "oom.json"
 MAX_SNAPSHOT_BYTES = 32 * MIB
@@ -238,3 +343,27 @@ def _describe_holdings(facts: Mapping[str, Any], held: Mapping[str, Any]) -> lis
         what = f"{one['label']} ({one['category']})" if one["label"] else one["category"]
         lines.append(f"  {one['count']} × {readable(one['size_bytes'])}  {what}")
     return lines
+
+
+def keep_limit(plan: TrainPlan) -> None:
+    """Limit what the allocator may reserve to the plan's limit (`--memory-limit`), if it has one and there is a GPU."""
+    if plan.memory_limit_bytes is None:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        device = int(os.environ.get("LOCAL_RANK", "0") or 0)
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, plan.memory_limit_bytes / total), device)
+
+
+def record_end(plan: TrainPlan, error: BaseException, guard: MemoryGuard | None, trainer: Any) -> None:
+    """Write the record from which the run is restarted; nothing if the error is of another kind."""
+    try:
+        if not oom.is_out_of_memory(error):
+            return
+        phase = "load" if guard is None else guard.phase
+        state = getattr(trainer, "state", None)
+        oom.record(plan, error, phase, step=None if state is None else state.global_step + 1)
+    except Exception as failure:  # the original error must be shown, whatever happens here
+        sys.stderr.write(f"what the memory held cannot be written down: {failure}\n")

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import Trainer
 
 from vramwise.training.guard.callback import MemoryGuard
-from vramwise.training.guard.process import keep_limit, record_end
+from vramwise.training.guard.oom import keep_limit, record_end
 from vramwise.training.parent.child import announce
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.leaving import leave_done

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from vramwise.training.guard.process import keep_limit, record_end
+from vramwise.training.guard.oom import keep_limit, record_end
 from vramwise.training.parent.child import announce
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.leaving import leave_done

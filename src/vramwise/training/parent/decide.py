@@ -28,11 +28,8 @@ def decide_allocator(target: Target, in_file: Mapping[str, str] | None = None) -
     elif origin.kind == "derived":
         version = f"torch {target.torch[0]}.{target.torch[1]}"
         origin = replace(origin, why=f"{next(iter(chosen))}, which {version} reads")
-    return chosen, settings, _allocator(settings, origin.why)
-
-
-def _allocator(settings: str, why: str) -> Decision:
-    return Decision(name="allocator", value=settings or "torch's defaults", why=why)
+    decision = Decision(name="allocator", value=settings or "torch's defaults", why=origin.why)
+    return chosen, settings, decision
 
 
 def decide_dtypes(run: RunSpec, *, decides: bool = True) -> tuple[RunSpec, Decision]:

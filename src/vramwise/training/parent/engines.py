@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import EMBEDDED, EMBEDDED_TRAINS
-from vramwise.training.parent.engine_axolotl import axolotl_attempt
-from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
 from vramwise.training.parent.engine_script import SCRIPTS, script_attempt
-from vramwise.training.parent.engine_trl import trl_attempt
 from vramwise.training.parent.extras import COMMANDS, find_command, install_lines
+from vramwise.training.parent.hosted_engines import axolotl_attempt, llamafactory_attempt, trl_attempt
 from vramwise.training.parent.launch import worker_command
 from vramwise.training.plan import Decision, TrainPlan
 

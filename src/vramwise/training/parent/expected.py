@@ -19,20 +19,19 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction, predict_run
-from vramwise.variants.verdict import NAMES
+from vramwise.variants.verdict import NAMES, Verdict
 
 _FIRST_STEPS = 24
 _FIRST_EVAL_BATCHES = 16
 
 
-def predicted_decision(prediction: Prediction) -> Decision:
-    """Return the predicted memory and the capacity as a decision."""
+def predicted_decision(prediction: Prediction, verdict: Verdict) -> Decision:
+    """Return the predicted memory and the capacity as a decision, with the verdict of `predict`."""
     from vramwise.render.doubt_text import doubt_lines  # late: the verbs are imported without click
 
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
     peak = expected_report(prediction)
     value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
-    verdict = prediction.verdict()
     judged = "" if prediction.capacity_bytes is None else f": {NAMES[verdict.memory].lower()}"
     why = f"predicted{judged}; peak in {peak.peak_phase} of step {peak.peak_step}"
     return Decision(name="memory", value=value, why="; ".join([why, *doubt_lines(prediction, verdict)]))

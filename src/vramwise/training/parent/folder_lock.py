@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.limits import parse_json
@@ -52,7 +51,9 @@ def locked(output_dir: str | Path) -> Iterator[int | None]:
             raise VramwiseError(f"{output_dir} is in use by another run: wait for its end, or stop it")
         with suppress(OSError):  # without it, the next run does not wait
             os.ftruncate(file, 0)
-            os.pwrite(file, json.dumps(_this_process()).encode(), 0)
+            os.pwrite(
+                file, json.dumps({"pid": os.getpid(), "host": platform.node(), "born": _born(os.getpid())}).encode(), 0
+            )
         yield file
     finally:
         os.close(file)
@@ -121,10 +122,6 @@ def _is_gone(file: int) -> bool:
     except OSError:  # a process of another user has that number by now, or a holder that is not ours
         return False
     return bool(_born(pid) != holder.get("born"))
-
-
-def _this_process() -> dict[str, Any]:
-    return {"pid": os.getpid(), "host": platform.node(), "born": _born(os.getpid())}
 
 
 def _born(pid: int) -> str | None:

@@ -13,12 +13,16 @@ from vramwise.opening.sources import read_document, trainer_of
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.trainers.registry import EMBEDDED
 from vramwise.training.parent import decide
-from vramwise.training.parent.engine_axolotl import guard_environment
-from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
-from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
 from vramwise.training.parent.engines import choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
 from vramwise.training.parent.extras import find_command, site_of
+from vramwise.training.parent.hosted_engines import (
+    guard_environment,
+    in_env,
+    kind_with_a_command,
+    resumable,
+    torchrun_environment,
+)
 from vramwise.training.parent.refusing import refuse_what_the_engine_cannot, trusted
 from vramwise.training.parent.remembered import Found, refuse_earlier_engine, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
@@ -26,6 +30,7 @@ from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.check import check_subject, policy_for
+from vramwise.verbs.fitting.shorter_rows import judged
 
 # Engines that use the dtype decided here; the others read it only from their file.
 _DTYPES_DECIDED = (EMBEDDED, "axolotl")
@@ -148,7 +153,7 @@ def predict_subject(subject: Subject, options: TrainOptions) -> Prediction | Non
 def memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
     """Return the predicted memory as a decision, or why it is unknown."""
     if prediction is not None:
-        return predicted_decision(prediction)
+        return predicted_decision(prediction, judged(subject, prediction, prediction.limit_bytes))
     why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
     return Decision(name="memory", value="not predicted", why=why)
 

@@ -14,15 +14,16 @@ from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, EMBEDDED
 from vramwise.training.embedded import unsupported
 from vramwise.training.embedded.axolotl import needed_modules
-from vramwise.training.parent.engine_trl import kind_with_a_command
 from vramwise.training.parent.engines import ASKED
 from vramwise.training.parent.expected import predicted_decision
 from vramwise.training.parent.extras import TRAIN, find_command, install_lines, missing, trainer_command
+from vramwise.training.parent.hosted_engines import kind_with_a_command
 from vramwise.training.plan import Decision
 from vramwise.training.sources import dataset_blocks, refuse_sources
 from vramwise.types import Config
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import NAMES
+from vramwise.verbs.fitting.shorter_rows import judged
 
 if TYPE_CHECKING:
     from vramwise.training.parent.prepare import TrainOptions
@@ -80,7 +81,8 @@ def _predicted_memory(path: str, options: TrainOptions, predict: Predict) -> str
     prediction = predict(subject)
     if prediction is None:
         return f"not predicted: {subject.model_missing or 'no GPU here'}"
-    return f"{predicted_decision(prediction).value} ({NAMES[prediction.verdict().memory].lower()})"
+    verdict = judged(subject, prediction, prediction.limit_bytes)
+    return f"{predicted_decision(prediction, verdict).value} ({NAMES[verdict.memory].lower()})"
 
 
 def trusted(config: Config, *, by_user: bool) -> bool:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.own_files import entries, own_files
-from vramwise.training.parent.written_names import CHECKPOINTS, WEIGHTS, files_of, folders_of, matches
+from vramwise.training.parent.own_files import CHECKPOINTS, WEIGHTS, entries, files_of, folders_of, matches, own_files
 from vramwise.training.plan import TrainPlan
 from vramwise.types import RunSpec
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import is_complete, latest_whole
-from vramwise.training.marker import faults, read_marker, sentence
+from vramwise.training.checkpoints import faults, is_complete, latest_whole, read_marker, sentence
 from vramwise.training.parent import foreign
 from vramwise.training.parent.folder_lock import wait_for_worker
 from vramwise.training.plan import Decision

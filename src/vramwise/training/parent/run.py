@@ -94,7 +94,7 @@ def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) ->
         run = run.changed(eval_sequence_len=longest_eval)
     subject = prepared.subject.with_run(run)
     prediction = subject.prediction(limit_bytes=options.memory_limit_bytes)
-    memory = predicted_decision(prediction)
+    memory = predicted_decision(prediction, prediction.verdict())  # as long as rows get
     memory = replace(memory, why=f"{memory.why}; the longest sample has {longest} tokens")
     decisions = tuple(memory if one.name == memory.name else one for one in prepared.plan.decisions)
     plan = replace(prepared.plan, predicted=memory_of(prediction), decisions=decisions)
@@ -195,7 +195,7 @@ def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
     found = fit_subject(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
     if found.best is not None:
         return [one.attempt for one in (found.best, *found.alternatives)]
-    nearer = found.closest is not None and found.closest.attempt.changes
+    nearer = found.closest is not None and found.closest.changes
     return [found.closest.attempt] if found.closest is not None and nearer else []
 
 

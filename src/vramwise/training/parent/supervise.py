@@ -1,30 +1,85 @@
 """The supervisor: starts the worker, and restarts it after an out-of-memory so that it fits.
 
 Runs in the parent process and never imports torch. `recover` decides what the next attempt does; `launch` and `child`
-start processes. Every step is recorded in the journal.
+start processes. Every step is recorded in the journal: `vramwise.json` holds the plan of the current attempt, which the
+worker reads, and a `log` of the decisions so far, for people and for `vramwise report`. Every decision also goes into
+`memory.jsonl`, which is never rewritten, so restarting the run loses no history.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import checkpoints, is_complete, newest_whole
+from vramwise.limits import ceilings, parse_json, read_file
+from vramwise.training.checkpoints import MARKER, checkpoints, is_complete, newest_whole
 from vramwise.training.guard import oom
-from vramwise.training.marker import MARKER
+from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.parent import foreign
 from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.folder_lock import locked
-from vramwise.training.parent.journal import Journal
 from vramwise.training.parent.launch import find_nodes, launched_from_outside, worker_command
 from vramwise.training.parent.own_files import recorded
 from vramwise.training.parent.recover import Recovery, next_attempt
-from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan
+from vramwise.training.plan import ESCAPED, EXIT_OUT_OF_MEMORY, PLAN_FILE, PredictedMemory, TrainPlan, write_plan
+from vramwise.whole_files import write_new
+
+
+class Journal:
+    """The journal of one output_dir."""
+
+    def __init__(self, output_dir: str | Path) -> None:
+        self.path = Path(output_dir) / PLAN_FILE
+        self._log: list[Mapping[str, Any]] = _earlier_log(self.path)
+        self._plan: TrainPlan | None = None
+
+    def start(self, plan: TrainPlan) -> None:
+        """Record the start of an attempt: its plan becomes the current one."""
+        self._plan = plan
+        self.note(
+            "attempt",
+            attempt=plan.attempt,
+            resume_from=plan.resume_from,
+            micro_batch_size=plan.micro_batch_size,
+            gradient_accumulation_steps=plan.gradient_accumulation_steps,
+            eval_batch_size=plan.eval_batch_size,
+        )
+
+    def note(self, what: str, **facts: Any) -> None:
+        """Record one event: in the append-only log first, then beside the plan."""
+        entry = {"what": what, **facts}
+        self._log.append(entry)
+        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # the journal holds the decision too
+            log.write("decision", entry)
+        if self._plan is not None:
+            self._write(self._plan)
+
+    def _write(self, plan: TrainPlan) -> None:
+        text = json.dumps({**json.loads(plan.to_json()), "log": self._log}, indent=2, ensure_ascii=False) + "\n"
+        write_new(self.path, text.encode("utf-8", ESCAPED))
+
+
+def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
+    """Return what an earlier start of this run recorded; empty if the file is missing or not ours."""
+    try:
+        loaded = parse_json(read_file(path, ceilings.RUN_FILE_BYTES, "a plan"))
+    except (VramwiseError, ValueError):
+        return []
+    log = loaded.get("log") if isinstance(loaded, dict) else None
+    return [entry for entry in log if isinstance(entry, dict) and _flat(entry)] if isinstance(log, list) else []
+
+
+def _flat(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry can be ours: words, numbers, and lists of them. Others may be nested too deeply."""
+    values = (item for value in entry.values() for item in (value if isinstance(value, list) else [value]))
+    return not any(isinstance(item, dict | list) for item in values)
+
 
 Command = Callable[[TrainPlan, str, Mapping[str, str]], list[str]]
 # Whether the second plan would fit where the first one ran out of memory, given its record; None: unknown.
@@ -210,8 +265,6 @@ def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
 
 def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
     """Run one attempt under an outer launcher; the plan is written to a file of this rank."""
-    from vramwise.training.plan import write_plan
-
     path = write_plan(plan, Path(plan.output_dir) / f".vramwise.rank{env['RANK']}.json")
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.{env['RANK']}")
     # one rank keeps the list for all ranks
@@ -221,8 +274,6 @@ def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
 
 def _follow(plan: TrainPlan, fits: FitsAfter | None, command: Command, env: Mapping[str, str]) -> int:
     """Run a further node: it makes the same attempts as the first, using the same record in the shared folder."""
-    from vramwise.training.plan import write_plan
-
     node = find_nodes(env).rank
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.node{node}")
     started_ns = 0

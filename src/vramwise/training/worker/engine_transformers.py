@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainerState, set_seed
 
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 from vramwise.training.parent.resuming import DATA, check_same_data
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.arguments import training_arguments
 from vramwise.training.worker.batches import Collator, Rows
 from vramwise.training.worker.data import digest_of, load_data
-from vramwise.training.worker.isolation import check_isolation
 from vramwise.training.worker.model import load_model, load_tokenizer, pad_id
-from vramwise.training.worker.packing import pack
+from vramwise.training.worker.packing import check_isolation, pack
 from vramwise.training.worker.payloads import refuse_payloads, resuming
 from vramwise.training.worker.progress import Progress, say
 from vramwise.training.worker.prompts import Sample

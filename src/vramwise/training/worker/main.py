@@ -18,7 +18,7 @@ from vramwise.opening.stacks import make_stack
 from vramwise.opening.subject import on_target
 from vramwise.opening.targets import make_target
 from vramwise.trainers.registry import running, trainer_named
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 from vramwise.training.embedded import translated
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now
@@ -62,7 +62,7 @@ def run_of(plan: TrainPlan) -> RunSpec:
 def train_by(plan: TrainPlan) -> int:
     """Train and return the exit code; torch is imported from here on."""
     from vramwise.training.guard import oom
-    from vramwise.training.guard.process import keep_limit
+    from vramwise.training.guard.oom import keep_limit
     from vramwise.training.parent.child import announce
 
     Path(plan.output_dir).mkdir(parents=True, exist_ok=True)

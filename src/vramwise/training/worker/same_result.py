@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from transformers import TrainerCallback
 
 from vramwise.training import checkpoints
-from vramwise.training.disk import saving
+from vramwise.training.checkpoints import saving
 from vramwise.training.worker.batches import EpochOrder, Rows
 from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.progress import Progress

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from vramwise.variants.effort import OutOfEffort
+from vramwise.variants.search.combinations import Pick
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.result import OPEN, TOO_LARGE, UNTRIED
-from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
 # Limits on simulations beyond the answer and on their events in total: large runs would take seconds.
@@ -32,7 +32,7 @@ def others(search: Search, best: Pick) -> list[Pick]:
                 break
             if book.least_bytes(pick) > least - apart:
                 continue
-            if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
+            if search.fits(pick) and book.reserved_bytes(pick) <= least - apart and search.holds(pick):
                 found.append(pick)
                 least = book.reserved_bytes(pick)
     return found[1:]
@@ -56,10 +56,13 @@ def closest(search: Search, most: int = _MORE) -> Pick | None:
     `most`: the number of simulations; with one, it is the variant with the smallest lower bound.
     """
     try:
-        return _closest(search, most)
+        found = _closest(search, most)
     except OutOfEffort:
         search.ended_early = True
-        return search.book.least_reserved()
+        found = search.book.least_reserved()
+    if found is not None:
+        search.book.holds(found)
+    return found
 
 
 def leanest(search: Search) -> list[tuple[int, Pick]]:
@@ -80,7 +83,7 @@ def _closest(search: Search, most: int) -> Pick | None:
     for least, pick in leanest(search):
         if book.simulated >= until or (found is not None and least >= book.reserved_bytes(found)):
             break
-        book.candidate_anyway(pick)
+        book.judged_anyway(pick)
         found = book.least_reserved()
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 from typing import Protocol
 
@@ -11,9 +11,9 @@ from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.bounds import has_no_upper_bound
 from vramwise.variants.effort import events_in
+from vramwise.variants.search.combinations import Pick, Space, count_changes
 from vramwise.variants.search.estimates import Key
-from vramwise.variants.search.result import OF_MEMORY, OPEN, TOO_LARGE, Candidate, weighed
-from vramwise.variants.search.space import Pick, Space, count_changes
+from vramwise.variants.search.result import OF_MEMORY, OPEN, TOO_LARGE, weighed
 from vramwise.variants.speed import Speed
 
 # The resolution of speed: smaller differences are not claimed, so they do not decide.
@@ -71,7 +71,7 @@ def settings_of(run: RunSpec) -> Hashable:
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """The attempts and candidates of one space.
+    """The attempts of one space.
 
     `margin_bytes`: requested free memory; None: each variant's own error.
     """
@@ -84,8 +84,10 @@ class Book:
     events: int = 0
     _attempts: dict[Pick, Attempt] = field(default_factory=dict)
     _least: dict[Pick, int] = field(default_factory=dict)
-    _candidates: dict[Pick, Candidate] = field(default_factory=dict)
-    _refused: dict[Pick, Candidate] = field(default_factory=dict)
+    _verdicts: dict[Pick, Attempt] = field(default_factory=dict)
+    _refused: dict[Pick, Attempt] = field(default_factory=dict)
+    # Variants that were simulated with rows of mixed lengths.
+    _held: set[Pick] = field(default_factory=set)
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
     def attempt(self, pick: Pick) -> Attempt:
@@ -131,59 +133,69 @@ class Book:
             return None
         return grade_of(None if speed is None else speed.step_seconds), count_changes(pick)
 
-    def candidate(self, pick: Pick) -> Candidate:
+    def judged(self, pick: Pick) -> Attempt:
         """Return the variant with its prediction, or with the reason why it needs none."""
-        if pick not in self._candidates:
+        if pick not in self._verdicts:
             attempt = self.attempt(pick)
-            fell = self._judged(pick, attempt) or self._certainly_fell(pick)
+            fell = self._ruled_out(pick, attempt) or self._certainly_fell(pick)
             if fell:
-                self._candidates[pick] = Candidate(attempt=attempt, speed=self.speed(pick), fell=fell)
+                self._verdicts[pick] = replace(attempt, speed=self.speed(pick), fell=fell)
             else:
-                self._candidates[pick] = self._simulated(pick)
-        return self._candidates[pick]
+                self._verdicts[pick] = self._simulated(pick)
+        return self._verdicts[pick]
 
-    def candidate_anyway(self, pick: Pick) -> Candidate:
+    def judged_anyway(self, pick: Pick) -> Attempt:
         """Return the variant with its prediction even if it is known not to fit, to see by how much."""
-        known = self.candidate(pick)
+        known = self.judged(pick)
         if known.prediction is None and known.fell in (TOO_LARGE, OPEN):
-            self._candidates[pick] = self._simulated(pick)
-        return self._candidates[pick]
+            self._verdicts[pick] = self._simulated(pick)
+        return self._verdicts[pick]
 
-    def candidate_shown(self, pick: Pick) -> Candidate:
+    def judged_shown(self, pick: Pick) -> Attempt:
         """Return the variant with the prediction that all interfaces show, which includes the outcome on the card."""
-        known = self.candidate_anyway(pick)
+        known = self.judged_anyway(pick)
         found = known.prediction
         if found is not None and found.memory_fits is not True and found.report is found.needs:
-            self._candidates[pick] = self._weighed(pick, on_card=True)
-        return self._candidates[pick]
+            self._verdicts[pick] = self._weighed(pick, on_card=True)
+        self.holds(pick)
+        return self._verdicts[pick]
+
+    def holds(self, pick: Pick) -> bool:
+        """Return whether a variant also fits with rows of mixed lengths, which may need more than full ones.
+
+        They are drawn only here: for answers, not for every variant that a search simulates.
+        """
+        known = self.judged(pick)
+        if known.fits and known.prediction is not None and known.prediction.lengths_unknown and pick not in self._held:
+            self._held.add(pick)
+            self._verdicts[pick] = self._weighed(pick, on_card=True)
+        return self._verdicts[pick].fits
 
     def out_of_memory(self, pick: Pick) -> bool:
         """Return whether a variant does not fit, whatever else speaks against it.
 
         It stands for variants that need more.
         """
-        known = self.candidate(pick)
+        known = self.judged(pick)
         if known.fell == TWICE and known.run is not None:
-            known = self.candidate(self._runs[settings_of(known.run)])
+            known = self.judged(self._runs[settings_of(known.run)])
         if known.fell == REFUSED:
             if pick not in self._refused:
                 self._refused[pick] = self._simulated(pick)
             known = self._refused[pick]
         return known.fell in OF_MEMORY
 
-    def _simulated(self, pick: Pick) -> Candidate:
+    def _simulated(self, pick: Pick) -> Attempt:
         self.simulated += 1
         found = self._weighed(pick, on_card=False)
-        if found.fits and found.prediction is not None and found.prediction.lengths_unknown:
-            found = self._weighed(pick, on_card=True)  # rows of mixed lengths may need more than full ones
         self.events += 0 if found.prediction is None else events_in(found.prediction.short_timeline)
         return found
 
-    def _weighed(self, pick: Pick, *, on_card: bool) -> Candidate:
+    def _weighed(self, pick: Pick, *, on_card: bool) -> Attempt:
         attempt = self.workshop.predicted(self.attempt(pick), on_card=on_card)
         return weighed(attempt, self.speed(pick), self.margin_bytes)
 
-    def _judged(self, pick: Pick, attempt: Attempt) -> str:
+    def _ruled_out(self, pick: Pick, attempt: Attempt) -> str:
         """Return why a variant is rejected whatever it needs; "" if it is not."""
         if attempt.run is None:
             return UNWRITTEN
@@ -202,18 +214,18 @@ class Book:
 
     def reserved_bytes(self, pick: Pick) -> int:
         """Return the peak of a simulated variant."""
-        prediction = self.candidate(pick).prediction
+        prediction = self.judged(pick).prediction
         assert prediction is not None
         return prediction.needs.highest_reserved_bytes
 
     def least_reserved(self) -> Pick | None:
         """Return the simulated variant with the lowest peak, or None."""
-        known = [pick for pick, one in self._candidates.items() if one.prediction is not None]
+        known = [pick for pick, one in self._verdicts.items() if one.prediction is not None]
         return min(known, key=lambda pick: (self.reserved_bytes(pick), pick), default=None)
 
     def fell(self) -> Iterator[tuple[Pick, str]]:
         """Yield every variant that was looked at and rejected, with the reason."""
         for pick, attempt in self._attempts.items():
-            candidate = self._candidates.get(pick)
-            if fell := UNWRITTEN if attempt.run is None else candidate.fell if candidate else "":
+            known = self._verdicts.get(pick)
+            if fell := UNWRITTEN if attempt.run is None else known.fell if known else "":
                 yield pick, fell

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from vramwise.variants.search.space import Pick, Space, count_changes, is_deciding
+from vramwise.variants.search.combinations import Pick, Space, count_changes, is_deciding
 
 # (seconds of a step in steps of 1 %, number of changes): smaller is better.
 Key = tuple[int, int]

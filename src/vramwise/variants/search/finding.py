@@ -11,6 +11,9 @@ What is left out, and why:
 - Estimated, if there are many variants: the order of speed. Each variant that is reached is timed, so the reported
   speeds are exact predictions; a variant may be missed if several swaps gain far more together than separately.
 
+Rows whose lengths nobody described are simulated with full rows, and with mixed ones only for what would be the answer:
+if it falls, the search goes on.
+
 After `most` simulations, or when the workshop runs out of effort, the best variant so far that fits is the answer, and
 `ended_early` is set: it may not be the fastest. If none fits by then, the callers try the few that need least.
 """
@@ -18,15 +21,15 @@ After `most` simulations, or when the workshop runs out of effort, the best vari
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from vramwise.variants.effort import MOST_SIMULATIONS, OutOfEffort
 from vramwise.variants.search.book import Book, grade_of
+from vramwise.variants.search.combinations import Pick, is_deciding
 from vramwise.variants.search.estimates import Key, in_order
 from vramwise.variants.search.result import OF_MEMORY, TOO_LARGE
-from vramwise.variants.search.space import Pick, is_deciding
 
 # Up to about this many variants, each is timed and nothing is estimated.
 FEW = 96
@@ -121,13 +124,19 @@ class Search:
         return pick
 
     def _first_fit(self, base: Pick) -> Pick | None:
+        limit: Key | None = None if self.slowest is None else (grade_of(self.slowest), 0)
+        won = limit
         fitting: list[tuple[int, Pick]] = []
-        won: Key | None = None if self.slowest is None else (grade_of(self.slowest), 0)
+        passed: list[Pick] = []  # as fast as those that fit, but certain to need more
         try:
             for key, pick in self.by_speed(base):
                 if won is not None and key > won:
-                    break
+                    found = self._holding(fitting, passed)
+                    if found is not None or (limit is not None and key > limit):
+                        return found
+                    won, fitting, passed = limit, [], []
                 if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
+                    passed.append(pick)
                     continue
                 if self.book.simulated >= self.most:
                     self.ended_early = True
@@ -135,9 +144,30 @@ class Search:
                 if self.fits(pick):
                     won = key
                     fitting.append((self.book.reserved_bytes(pick), pick))
+            return self._holding(fitting, passed)
         except OutOfEffort:
             self.ended_early = True
-        return min(fitting)[1] if fitting else None
+        return self._holding(fitting, ())
+
+    def _holding(self, fitting: Sequence[tuple[int, Pick]], passed: Sequence[Pick]) -> Pick | None:
+        """Return the variant that needs least of those that fit with full rows and with mixed ones, or None."""
+        for _, pick in sorted(fitting):
+            if self.holds(pick):
+                return pick
+        for pick in passed:
+            if self.book.simulated >= self.most:
+                self.ended_early = True
+                break
+            if self.fits(pick) and self.holds(pick):
+                return pick
+        return None
+
+    def holds(self, pick: Pick) -> bool:
+        """Return whether a variant that fits with full rows does with mixed ones; what it implies is recorded."""
+        if self.book.holds(pick):
+            return True
+        self._learn(pick)
+        return False
 
     def by_speed(self, base: Pick) -> Iterator[tuple[Key, Pick]]:
         """Yield variants with their keys, the best first."""
@@ -159,20 +189,19 @@ class Search:
         if self._hopeless(pick) or self._is_dead(pick):
             return False
         before = self.book.simulated
-        candidate = self.book.candidate(pick)
+        attempt = self.book.judged(pick)
         if self.book.simulated > before:
             self._learn(pick)
             if self.progress is not None:
                 self.progress(self.book.simulated, max(self.book.simulated + 1, _USUAL))
-        return candidate.fits
+        return attempt.fits
 
     def _learn(self, pick: Pick) -> None:
         """Record what a variant that does not fit implies for others."""
-        candidate = self.book.candidate(pick)
-        prediction = candidate.prediction
-        if prediction is None or candidate.fell not in OF_MEMORY:
+        attempt = self.book.judged(pick)
+        if attempt.prediction is None or attempt.fell not in OF_MEMORY:
             return
-        if candidate.fell == TOO_LARGE:
+        if attempt.fell == TOO_LARGE:
             self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
         lean = self._leanest(pick)
         if lean is not None and (pick == lean or self.book.out_of_memory(lean)):

@@ -6,13 +6,12 @@ A variant is an answer if it fits with its margin and without retrying allocatio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from vramwise.types import Finding, GpuSpec, RunSpec
+from vramwise.types import Finding, GpuSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed
-from vramwise.variants.verdict import is_tight
 
 # Why a variant is no answer, if nothing is known of it.
 UNTRIED = "were not tried"
@@ -21,53 +20,6 @@ NO_MARGIN = "fit, but by less than the prediction's error"
 RETRIES = "fit only by releasing cached memory and retrying"
 OF_MEMORY = frozenset({TOO_LARGE, NO_MARGIN, RETRIES})
 OPEN = "cannot be fully predicted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A variant of the run. `attempt.prediction` is None if it was never simulated.
-
-    `spare_bytes`: free memory beyond the reserved memory and the margin; negative if it does not fit. `fell`: why it is
-    rejected; "" if it fits.
-    """
-
-    attempt: Attempt
-    speed: Speed | None
-    spare_bytes: int | None = None
-    margin_bytes: int = 0
-    fell: str = ""
-
-    @property
-    def run(self) -> RunSpec | None:
-        """The run with the changes, as its trainer resolves them."""
-        return self.attempt.run
-
-    @property
-    def prediction(self) -> Prediction | None:
-        """The prediction, if there is one."""
-        return self.attempt.prediction
-
-    @property
-    def fits(self) -> bool:
-        """Whether it is predicted to run with its margin and without retrying allocations."""
-        return self.attempt.prediction is not None and not self.fell
-
-    @property
-    def reserved_bytes(self) -> int | None:
-        """The peak of reserved memory with unlimited memory, or None."""
-        prediction = self.attempt.prediction
-        return None if prediction is None else prediction.needs.highest_reserved_bytes
-
-    @property
-    def tight(self) -> bool:
-        """Whether it fits with less to spare than drivers and other processes may take."""
-        prediction = self.attempt.prediction
-        return self.fits and prediction is not None and is_tight(prediction)
-
-    @property
-    def seconds(self) -> float | None:
-        """The seconds of an optimizer step; None if the card's rates are unknown."""
-        return None if self.speed is None else self.speed.step_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +36,11 @@ class Fit:
     `rows_up_to`: see Verdict; of the original.
     """
 
-    original: Candidate
-    best: Candidate | None
-    alternatives: tuple[Candidate, ...] = ()
-    closest: Candidate | None = None
-    opened: tuple[tuple[str, Candidate], ...] = ()
+    original: Attempt
+    best: Attempt | None
+    alternatives: tuple[Attempt, ...] = ()
+    closest: Attempt | None = None
+    opened: tuple[tuple[str, Attempt], ...] = ()
     fallen: Mapping[str, int] = field(default_factory=dict)
     smallest_card: GpuSpec | None = None
     considered: int = 0
@@ -114,7 +66,7 @@ class Fit:
     @property
     def changed(self) -> bool:
         """Whether the answer differs from the file."""
-        return self.best is not None and bool(self.best.attempt.changes or self.repairs)
+        return self.best is not None and bool(self.best.changes or self.repairs)
 
 
 def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
@@ -124,17 +76,14 @@ def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
     return int(prediction.most_bytes * prediction.margin.more)
 
 
-def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Candidate:
-    """Return an attempt with its prediction as a candidate."""
+def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Attempt:
+    """Return a predicted attempt with its speed, its margin and, if it does not fit with that, the reason."""
     prediction = attempt.prediction
     if prediction is None:
-        return Candidate(attempt=attempt, speed=speed, fell=attempt.refused or OPEN)
+        return replace(attempt, speed=speed, fell=attempt.refused or OPEN)
     margin = margin_of(prediction, asked_margin_bytes)
-    capacity = prediction.capacity_bytes or 0
-    spare = capacity - prediction.judged_bytes - margin
-    return Candidate(
-        attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare, margin)
-    )
+    spare = (prediction.capacity_bytes or 0) - prediction.judged_bytes - margin
+    return replace(attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare, margin))
 
 
 def _fell(prediction: Prediction, spare: int, margin: int) -> str:

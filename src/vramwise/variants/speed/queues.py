@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.kernel import Kernel
+from vramwise.ghost.work import Kernel
 from vramwise.variants.speed.timed_step import Stretch
 
 Clocks = tuple[float, float, float]  # host, card, copies

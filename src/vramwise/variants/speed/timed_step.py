@@ -10,11 +10,10 @@ from functools import lru_cache
 from typing import cast
 
 from vramwise.ghost.hardware import hardware_of
-from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import begin
-from vramwise.ghost.loops.plan import make_plan
-from vramwise.ghost.work_tape import WorkTape
+from vramwise.ghost.loops.steps import make_plan
+from vramwise.ghost.work import Kernel, WorkTape
 from vramwise.models.families import layout_of
 from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec

@@ -10,15 +10,16 @@ from math import inf
 from vramwise.errors import VramwiseError
 from vramwise.opening.subject import Subject
 from vramwise.types import RunSpec
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.effort import ANSWER, BESIDE, OPENED, SIMULATIONS_A_WORD, OutOfEffort
 from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
+from vramwise.variants.search.combinations import Pick
 from vramwise.variants.search.finding import Progress, Search
-from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.search.space import Pick
+from vramwise.variants.search.result import Fit
 from vramwise.verbs.drafts import Adjust, SubjectWorkshop, as_it_is, search_of
 from vramwise.verbs.fitting.largest import largest_of
 from vramwise.verbs.fitting.smallest_card import smallest_card
@@ -59,13 +60,13 @@ def fit_subject(
     search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
     search.progress = progress
     book = search.book
-    original = book.candidate_shown(book.space.start)
+    original = book.judged_shown(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
     workshop.until = ANSWER
     best, nearest = _answer(search, workshop)
     workshop.until = BESIDE
-    beside = () if best is None else tuple(book.candidate(pick) for pick in others(search, best))
+    beside = () if best is None else tuple(book.judged(pick) for pick in others(search, best))
     total = considered(search)
     why_not = fallen(search, best, total)
     weights = proof_bytes(subject.run, subject.model, allow, workshop.room_bytes(subject.run))
@@ -73,7 +74,7 @@ def fit_subject(
     words = () if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes))
     return Fit(
         original=original,
-        best=None if best is None else book.candidate(best),
+        best=None if best is None else book.judged(best),
         alternatives=beside,
         closest=None if nearest is None else _shown(book, nearest),
         opened=words,
@@ -95,7 +96,7 @@ def answer_of(
     or_closest: bool = True,
     progress: Progress | None = None,
     again: bool = True,
-) -> Candidate | None:
+) -> Attempt | None:
     """Return only the answer of `fit_subject`: the fastest variant that fits, else the closest one.
 
     With `slowest`, returns None unless a variant fits whose step takes at most that many seconds. `or_closest`: whether
@@ -105,16 +106,16 @@ def answer_of(
     search = search_of(workshop, axes, margin_bytes)
     search.progress, search.slowest = progress, slowest
     if slowest is None:
-        search.book.candidate(search.book.space.start)  # the answer if the effort ends before there is another
+        search.book.judged(search.book.space.start)  # the answer if the effort ends before there is another
     workshop.until = ANSWER
     sought = slowest is None and or_closest
     best, nearest = _answer(search, workshop, simulations=1) if sought else (search.best(), None)
     if best is None:
         return None if nearest is None else _shown(search.book, nearest)
-    found = search.book.candidate(best)
-    if not again or not search.ended_early or found.attempt.document is None:
+    found = search.book.judged(best)
+    if not again or not search.ended_early or found.document is None:
         return found
-    start = subject.apart().with_document(found.attempt.document)
+    start = subject.apart().with_document(found.document)
     further = answer_of(start, axes, margin_bytes=margin_bytes, progress=progress, again=False)
     fitting = [found] if further is None or not further.fits else [further, found]
     return min(fitting, key=lambda one: inf if one.speed is None else one.speed.step_seconds)
@@ -133,15 +134,15 @@ def _answer(
         return best, None
     workshop.until = max(workshop.until, BESIDE)
     nearest = closest(search) if simulations is None or search.ended_early else closest(search, simulations)
-    return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
+    return (nearest, None) if nearest is not None and search.book.judged(nearest).fits else (None, nearest)
 
 
-def _shown(book: Book, pick: Pick) -> Candidate:
+def _shown(book: Book, pick: Pick) -> Attempt:
     """Return a variant with the prediction that other interfaces show, if there is effort left for it."""
     try:
-        return book.candidate_shown(pick)
+        return book.judged_shown(pick)
     except OutOfEffort:
-        return book.candidate(pick)
+        return book.judged(pick)
 
 
 def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
@@ -153,18 +154,16 @@ def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
     return tuple(replace(axis, choices=kept(axis.choices)) for axis in axes)
 
 
-def _opened(
-    workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None
-) -> Iterator[tuple[str, Candidate]]:
+def _opened(workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None) -> Iterator[tuple[str, Attempt]]:
     """Yield what other words of --allow would give: each alone, or if none is enough, the fewest together."""
 
-    def with_words(words: Sequence[str]) -> Candidate | None:
+    def with_words(words: Sequence[str]) -> Attempt | None:
         search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
         search.most = SIMULATIONS_A_WORD
         best = search.best()
         if best is None and search.ended_early:
             best, _ = _answer(search, workshop)
-        return None if best is None else search.book.candidate(best)
+        return None if best is None else search.book.judged(best)
 
     closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]
     alone = [(word, found) for word in closed if (found := with_words([word])) is not None]
@@ -182,9 +181,9 @@ def _opened(
         yield " ".join(closed), together
 
 
-def _used(word: str, found: Candidate) -> bool:
+def _used(word: str, found: Attempt) -> bool:
     """Return whether a variant has a change that this word permits."""
-    made = {change.id for change in found.attempt.changes}
+    made = {change.id for change in found.changes}
     return any(kind.id in made for axis in AXES if axis.allow == word for kind in axis.kinds)
 
 

@@ -1,23 +1,111 @@
-"""`fit --max KEY`: the largest value of one setting with which a run fits, with what `fit` may change in addition."""
+"""`fit --max KEY`: the largest value of one setting with which a run fits, with what `fit` may change in addition.
+
+A ladder has the values of such a setting in ascending order, each as a change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.models.known import catalogue_ids, from_catalogue
+from vramwise.models.parameters import parameter_count
 from vramwise.opening.subject import Subject
 from vramwise.rules.base import set_key
-from vramwise.types import Change, join_key
+from vramwise.types import Change, ModelSpec, RunSpec, join_key
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis
+from vramwise.variants.changes.base import kind
 from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort
 from vramwise.variants.search.beyond import closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
-from vramwise.variants.search.ladders import LADDERS, is_present, ladder
-from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Candidate, Fit, weighed
+from vramwise.variants.search.result import TOO_LARGE, UNTRIED, Fit, weighed
 from vramwise.verbs.drafts import Draft, SubjectWorkshop, search_of
+
+# No card fits more rows at once.
+_MOST_ROWS = 4096
+_ROWS_STEP = 64
+_HIGHEST_RANK = 1024
+# The size in a model's name: 8B, 0.5B, 1.7b; and the version before it.
+_NUMBERS = re.compile(r"\d+(\.\d+)*[bBmM]?")
+
+BATCH, LENGTH, RANK, MODEL = map(kind, ("largest-micro-batch", "longest-rows", "highest-rank", "largest-model"))
+Ladder = Callable[[RunSpec, ModelSpec], Iterator[Change]]
+
+
+def _batches(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
+    """Yield micro-batches; the effective batch stays if it is divisible, else the accumulation stays."""
+    product = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
+    for micro in range(1, _MOST_ROWS + 1):
+        fields: dict[str, Any] = {"micro_batch_size": micro}
+        kept = product % micro == 0
+        if kept:
+            fields["gradient_accumulation_steps"] = product // micro
+        each = fields.get("gradient_accumulation_steps", run.batch.gradient_accumulation_steps)
+        effective = micro * each * run.batch.data_parallel
+        batch = (
+            "the same effective batch" if kept else f"effective batch {run.batch.effective_batch_size} → {effective}"
+        )
+        yield BATCH.to(f"Micro-batch {run.batch.micro_batch_size} → {micro} × accumulation {each}: {batch}", **fields)
+
+
+def _lengths(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
+    most = max(model.max_position_embeddings, run.shapes.sequence_len)
+    for length in sorted({*range(_ROWS_STEP, most + 1, _ROWS_STEP), run.shapes.sequence_len}):
+        yield LENGTH.to(f"Rows of {run.shapes.sequence_len} → {length} tokens", sequence_len=length)
+
+
+def _ranks(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
+    if run.adapter.kind is None or run.adapter.lora_r is None:
+        return
+    for rank in sorted({*(2**power for power in range(_HIGHEST_RANK.bit_length())), run.adapter.lora_r}):
+        fields: dict[str, Any] = {"lora_r": rank}
+        if run.adapter.lora_alpha is not None:
+            alpha = run.adapter.lora_alpha * rank / run.adapter.lora_r
+            fields["lora_alpha"] = int(alpha) if alpha == int(alpha) else alpha
+        yield RANK.to(f"Rank {run.adapter.lora_r} → {rank}", **fields)
+
+
+def _models(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
+    """Yield catalogue models whose name differs only in its numbers, of the same architecture, by size."""
+    name = run.base_model or ""
+    sizes: dict[int, str] = {parameter_count(model): name}
+    for other in catalogue_ids():
+        if _without_numbers(other) == _without_numbers(name):
+            found = from_catalogue(other)
+            if found is not None and found.model_type == model.model_type and not found.checkpoint_quantization:
+                sizes.setdefault(parameter_count(found), other)
+    for _, other in sorted(sizes.items()):
+        yield MODEL.to(f"{name} → {other}", base_model=other)
+
+
+def _without_numbers(name: str) -> str:
+    return _NUMBERS.sub("", name).lower()
+
+
+# RunSpec's field → its values in ascending order.
+LADDERS: Mapping[str, Ladder] = {
+    "micro_batch_size": _batches,
+    "sequence_len": _lengths,
+    "lora_r": _ranks,
+    "base_model": _models,
+}
+
+
+def ladder(run: RunSpec, model: ModelSpec, field: str) -> Sequence[Change]:
+    """Return every value of a setting, the smallest first, including the run's own."""
+    return tuple(LADDERS[field](run, model))
+
+
+def is_present(run: RunSpec, change: Change) -> bool:
+    """Return whether the run already has the values of a change."""
+    return all(run.value(name) == value for name, value in change.fields.items())
+
 
 Progress = Callable[[int, int], None]
 # Additional changes are searched at this multiple of the largest value that fits alone.
@@ -105,10 +193,10 @@ class _Climb:
     until: int = field(default_factory=lambda: ANSWER)
     # Changes that make larger values fit.
     _help: tuple[Change, ...] = ()
-    _tried: dict[str, Candidate] = field(default_factory=dict)
-    _helped: dict[str, Candidate] = field(default_factory=dict)
+    _tried: dict[str, Attempt] = field(default_factory=dict)
+    _helped: dict[str, Attempt] = field(default_factory=dict)
 
-    def climbed(self, steps: Sequence[Change]) -> tuple[Candidate | None, int, int]:
+    def climbed(self, steps: Sequence[Change]) -> tuple[Attempt | None, int, int]:
         """Return the largest run that fits alone, and the numbers of the last step that fits and the next one.
 
         The numbers include steps that fit only with additional changes.
@@ -129,15 +217,16 @@ class _Climb:
                 low, high = (middle, high) if fits(steps[middle]) else (low, middle)
         return low, high
 
-    def tried(self, change: Change | None) -> Candidate:
+    def tried(self, change: Change | None) -> Attempt:
         """Return the run with a value, all other settings unchanged."""
         draft = self._draft(change)
-        name = draft.changes[0].title if draft.changes else ""
+        changes = draft.attempt.changes
+        name = changes[0].title if changes else ""
         if name not in self._tried:
-            self._tried[name] = self._weighed(draft, simulate=not draft.changes)
+            self._tried[name] = self._weighed(draft, simulate=not changes)
         return self._tried[name]
 
-    def helped(self, change: Change) -> Candidate:
+    def helped(self, change: Change) -> Attempt:
         """Return the run with a value; if it does not fit alone, with the additional changes."""
         if (alone := self.tried(change)).fits:
             return alone
@@ -145,13 +234,13 @@ class _Climb:
             self._helped[change.title] = self._with_help(self._draft(change))
         return self._helped[change.title]
 
-    def fastest(self, change: Change) -> Candidate:
+    def fastest(self, change: Change) -> Attempt:
         """Return the fastest run with a value that fits."""
         draft, known = self._draft(change), self.helped(change)
         search = search_of(self._workshop(draft, ANSWER), self.axes, self.margin_bytes)
         best = search.best()
         self._count(search.book.simulated)
-        return known if best is None else _joined(draft, search.book.candidate(best))
+        return known if best is None else _joined(draft, search.book.judged(best))
 
     def look_for_help(self, change: Change) -> None:
         """Choose changes that minimise the memory of a run with a value that is too large alone, by lower bounds."""
@@ -160,24 +249,24 @@ class _Climb:
         with suppress(OutOfEffort):
             self._help = next((search.book.attempt(pick).changes for _, pick in leanest(search)), ())
 
-    def _with_help(self, draft: Draft) -> Candidate:
+    def _with_help(self, draft: Draft) -> Attempt:
         workshop = self._workshop(draft, self.until)
         made = workshop.made(self._help)
         if made.run is None or not self._help or workshop.refusal(made):
-            return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
+            return replace(made, fell=UNWRITTEN)
         speed = workshop.speed(made.run)
         if workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
-            return _joined(draft, Candidate(attempt=made, speed=speed, fell=TOO_LARGE))
+            return _joined(draft, replace(made, speed=speed, fell=TOO_LARGE))
         self._count(1)
         return _joined(draft, weighed(workshop.predicted(made, on_card=True), speed, self.margin_bytes))
 
-    def closest(self, change: Change) -> Candidate:
+    def closest(self, change: Change) -> Attempt:
         """Return the run with a value that needs least, if nothing fits."""
         draft = self._draft(change)
         search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
         pick = closest(search)
         self._count(search.book.simulated)
-        return self._weighed(draft, simulate=True) if pick is None else _joined(draft, search.book.candidate(pick))
+        return self._weighed(draft, simulate=True) if pick is None else _joined(draft, search.book.judged(pick))
 
     def _draft(self, change: Change | None) -> Draft:
         draft = Draft(subject=self.subject)
@@ -185,16 +274,16 @@ class _Climb:
             return draft
         return _with_model(draft, change) if "base_model" in change.fields else draft.with_change(change)
 
-    def _weighed(self, draft: Draft, *, simulate: bool) -> Candidate:
+    def _weighed(self, draft: Draft, *, simulate: bool) -> Attempt:
         made = draft.made()
         if made.run is None or draft.subject.model is None:
-            return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
+            return replace(made, fell=UNWRITTEN)
         workshop = self._workshop(draft, self.until)
         speed = workshop.speed(made.run)
         if not simulate and workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
-            return Candidate(attempt=made, speed=speed, fell=TOO_LARGE)
+            return replace(made, speed=speed, fell=TOO_LARGE)
         if made.changes and SubjectWorkshop(subject=self.subject).refusal(made):
-            return Candidate(attempt=made, speed=speed, fell=REFUSED)
+            return replace(made, speed=speed, fell=REFUSED)
         self._count(1)
         return weighed(draft.predicted(made, self.limit_bytes), speed, self.margin_bytes)
 
@@ -207,11 +296,10 @@ class _Climb:
             self.progress(self.simulated, max(self.simulated + 1, 8))
 
 
-def _joined(draft: Draft, found: Candidate) -> Candidate:
+def _joined(draft: Draft, found: Attempt) -> Attempt:
     """Return a variant of a draft, with the draft's changes before its own."""
-    tried = found.attempt
-    changes, edits = (*draft.changes, *tried.changes), (*draft.edits, *tried.edits)
-    return replace(found, attempt=replace(tried, changes=changes, edits=edits))
+    done = draft.attempt
+    return replace(found, changes=(*done.changes, *found.changes), edits=(*done.edits, *found.edits))
 
 
 def _with_model(draft: Draft, change: Change) -> Draft:
@@ -222,5 +310,5 @@ def _with_model(draft: Draft, change: Change) -> Draft:
     try:
         subject = draft.subject.with_document(apply_edits(draft.subject.document, edits))
     except VramwiseError as error:
-        return replace(draft, changes=(change,), refused=str(error))
-    return replace(draft, subject=subject, changes=(change,), edits=edits)
+        return replace(draft, attempt=Attempt(changes=(change,), refused=str(error)))
+    return Draft(subject=subject, attempt=Attempt(changes=(change,), edits=edits))

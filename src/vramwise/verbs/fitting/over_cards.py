@@ -11,7 +11,6 @@ from vramwise.opening.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.changes.spread import fsdp_shards, zero_shards
-from vramwise.variants.speed import Speed
 from vramwise.verbs.drafts import attempt
 
 _NAMES = {"none": "one GPU", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {
@@ -41,23 +40,12 @@ class Strategy:
     offloads: bool
     attempt: Attempt
     by_hand: str = ""
-    speed: Speed | None = None
     launch: str = ""  # the launch command; "" if the trainer has none
 
     @property
     def name(self) -> str:
         """The name for display: `ZeRO 3 with offload`."""
         return f"{_NAMES[self.kind]}{' with offload' if self.offloads else ''}"
-
-    @property
-    def fits(self) -> bool:
-        """Whether it is predicted to fit."""
-        return self.attempt.fits
-
-    @property
-    def seconds(self) -> float | None:
-        """The seconds of an optimizer step, or None."""
-        return None if self.speed is None else self.speed.step_seconds
 
 
 def strategies(subject: Subject, limit_bytes: int | None = None) -> tuple[Strategy, ...]:
@@ -72,8 +60,8 @@ def fastest(found: tuple[Strategy, ...]) -> Strategy | None:
 
     If speeds are unknown, it is the first, one without offloading before others.
     """
-    fitting = [one for one in found if one.fits]
-    return min(fitting, key=lambda one: (one.seconds or 0.0, one.offloads), default=None)
+    fitting = [one for one in found if one.attempt.fits]
+    return min(fitting, key=lambda one: (one.attempt.seconds or 0.0, one.offloads), default=None)
 
 
 def _written(subject: Subject, limit_bytes: int | None) -> Iterator[Strategy]:
@@ -93,8 +81,7 @@ def _strategy(subject: Subject, changes: tuple[Change, ...], allow: str, limit_b
         kind=made.run.sharding.kind,
         allow=allow,
         offloads=_offloads(made.run),
-        attempt=made,
-        speed=subject.with_run(made.run).speed(),
+        attempt=replace(made, speed=subject.with_run(made.run).speed()),
         launch=_launch(subject, made.run),
     )
 
@@ -111,8 +98,8 @@ def _with_offload(subject: Subject, one: Strategy, limit_bytes: int | None) -> I
         prediction = other.prediction(limit_bytes=limit_bytes)
     except VramwiseError:
         return
-    made = replace(one.attempt, run=moved, prediction=prediction)
-    yield replace(one, offloads=True, attempt=made, by_hand=_BY_HAND[one.kind], speed=other.speed())
+    made = replace(one.attempt, run=moved, prediction=prediction, speed=other.speed())
+    yield replace(one, offloads=True, attempt=made, by_hand=_BY_HAND[one.kind])
 
 
 def _offloads(run: RunSpec) -> bool:

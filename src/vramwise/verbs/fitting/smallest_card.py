@@ -43,8 +43,11 @@ def smallest_card(subject: Subject) -> GpuSpec | None:
                 continue
             needed[alike] = _needed_bytes(moved)
         enough = needed[alike]
-        if enough is not None and card.memory_bytes >= enough and _fits(moved):
+        if enough is None or card.memory_bytes < enough:
+            continue
+        if _fits(moved):
             return card
+        needed[alike] = _needed_bytes(moved, on_card=True)  # rows of mixed lengths need more
     return None
 
 
@@ -53,12 +56,12 @@ def _alike(subject: Subject, card: GpuSpec) -> Hashable:
     return settings_of(subject.run), hardware_of(card, subject.run.target.torch).attention
 
 
-def _needed_bytes(subject: Subject) -> int | None:
+def _needed_bytes(subject: Subject, *, on_card: bool = False) -> int | None:
     """Return the memory that a card must have: the reserved maximum, memory outside the allocator, and the margin.
 
     None if it is not predicted or has no upper bound.
     """
-    prediction = _predicted(subject)
+    prediction = _predicted(subject, on_card=on_card)
     if prediction is None or (prediction.bounds is not None and prediction.bounds.upper_bytes is None):
         return None
     unfollowed = prediction.most_bytes - prediction.needs.highest_reserved_bytes
@@ -66,12 +69,12 @@ def _needed_bytes(subject: Subject) -> int | None:
 
 
 def _fits(subject: Subject) -> bool:
-    prediction = _predicted(subject)
+    prediction = _predicted(subject, on_card=True)
     return weighed(Attempt(changes=(), run=subject.run, prediction=prediction), None, None).fits
 
 
-def _predicted(subject: Subject) -> Prediction | None:
+def _predicted(subject: Subject, *, on_card: bool) -> Prediction | None:
     try:
-        return subject.prediction(on_card=False)
+        return subject.prediction(on_card=on_card)
     except VramwiseError:
         return None

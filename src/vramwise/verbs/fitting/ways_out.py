@@ -3,15 +3,21 @@
 `quick_way_out` tries a few changes that save much memory, the mildest first: that finds one that fits within about a
 second. `way_out` is the search of `fit` over the same axes, ended after a few simulations. If the answer is not certain
 by then, only the command is given.
+
+`fit_command` is the command line that fits a config, for messages that name it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import find_gpu
 from vramwise.opening.subject import Subject
-from vramwise.types import Change, RunSpec
+from vramwise.types import Change, GpuSpec, RunSpec
+from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.changes import checkpoint_activations, equal_eval_batch, smaller_micro_batches
@@ -21,10 +27,41 @@ from vramwise.variants.changes.methods import adapters, quantised_bases
 from vramwise.variants.changes.weights import eight_bit_optimizers
 from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, OutOfEffort, is_large
 from vramwise.variants.lower_bounds import weights_alone_bytes
-from vramwise.variants.search.result import Candidate, weighed
+from vramwise.variants.search.result import weighed
 from vramwise.verbs.drafts import SubjectWorkshop, search_of
-from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
+
+
+def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequence[str] = ()) -> str:
+    """Return the command that finds the fastest variant that fits and shows it as a diff."""
+    path = subject.document.path
+    words = ["vramwise", "fit", path if path != "<text>" else "CONFIG"]
+    if subject.target.gpu is not None:
+        words += ["--gpu", _called(subject.target.gpu)]
+    if subject.target.gpus > 1:
+        words += ["--gpus", str(subject.target.gpus)]
+    if subject.data.named is not None:
+        words += ["--data", subject.data.named]
+    if limit_bytes is not None:
+        words += ["--memory-limit", size_word(limit_bytes)]
+    for package, release in subject.target.stack.releases.items():
+        if release.origin.kind == "option":
+            words += ["--with", f"{package}=={release.meant}"]
+    for word in allow:
+        words += ["--allow", word]
+    return shlex.join(words)
+
+
+def _called(gpu: GpuSpec) -> str:
+    """Return a name for the card that --gpu accepts: its own name, else its size."""
+    name = gpu.name.lower().replace(" ", "-")
+    try:
+        if find_gpu(name).memory_bytes == gpu.memory_bytes:
+            return name
+    except VramwiseError:
+        pass
+    return size_word(gpu.memory_bytes)
+
 
 # A run that needs this many cards' memory is a typing error, and a search would not help.
 _FAR_OFF = 1000
@@ -46,14 +83,9 @@ class WayOut:
     `allow`: the words that permit it. `command`: shows it as a diff, or searches further.
     """
 
-    candidate: Candidate | None
+    attempt: Attempt | None
     allow: tuple[str, ...] = ()
     command: str = ""
-
-    @property
-    def attempt(self) -> Attempt | None:
-        """The changes and the prediction of the variant."""
-        return None if self.candidate is None else self.candidate.attempt
 
 
 def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
@@ -68,8 +100,8 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
         search.most = SIMULATIONS_OF_A_REMEDY
         best = search.best()
         if best is not None or search.ended_early:
-            certain = None if best is None or search.ended_early else search.book.candidate(best)
-            return WayOut(candidate=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
+            certain = None if best is None or search.ended_early else search.book.judged(best)
+            return WayOut(attempt=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
     return None
 
 
@@ -92,7 +124,7 @@ def quick_way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut
                 continue
             found = _tried(workshop, changes)
             if found is not None and found.fits:
-                return WayOut(candidate=found, allow=allow, command=fit_command(subject, limit_bytes, allow))
+                return WayOut(attempt=found, allow=allow, command=fit_command(subject, limit_bytes, allow))
     except OutOfEffort:
         pass
     return way_out(subject, limit_bytes=limit_bytes)
@@ -118,7 +150,7 @@ def _tries(run: RunSpec) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
             yield (word,), [choice, *(smallest or at_training_size), *(kernels if smallest else ())]
 
 
-def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Candidate | None:
+def _tried(workshop: SubjectWorkshop, changes: list[Change]) -> Attempt | None:
     """Return the variant with its prediction; None if it cannot be written, is refused, or is certainly too large."""
     attempt = workshop.made(changes)
     if attempt.run is None or workshop.refusal(attempt):

@@ -19,7 +19,7 @@ from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.lower_bounds import proof_bytes
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.search.result import Candidate, weighed
+from vramwise.variants.search.result import weighed
 from vramwise.variants.verdict import TIGHT
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fit import repaired
@@ -53,7 +53,7 @@ class Trial:
     start: Start
     subject: Subject
     data: Data
-    best: Candidate
+    best: Attempt
     unbeaten: bool = False
 
     @property
@@ -74,7 +74,7 @@ class Trial:
     @property
     def searched(self) -> Subject:
         """The resulting config, with the data used in the search."""
-        document = self.best.attempt.document
+        document = self.best.document
         return self.subject if document is None else self.subject.with_document(document)
 
     @property
@@ -175,7 +175,7 @@ def _objections(subject: Subject) -> tuple[int, int]:
 
 def _fitted(
     subject: Subject, method: str, plan: Plan, first: Trial | None, progress: Progress | None
-) -> Candidate | None:
+) -> Attempt | None:
     """Return the fastest variant that fits, or the closest; None if none is as fast as the first trial.
 
     If it does not fit otherwise, full fine-tuning may use 8-bit optimizer states, and adapters on a mixture of experts
@@ -215,6 +215,12 @@ def _slowest(subject: Subject, first: Trial) -> float | None:
     speed, done = subject.speed(), first.duration if first.fits else None
     whole = None if speed is None else subject.duration(speed)
     return None if done is None or whole is None else _ABOUT * done.hours * _HOUR / whole.steps
+
+
+def judged_as(trial: Trial, prediction: Prediction) -> Trial:
+    """Return the trial with the prediction of its written file, and what that lacks with its own margin."""
+    best = weighed(replace(trial.best, prediction=prediction), trial.best.speed, _margin_bytes(prediction))
+    return replace(trial, best=best)
 
 
 def _margin_bytes(prediction: Prediction) -> int:

@@ -106,7 +106,7 @@ _ENCODERS = {"siglip_vision_model": _siglip, "clip_vision_model": _clip, "pixtra
 
 
 def _projector(outer: Fields, vision: Fields, model_type: str, text_hidden: int) -> Iterator[Part]:
-    """The _projector, which maps the tower's output to the width of the text model."""
+    """Yield the _projector, which maps the tower's output to the width of the text model."""
     hidden = vision.integer("hidden_size")
     if model_type == "gemma3":
         yield "multi_modal_projector.mm_input_projection_weight", (hidden, text_hidden), "other"

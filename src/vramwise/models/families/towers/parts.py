@@ -14,14 +14,14 @@ Maker = Callable[[Fields, int], dict[str, Any]]
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> Iterator[Part]:
-    """A linear layer's weight and bias."""
+    """Yield a linear layer's weight and bias."""
     yield f"{name}.weight", (outputs, inputs), "linear"
     if bias:
         yield f"{name}.bias", (outputs,), "bias"
 
 
 def norm(name: str, size: int, bias: bool = True) -> Iterator[Part]:
-    """A norm's weight and bias."""
+    """Yield a norm's weight and bias."""
     yield f"{name}.weight", (size,), "norm"
     if bias:
         yield f"{name}.bias", (size,), "norm"
@@ -45,20 +45,20 @@ def layers(fields: Fields, *names: str) -> range:
 
 
 def two_layers(name: str, hidden: int, inner: int) -> Iterator[Part]:
-    """An MLP without a gate."""
+    """Yield an MLP without a gate."""
     yield from linear(f"{name}.fc1", hidden, inner)
     yield from linear(f"{name}.fc2", inner, hidden)
 
 
 def gated_layers(name: str, hidden: int, inner: int, bias: bool = True, inside: str = "") -> Iterator[Part]:
-    """An MLP with a gate. `inside`: a suffix of the names of its linears."""
+    """Yield an MLP with a gate. `inside`: a suffix of the names of its linears."""
     yield from linear(f"{name}.gate_proj{inside}", hidden, inner, bias)
     yield from linear(f"{name}.up_proj{inside}", hidden, inner, bias)
     yield from linear(f"{name}.down_proj{inside}", inner, hidden, bias)
 
 
 def encoder(name: str, hidden: int, inner: int, norm_first: bool) -> Iterator[Part]:
-    """A layer of SigLIP's encoder."""
+    """Yield a layer of SigLIP's encoder."""
     if norm_first:
         yield from norm(f"{name}.layer_norm1", hidden)
     for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
@@ -70,7 +70,7 @@ def encoder(name: str, hidden: int, inner: int, norm_first: bool) -> Iterator[Pa
 
 
 def pooling_head(tower: str, hidden: int, inner: int) -> Iterator[Part]:
-    """The pooling head of SigLIP."""
+    """Yield the pooling head of SigLIP."""
     yield f"{tower}.head.probe", (1, 1, hidden), "other"
     yield f"{tower}.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
     yield f"{tower}.head.attention.in_proj_bias", (3 * hidden,), "other"

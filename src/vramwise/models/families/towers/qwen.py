@@ -23,7 +23,7 @@ from vramwise.models.families.towers.parts import (
 
 
 def _patch_of(fields: Fields, hidden: int, bias: bool) -> Iterator[Part]:
-    """The convolution that turns frames into patches."""
+    """Yield the convolution that turns frames into patches."""
     size, depth = fields.integer("patch_size"), fields.integer("temporal_patch_size")
     channels = fields.integer("in_channels", "in_chans")
     yield "model.visual.patch_embed.proj.weight", (hidden, channels, depth, size, size), "other"
@@ -76,7 +76,7 @@ def _qwen2_5_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
 
 
 def _qwen3_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
-    """The tower of Qwen3-VL, which also passes on intermediate results (deepstack). Qwen3.5's has no deepstack."""
+    """Return tower of Qwen3-VL, which also passes on intermediate results (deepstack). Qwen3.5's has no deepstack."""
     sizes = {"hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 3584, "num_position_embeddings": 2304}
     stacked = [8, 16, 24] if (outer.text("model_type") or "").startswith("qwen3_vl") else []
     own = {"patch_size": 16, "depth": 27, "deepstack_visual_indexes": stacked}

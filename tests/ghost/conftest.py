@@ -1,6 +1,0 @@
-"""Makes bench/ importable: the reader of measured runs lives there."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))

@@ -1,6 +1,7 @@
-"""Draws runs of Axolotl with torch.compile and fp8 by chance; `bench/axolotl.py --foretell` then writes predictions.
+"""Draws runs of Axolotl with torch.compile and fp8 by chance.
 
 python bench/card/draw_compiled.py > bench/card/compiled_cases.json
+python tests/measured/axolotl_memory.py --foretell bench/card/compiled_cases.json    # writes the predictions
 """
 
 from __future__ import annotations

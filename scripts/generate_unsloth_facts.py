@@ -146,7 +146,7 @@ def facts_of(archive: Archive) -> dict[str, Any]:
     loader, llama = source_of(archive, "unsloth/models/loader.py"), source_of(archive, "unsloth/models/llama.py")
     adapter = parameters_of(llama, "FastLlamaModel", "get_peft_model")
     adapter.pop("max_seq_length", None)  # "not used anymore"
-    return {
+    found = {
         "keys": {**parameters_of(loader, "FastLanguageModel", "from_pretrained"), **adapter},
         "replaced": replaced_defaults(source_of(archive, "unsloth/models/rl.py")),
         "sections": sections_of(source_of(archive, "unsloth_cli/config.py")),
@@ -154,3 +154,4 @@ def facts_of(archive: Archive) -> dict[str, Any]:
             source_of(archive, "unsloth/models/mapper.py"), source_of(archive, "unsloth/models/loader_utils.py")
         ),
     }
+    return {name: held for name, held in found.items() if held}

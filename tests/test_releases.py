@@ -27,17 +27,18 @@ TRL = next(package for package in PACKAGES if package.name == "trl")
         (trl, ("sft", "max_seq_length"), "0.9.2", "0.19.1", "0.20.0"),
         (trl, ("constructors", "SFTTrainer", "max_seq_length"), "0.4.2", "0.12.2", "0.13.0"),
         (trl, ("constructors", "DPOTrainer", "beta"), "0.5.0", "0.12.2", "0.13.0"),
-        (trl, ("sft", "router_aux_loss_coef"), "1.7.0", "1.16.0", ""),
+        (trl, ("sft", "router_aux_loss_coef"), "1.7.0", "", ""),
         (arguments, ("keys", "evaluation_strategy"), "4.31.0", "4.50.3", "4.51.0"),
-        (arguments, ("keys", "eval_strategy"), "4.41.0", "5.23.0", ""),
+        (arguments, ("keys", "eval_strategy"), "4.41.0", "", ""),
         (arguments, ("keys", "warmup_ratio"), "4.31.0", "5.14.1", "5.15.0"),
-        (arguments, ("keys", "activation_checkpointing"), "5.23.0", "5.23.0", ""),
+        (arguments, ("keys", "activation_checkpointing"), "5.23.0", "", ""),
         (arguments, ("constructors", "Trainer", "tokenizer"), "4.31.0", "4.57.6", "5.0.0"),
-        (llamafactory, ("keys", "cutoff_len"), "0.6.0", "0.9.5", ""),
+        (llamafactory, ("keys", "cutoff_len"), "0.6.0", "", ""),
     ],
 )
 def test_a_key_has_the_releases_that_its_source_says(beside, path, first, last, gone):
     found = spans(beside.__file__, *path)
+    last = last or known_versions(beside.__file__)[-1]  # still there
     assert (found[0].first, found[-1].last, found[-1].gone) == (first, last, gone)
     assert path[-1] in names_ever(beside.__file__, *path[:-1])
 

@@ -354,6 +354,7 @@ def test_since_compares_versions(version: str, other: str, since: bool) -> None:
         ("eval_on_start", "0.19.0", "was added in Axolotl 0.21"),
         ("eval_on_start", "0.21.0", ""),
         ("fsdp", "0.21.0", "was removed in Axolotl 0.20"),
+        ("relora_steps", "0.18.0", "was removed in Axolotl 0.12"),  # before the oldest known release
         ("no_such_key", "0.21.0", ""),
     ],
 )

@@ -26,6 +26,7 @@ from vramwise.variants.versions import NEWEST
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
+    "unsloth-zoo",
     # kernels for linear attention and state spaces, which transformers uses if they are installed
     *("fla-core", "mamba-ssm"),
     # only their presence matters, not their version

@@ -178,7 +178,7 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         now = RENAMED.get(name, "")
         means = f"; it is {now} now" if now else ""
         message = f"{name} stops from {trainer.stops_from(run, name)} on{means}"
-        yield Hit(message, _place_of(run, name), severity=Severity.WARNING)
+        yield Hit(message, _place_of(run, name), _todays_name(run, name, now), severity=Severity.WARNING)
     for strange in trainer.strange_keys(run):
         key, release = _place_of(run, strange.key), trainer.release_with(run, strange.key)
         if release:
@@ -187,6 +187,16 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
             continue
         message, fix = f"{strange.why}; {effect}", _drop_or_rename(run, strange, severity)
         yield Hit(message, key, fix, severity=severity)
+
+
+def _todays_name(run: RunSpec, name: str, now: str) -> Fix | None:
+    """Return the fix that writes a file's key under its name of today; a script's calls are left alone."""
+    values, key = run.config.document.values, join_key((name,))
+    if not now or name not in values:
+        return None
+    if now in values:
+        return unsafe(f"Delete {name}: {now} is set", delete_key(key))
+    return unsafe(f"Write {now}", insert_key(now, values[name], beside=key), delete_key(key))
 
 
 def _place_of(run: RunSpec, name: str) -> str:

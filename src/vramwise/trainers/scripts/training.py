@@ -15,7 +15,11 @@ from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
 from vramwise.trainers.scripts.methods import Methods
+from vramwise.types import version_parts
 from vramwise.variants.versions import GONE
+
+# Before this version, TRL's configs had the defaults of TrainingArguments.
+_CONFIGS_OWN = (0, 22)
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -194,7 +198,8 @@ class Training(Methods):
         for key in calls.PLAIN_DEFAULTS:
             if key not in self.values and not self.is_open(key):
                 self.put(key, False)
-                self.assume(key, "off, which is the default of TrainingArguments; that of TRL's config is on")
+                if not () < version_parts(self.source.versions.get("trl", "")) < _CONFIGS_OWN:
+                    self.assume(key, "off, which is the default of TrainingArguments; that of TRL's config is on")
 
     def _length(self) -> None:
         """Set the row length if the script's own tokenizing shows it."""

@@ -76,7 +76,9 @@ def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
 @cache
 def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
-    replaced = {key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)}
+    replaced = {
+        key: [below.type_of(key), default] for key, default in found.get("replaced", {}).items() if below.type_of(key)
+    }
     keys = {**replaced, **found["keys"], **_DERIVED, **_ADDED}
     return below | Vocabulary({"keys": keys, "memory": found["memory"]})
 
@@ -88,7 +90,7 @@ def is_cli(document: Document) -> bool:
 
 def cli_defaults(stack: Stack) -> dict[str, Any]:
     """Return the defaults of the command's file, by key."""
-    sections = facts(stack)["sections"]
+    sections = facts(stack).get("sections", {})
     return {
         key: sections[section][name][1]
         for (section, name), key in CLI_KEYS.items()

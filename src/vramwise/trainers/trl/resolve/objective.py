@@ -29,6 +29,8 @@ _FUSED_HEAD = (1, 15)
 _SLICED = (1, 7)
 # Before this version, log-probabilities were gathered from the log-softmax of all logits (dpo_trainer.py of 0.14.0).
 _SELECTIVE = (0, 15)
+# Before this version, they were selected row by row, without a kernel (`selective_log_softmax` of 1.13.0).
+_ONE_KERNEL = (1, 14)
 # Before this version, slices were computed from fp32 copies of hidden states and the head's weight.
 _PRODUCT_IN_COMPUTE_TYPE = (1, 13)
 # Between these versions, the reference of a model that a script loaded had TRL's own default dtype. Before, it was a
@@ -67,6 +69,8 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
         args.derive("log_probs", "tiled", tiles)
     elif name in ("dpo", "kto") and () < target.stack.parts("trl") < _SELECTIVE:
         args.derive("log_probs", "whole", "TRL before 0.15 gathers them from the log-softmax of all logits")
+    elif () < target.stack.parts("trl") < _ONE_KERNEL:
+        args.derive("log_probs", "selected", "TRL before 1.14 selects them row by row")
     else:
         args.derive("log_probs", "fused", "TRL's kernel takes the logits")
     losses = args.value("loss_type")

@@ -229,7 +229,7 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if config is not None and not plain_values(launch.options) and _is_config(config):
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
-    given = _typed(launch.options, PLAIN)
+    given = _typed(launch.options, PLAIN) if any(word.startswith("--") for word in launch.arguments) else {}
     plain = plain_values(given)
     name = Path(launch.script).name.lower()
     meant = {"use_lora": True} if "lora" in name and not plain.get("use_peft") else {}

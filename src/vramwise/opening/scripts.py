@@ -166,7 +166,7 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:
-        gpus = _processes(accelerate)
+        gpus = _processes(accelerate) or launch.visible
     options = replace(options, gpus=gpus, accelerate=tuple(accelerate.items()))
     arguments, dropped = _known(launch.arguments)
     if dropped:
@@ -229,14 +229,22 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if config is not None and not plain_values(launch.options) and _is_config(config):
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
-    given = _typed(launch.options, PLAIN)
+    given = _typed(launch.options, PLAIN) if any(word.startswith("--") for word in launch.arguments) else {}
     plain = plain_values(given)
-    if plain and "lora" in Path(launch.script).name.lower() and not plain.get("use_peft"):
-        reason = f"{reason}, trains LoRA by its name"
-        plain = plain_values({**given, "use_lora": True})
+    name = Path(launch.script).name.lower()
+    meant = {"use_lora": True} if "lora" in name and not plain.get("use_peft") else {}
+    meant |= {"use_qlora": True} if "qlora" in name and not plain.keys() & {"load_in_4bit", "load_in_8bit"} else {}
+    if meant:
+        reason = f"{reason}, trains {'QLoRA' if 'qlora' in name else 'LoRA'} by its name"
+        plain = plain_values({**given, **meant})
     if plain:
-        note = f"{reason}): its options are read as those of transformers' Trainer, and the rest has its defaults"
-        return plain, replace(options, trainer=options.trainer or PLAIN, notes=(*options.notes, note))
+        trainer = trainer_named(options.trainer or launch.plain_trainer)
+        if launch.plain_trainer != PLAIN and isinstance(trainer, ArgumentsTrainer):
+            known = trainer.vocabulary(None, make_stack(trainer.package, trainer.releases(), look_around=False))
+            plain = {key: value for key, value in plain.items() if key in known}
+        note = f"{reason}): its options are read as those of {trainer.title}, and the rest has its defaults"
+        options = replace(options, trainer=options.trainer or launch.plain_trainer, notes=(*options.notes, note))
+        return plain, options
     if not is_there and where != _LINE:
         raise _absent(launch.script, launch, where)
     return source, said

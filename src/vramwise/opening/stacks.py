@@ -211,7 +211,9 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
 
 
 def _marked(found: Release, known: Sequence[str]) -> Release:
-    """Return a release with its own version, marked as unknown if it is outside the known range."""
+    """Return a release with its own version, marked as unknown if it is outside the known range, and not assumed."""
+    if found.origin.kind == "assumed":
+        return found
     return replace(found, age=_age(found.parts[:2], version_parts(known[0])[:2], version_parts(known[-1])[:2]))
 
 

@@ -352,6 +352,7 @@ READERS = {
     "bundled.py": OWN,
     "models/hub_request.py": "an answer, read up to a bound",
     "models/catalogue.py": OWN,
+    "models/compiled.py": OWN,
     "models/templates.py": OWN,
     "opening/files.py": "configs up to CONFIG_BYTES",
     "whole_files.py": "what is written, compared with what is there",
@@ -399,6 +400,7 @@ def test_whoever_reads_is_known_and_bounded():
 TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
+    "models/compiled.py": TORCH,
     "variants/prediction.py": TORCH,
     "variants/capacity.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vramwise.trainers import trl
+from vramwise.trainers.releases import known_versions
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "trl-sft.yml"
 SMALL = """\
 model_name_or_path: HuggingFaceTB/SmolLM2-135M
@@ -58,7 +61,8 @@ def test_predict_and_what_if(vramwise, config):
     config.write_text(SMALL.replace("eval_strategy: steps\n", ""))
     done = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "dtype=bfloat16")
     assert "gone: info fp32-base" in done.output
-    assert "trl 1.16.0" in vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").output
+    newest = known_versions(trl.__file__)[-1]
+    assert f"trl {newest}" in vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").output
     wrong = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "per_device_batch=1")
     assert wrong.exit_code == 2
     assert "did you mean per_device_" in str(wrong.exception)

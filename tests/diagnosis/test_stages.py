@@ -1,6 +1,8 @@
 """The stage of a failure: from calls of the libraries, from the words of anybody's functions, from cut tracebacks."""
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +45,7 @@ CASES = {
     "optimizer": [[TRAIN, (f"{SITE}/torch/optim/adam.py", "_init_group", "state['exp_avg'] = torch.zeros_like(p)")], [("loop.py", "my_step", "denom = (exp_avg_sq.sqrt() / c).add_(eps)")]],
     "eval": [[(f"{SITE}/transformers/trainer.py", "evaluate", ""), (f"{SITE}/transformers/trainer.py", "prediction_step", ""), CALL, (f"{SITE}/torch/nn/functional.py", "cross_entropy", "")]],
     "eval-gather": [[(f"{SITE}/transformers/trainer.py", "evaluation_loop", ""), (f"{SITE}/accelerate/utils/operations.py", "pad_across_processes", "")], [(f"{SITE}/transformers/trainer_pt_utils.py", "nested_concat", "")]],
-    "generate": [[(f"{SITE}/transformers/generation/utils.py", "_sample", ""), CALL], [("ppo.py", "rollout_batch", "x = f(y)")]],
+    "generate": [[(f"{SITE}/transformers/generation/utils.py", "_sample", ""), CALL], [("ppo.py", "rollout_batch", "x = f(y)")], [(f"{SITE}/vllm/v1/sample/ops/topk_topp_sampler.py", "apply_top_k_top_p", "logits.sort(dim=-1)")]],
     "save": [[(f"{SITE}/transformers/trainer.py", "_save_checkpoint", ""), (f"{SITE}/torch/nn/modules/module.py", "state_dict", "")]],
     "save-gather": [[(f"{SITE}/bitsandbytes/nn/modules.py", "_save_to_state_dict", ""), (f"{SITE}/bitsandbytes/autograd/_functions.py", "undo_layout", "")], [(f"{SITE}/deepspeed/runtime/engine.py", "_zero3_consolidated_16bit_state_dict", "")]],
     "merge": [[(f"{SITE}/unsloth/save.py", "unsloth_generic_save_pretrained_merged", ""), (f"{SITE}/unsloth/save.py", "_merge_lora", "")]],
@@ -113,3 +115,29 @@ def test_every_name_of_a_stage_is_in_the_table():
 )  # fmt: skip
 def test_calls_are_found_however_they_were_pasted(text, stage):
     assert vramwise.diagnose(io.BytesIO(text.encode())).symptom.stage == stage
+
+
+def test_the_page_about_running_out_of_memory_has_every_stage_and_no_other():
+    page = (Path(__file__).parent.parent.parent / "docs" / "out-of-memory.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == set(phases.stages())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: Free memory on device cuda:0 (3.1/23.6 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 21.2 GiB)",
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+        "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests.",
+        "RuntimeError: CUDA Error: out of memory at /w/csrc/cumem_allocator.cpp:62",
+        "UserWarning: Failed to clone() tensor with name lm_head.weight. Error: CUDA out of memory. Tried to allocate 9 GiB",
+    ],
+)
+def test_a_message_alone_tells_the_stage_that_the_page_says(line):
+    page = (Path(__file__).parent.parent.parent / "docs" / "out-of-memory.md").read_text("utf-8")
+    stage = vramwise.diagnose(io.BytesIO(line.encode())).symptom.stage
+    row = next(row for row in page.splitlines() if row.startswith(f"| `{stage}` |"))
+    words = re.findall(r'"([^"]+)"|`([^`]+)`', row)
+    assert any(part in line for said in words for part in re.split("…", said[0] or said[1]) if len(part) > 8)

@@ -16,6 +16,7 @@ TOLD = [
     ("评估的时候显存不足，训练正常", "cuda-oom", "eval", None),
     ("用vllm推理阶段OOM，8卡H20", "cuda-oom", "generate", None),
     ("The process gets killed while loading the 70B model with 8 ranks.", "host-killed", "load", None),
+    ("只有 packing 的时候会内存 OOM", "host-told", "data", None),
     ("the kernel died while tokenizing the dataset, ram usage goes to 100%", "host-told", "data", None),
     ("GPU memory grows a little every step until it OOMs around step 1200.", "cuda-oom", "", 1200),
     ("I get OOM only when resuming from a checkpoint. From scratch it works fine.", "cuda-oom", "resume", None),
@@ -106,7 +107,7 @@ def test_a_set_up_is_read_from_prose_and_commands(text, fields):
 
 
 def test_a_described_run_is_simulated_and_that_is_said():
-    diagnosis = told("OOM: full fine-tuning of Qwen2.5-7B on one A100 80G, sequence length 2048, batch size 1")
+    diagnosis = told("OOM: full fine-tuning of Qwen2.5-7B on one A100 40G, sequence length 2048, batch size 1")
     assert "the run as described needs more memory than the card has" in diagnosis.sentence
     assert diagnosis.ghost[0].startswith("simulated from the description (Qwen2.5-7B, full, ")
 
@@ -136,3 +137,48 @@ def test_a_config_that_cannot_be_used_is_a_note(vramwise, tmp_path):
     result = vramwise("diagnose", tmp_path / "other.log", "--config", tmp_path / "axolotl.yml")
     assert result.exit_code == 1
     assert "it is a config of Axolotl, and the log is from llamafactory" in result.output
+
+
+def test_logits_of_another_vocabulary_do_not_match_the_config(tmp_path):
+    """8 × 2048 tokens of Llama 3's 128,256 words are not Llama 2's 32,000, whatever the simulation says."""
+    config = tmp_path / "config.yml"
+    config.write_text(
+        "base_model: meta-llama/Llama-2-7b-hf\nadapter: lora\nlora_r: 8\nlora_target_linear: true\nsequence_len: 2048\n"
+        "micro_batch_size: 8\ndatasets: [{path: d, type: alpaca}]\nbf16: true\npad_to_sequence_len: true\n"
+    )
+    log = (
+        '  File "/x/transformers/loss/loss_utils.py", line 36, in ForCausalLMLoss\n    logits = logits.float()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 0 has a total capacity of 23.64 GiB "
+        "of which 4.12 GiB is free. Of the allocated memory 18.70 GiB is allocated by PyTorch, and 312.44 MiB is reserved "
+        "by PyTorch but unallocated.\n"
+    )
+    diagnosis = vramwise.diagnose(io.BytesIO(log.encode()), config=str(config))
+    assert diagnosis.causes[0].id == "logits"
+    assert any(
+        note.startswith("log and config do not match: 7.8 GiB = 8 × 2048 tokens × 128256 vocabulary × 4 bytes")
+        for note in diagnosis.notes
+    )
+    assert not any("confirmed by simulation" in said for cause in diagnosis.causes for said in cause.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (
+            "4张A100 80G，序列长度8192，批大小为2，Qwen3-8B全参微调，爆显存",
+            {"cards": 4, "sequence_len": 8192, "micro_batch": 2},
+        ),
+        (
+            "QLoRA of Mistral 7B works with seq len 512, but not with 2048: OOM",
+            {"sequence_len": None, "method": "qlora"},
+        ),
+        ("deepspeed: examples/deepspeed/ds_z3_offload_config.json", {"zero_stage": 3, "offload": True}),
+    ],
+)
+def test_sizes_in_chinese_and_what_works_is_not_what_failed(text, fields):
+    setup = told(text).log.setup
+    assert {name: getattr(setup, name) for name in fields} == fields
+
+
+def test_what_a_program_says_of_host_memory_is_no_failure():
+    assert not told("Unsloth: Will use up to 24.38 out of 50.99 RAM for saving.\nUnsloth: Saving model...").failed

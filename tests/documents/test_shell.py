@@ -45,6 +45,8 @@ def test_words_are_expanded(text, words):
         ('A=${1:-5}\nif [ "$#" -ne 1 ]; then echo usage; exit 1; fi\nrun $A', ["run", "5"]),
         ("for a in 1 2 3; do run $a; done", ["run", "1"]),
         ("while [[ $# -gt 0 ]]; do case $1 in -x) X=1;; esac; shift; done\nrun $X", ["run", "$X"]),
+        ('while (( $# )); do case "$1" in --x) X=$2; shift 2;; *) shift;; esac; done\nrun $X', ["run", "$X"]),
+        ("N=3\nif (( N > 2 )); then run 1; fi\nif ((N - 3)); then run 2; fi", ["run", "1"]),
         ("A=b\ncase $A in a|c) run a;; b) run b;; *) run c;; esac", ["run", "b"]),
         ("false && run 1\nfalse || run 2\nexit 0\nrun 3", ["run", "2"]),
         ("cd sub && (run)", ["run"]),
@@ -79,3 +81,8 @@ def test_a_loop_is_said():
     with metered(meter, "shell script"):
         (found,) = Shell(meter=meter).commands("for lr in 1e-4 1e-5; do run $lr; done")
     assert found.notes == ("lr = 1e-4, the first of 2 in the loop of line 1",)
+
+
+def test_the_arguments_of_a_script_are_taken_one_by_one():
+    text = 'while [[ $# -gt 0 ]]; do case "$1" in --x) X="$2"; shift 2;; --y) Y=1; shift;; esac; done\nrun $X ${Y:-0} ${Z:-3}'
+    assert commands(text, "--x", "7", "--y")[0] == [["run", "7", "1", "3"]]

@@ -200,3 +200,20 @@ def test_what_if_sets_the_flag_behind_a_key(here, vramwise):
     done = vramwise("predict", "sft.py", "--gpu", "rtx-4090", "--what-if", "per_device_train_batch_size=1")
     assert done.exit_code in (0, 1)
     assert "What if per_device_train_batch_size=1" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run.slurm", "run.bash", "run"])
+def test_a_shell_script_is_known_by_its_name_or_first_line(here, name):
+    (here / name).write_text("#!/usr/bin/env bash\n#SBATCH --gres=gpu:2\nsrun python sft.py --batch 4\n")
+    assert open_subject(name).run.batch.micro_batch_size == 4
+
+
+def test_what_a_plain_run_is_called_elsewhere_is_understood(here):
+    words = f"--base_model={MODEL} --lora_target_modules='[q_proj,v_proj]' --micro_batch_size=8 --cutoff_len=256"
+    run = opened(here, f"python finetune.py {words} --lora_r=16").run
+    assert (run.batch.micro_batch_size, run.shapes.sequence_len, run.adapter.lora_r) == (8, 256, 16)
+    assert run.adapter.lora_target_modules == ("q_proj", "v_proj")
+    run = opened(here, f"python own_lora.py --model {MODEL} --learning_rate 1e-4 --evaluation_strategy steps").run
+    assert (run.adapter.kind, run.adapter.lora_r, run.evaluation.evaluates) == ("lora", 8, True)
+    run = opened(here, f"python own.py --model {MODEL} --train_type sft --use_lora=True --learning_rate 1e-4").run
+    assert run.adapter.kind == "lora"

@@ -119,8 +119,7 @@ GROWS = {
         flags("p.add_argument('--a')\n", f"parse_args(['--a', '{'t' * MANY}'])"), "seed=args.a"
     ),
     "CommandLine._flag 1": script(TEXT + flags("p.add_argument('--a', default=t)\n"), "seed=args.a"),
-    "_abbreviated 1": script(f"{CLASS}x = HfArgumentParser(C).parse_args_into_dataclasses()[0].f1"),
-    "_abbreviated 2": script(f"{CLASS.replace('f', 'a_')}x = HfArgumentParser(C).parse_dict({{'a_x': 1}})[0].a_1"),
+    "_begun 1": script(f"{CLASS}x = HfArgumentParser(C).parse_args_into_dataclasses()[0].f1"),
     "class_fields 1": script(f"{CLASS}x = C().f1"),
     "as_entries 1": script("import yaml\nx = yaml.safe_load('a:\\n" + "- 1\\n" * MANY + "')"),
     "Evaluator.arguments 1": script(MAP, "**m"),

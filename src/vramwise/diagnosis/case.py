@@ -14,6 +14,7 @@ from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
+from vramwise.models.known import by_name
 from vramwise.models.parameters import parameter_count, parameters
 from vramwise.types import GpuSpec, RunSpec
 from vramwise.units import readable, whole_number
@@ -116,9 +117,10 @@ class Case:
     @property
     def pins_memory(self) -> bool:
         """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
-        return (
-            self.symptom.kind == "driver-oom"
-            and {self.symptom.stage, self.symptom.inner} & {"pin-memory", "offload"} != set()
+        symptom = self.symptom
+        return symptom.kind == "driver-oom" and (
+            not {symptom.stage, symptom.inner}.isdisjoint(("pin-memory", "offload"))
+            or any(".pin_memory(" in frame.code for frame in symptom.frames[-3:])
         )
 
     @property
@@ -130,6 +132,22 @@ class Case:
     def in_step(self) -> bool:
         """Whether it happened in a training step, or may have."""
         return self.symptom.phase in STEP_PARTS
+
+    def seen(self, what: str) -> str:
+        """Return where it happened, with what shows it: "the traceback is in saving"."""
+        if self.symptom.told:
+            return f"the text says that it failed {what}"
+        return f"the {'traceback is' if self.symptom.frames else 'log ends'} {what}"
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of the base model, by the config, the log or the name of a model that the text tells; or 0."""
+        if self.ghost is not None and self.ghost.subject.model is not None:
+            return parameter_count(self.ghost.subject.model)
+        # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
+        printed = self.number("base_parameters") or self.number("all_params")
+        told = None if printed or self.log.setup.model is None else by_name(self.log.setup.model)
+        return printed or (parameter_count(told) if told is not None else 0)
 
     @property
     def steps_passed(self) -> int | None:

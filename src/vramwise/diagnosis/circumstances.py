@@ -1,5 +1,7 @@
 """The circumstances of a failed run that decide which remedies can run there, as words for `when` and `unless`.
 
+The stage of the failure and the trainer's name are such words, too.
+
 A word is only given if the log, the config or the options say so: a remedy that needs it is left out otherwise, and one
 that it rules out is kept.
 """
@@ -13,7 +15,8 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.read.phases import in_eager_attention
 
 _EIGHT_BIT = re.compile(r"8bit|8_bit|adalomo|galore", re.IGNORECASE)
-_TRUE = ("true", "True", "1", "yes")
+_LOG_PROBS = re.compile(r"log_?p(?:s|rob|olicy)?|selective_log_softmax")
+_TRUE = ("true", "True", "1", "yes", "enabled")
 _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly died|num_proc", re.IGNORECASE)
 
 
@@ -41,8 +44,12 @@ def _machine(case: Case) -> Iterator[str]:
 
 def _moment(case: Case) -> Iterator[str]:
     stage, phase = case.symptom.stage, case.symptom.phase
+    if stage:
+        yield stage
     if phase in ("load", "resume"):
         yield "before-training"
+    if phase == "load":
+        yield "loading"
     if phase == "save":
         yield "saving"
     if phase == "eval":
@@ -53,16 +60,18 @@ def _moment(case: Case) -> Iterator[str]:
         or in_eager_attention(case.symptom.frames)
     ):
         yield "perhaps-scores"
+    if "log-probs" in (stage, case.symptom.inner) or any(
+        _LOG_PROBS.search(frame.function) for frame in case.symptom.frames
+    ):
+        yield "log-probs"
     if phase == "optimizer":
         yield "stepping"
     if case.larger_eval_batch:
         yield "larger-eval-batch"
-    if stage == "eval-gather":
-        yield "collecting"
+    if stage == "recompute":
+        yield "checkpointing"
     if case.pins_memory:
         yield "pinning"
-    if stage == "merge":
-        yield "merging"
     if phase in ("load", "resume"):
         yield "host-loading"
     elif phase == "save" or case.symptom.after == "save":

@@ -141,6 +141,7 @@ class Stated:
     worked_before: Quote | None = None  # with an older version, or the day before
     worked_on_fewer_cards: Quote | None = None
     only_on_resume: Quote | None = None
+    late: Quote | None = None  # "after a few hours": training had gone well for a while
     gpu_has_room: Quote | None = None  # "two thirds were unused"
     host_memory: Quote | None = None  # RAM fills up
     host_bytes: int | None = None  # how much of it, if a figure is given

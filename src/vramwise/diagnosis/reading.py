@@ -5,6 +5,9 @@ The only module of this package that reads files.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 import stat
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +23,8 @@ from vramwise.diagnosis.read.told_setup import read_setup
 from vramwise.diagnosis.verdict import conclude, symptom_of
 from vramwise.diagnosis.witness import Ghost, summon, summon_told
 from vramwise.errors import VramwiseError
-from vramwise.limits import ceilings
+from vramwise.limits import ceilings, parse_json
+from vramwise.limits.json_values import OverBudget
 from vramwise.opening.options import Options
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.recordings.reader import read_recording
@@ -28,6 +32,7 @@ from vramwise.recordings.recording import Recording, calls_of
 from vramwise.trainers.registry import all_identities
 
 _MOST_CONFIG_BYTES = 1 << 15
+_MOST_NOTEBOOK_BYTES, _FEWEST_LINES = 1 << 25, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +116,20 @@ def _read(log: str | Path | BinaryIO | None) -> LogFacts:
             if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
                 # A device may be endless, unlike a pipe or standard input.
                 raise VramwiseError(f"{log} is a device, not a log: name a file, or - for standard input")
-            return read_log(stream, str(log))
+            return read_log(_spread(stream) if str(log).endswith(".ipynb") else stream, str(log))
     except OSError as error:
         raise VramwiseError(f"{log} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL in the name
         raise VramwiseError(f"{str(log)!r} cannot be read: {error}") from error
+
+
+def _spread(stream: BinaryIO) -> BinaryIO:
+    """Return a notebook that was saved on one line with its outputs line by line."""
+    data = stream.read(_MOST_NOTEBOOK_BYTES)
+    if data.count(b"\n") < _FEWEST_LINES:
+        with contextlib.suppress(ValueError, OverBudget):  # not a notebook, or too large: it is read as it is
+            data = json.dumps(parse_json(data.decode("utf-8")), indent=1, ensure_ascii=False).encode("utf-8")
+    return io.BytesIO(data)
 
 
 def _frames(recording: Recording | None, shot: SnapshotFacts | None) -> tuple[Frame, ...]:

@@ -9,6 +9,7 @@ from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
 from vramwise.diagnosis.causes.told import told_lines
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Symptom
+from vramwise.diagnosis.read.factor import other_vocabulary
 from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
@@ -201,6 +202,13 @@ def _notes(case: Case) -> list[str]:
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
     if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
         notes.append("more was allocated than the card has: its driver used host memory (Windows), which is slow")
+    if case.ghost is not None and case.symptom.inner in ("loss", "log-probs"):
+        other = other_vocabulary(case.requested, memory.tolerance_bytes, case.dimensions)
+        if other is not None:
+            notes.append(
+                f"log and config do not match: {readable(case.requested)} = {other.arithmetic}, and the config's model "
+                f"has {case.dimensions.vocab_size}"
+            )
     if most := _surpassed(case):
         notes.append(
             f"{readable(memory.allocated_bytes or 0)} were allocated, but this config is predicted to allocate "

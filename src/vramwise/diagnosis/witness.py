@@ -27,7 +27,7 @@ from vramwise.verbs.fitting.shorter_rows import judged
 
 # The largest sizes of a described run that is simulated.
 _LONGEST_ROWS, _MOST_CARDS = 1 << 18, 4096
-_COUNTED = re.compile(r"\d+ ?x", re.IGNORECASE)
+_COUNTED = re.compile(r"^\d{1,4} ?x", re.IGNORECASE)
 # A run that held this many times the prediction is not the predicted run.
 _NOT_THIS_RUN = 1.25
 

@@ -66,6 +66,8 @@ _SPECIAL = frozenset("'\"\\$`")
 # How deeply functions, `eval` and other scripts may call each other.
 _DEEPEST = 8
 _LONGEST_SUM = 200
+# Most often that the body of `while` runs: once for every argument of the script.
+_MOST_TIMES = 200
 _COMPARES: dict[str, Callable[[int, int], bool]] = {
     "-eq": int.__eq__,
     "-ne": int.__ne__,
@@ -181,12 +183,15 @@ class Shell:
 
     def _loop(self, node: Loop, *, sure: bool) -> Iterator[Command]:
         """Run the body of a loop once, with the first of its values."""
-        if node.condition:
+        for time in range(_MOST_TIMES if node.condition else 0):
             yield from self._run(node.condition, sure=sure)
-            if self._status is False:
-                self._status = True
-                return
-            yield from self._run(node.body, sure=False)
+            if self._status is None and not time:
+                yield from self._run(node.body, sure=False)
+            if not self._status:
+                break
+            yield from self._run(node.body, sure=sure)
+        if node.condition:
+            self._status = True
             return
         values = [one for raw in node.values for one in self._fields(raw)]
         if node.name and values:
@@ -206,6 +211,10 @@ class Shell:
             return
         if raw[first] in ("[", "[[", "test"):
             self._status = self._test([self._known(word) for word in raw[first + 1 :] if word not in ("]", "]]")])
+            return
+        if raw[first] == "((":
+            total = self._sum(" ".join(word if "$" not in word else self._text(word) for word in raw[first + 1 :]))
+            self._status = None if total is None else total != "0"
             return
         if raw[first] in _DECLARES:
             for word in raw[first + 1 :]:

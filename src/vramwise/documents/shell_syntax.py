@@ -262,6 +262,8 @@ class _Parser:
     def _command(self) -> Node:
         token = self._peek()
         made: Node
+        if token.text == "(" and [one.text for one in self._ahead()[:1]] == ["("]:
+            return self._arithmetic()
         if token.text in ("{", "("):
             self._at += 1
             made = Branches(line=token.line, branches=[([], self._list(frozenset({"}", ")"})))])
@@ -279,6 +281,17 @@ class _Parser:
         while self._peek().text in _REDIRECTS and self._at < len(self._tokens):
             self._at += 2
         return made
+
+    def _arithmetic(self) -> Node:
+        """Read `((…))` as a command of this name with its words."""
+        line = self._peek().line
+        self._at += 2
+        words = ["(("]
+        while self._at < len(self._tokens) and not self._take(")"):
+            words.append(self._peek().text)
+            self._at += 1
+        self._take(")")
+        return Simple(line=line, words=words)
 
     def _ahead(self) -> list[Token]:
         return self._tokens[self._at + 1 : self._at + 3]

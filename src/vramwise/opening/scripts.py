@@ -161,6 +161,8 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
     early = launch.environment.get(EARLY)
     if early is not None:
         accelerate.setdefault(_EARLY, str(early.lower() in ("1", "true", "yes", "on")).lower())
+    if launch.distributed and not launch.kind:
+        options = replace(options, launcher=options.launcher or "module")
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:
@@ -227,7 +229,11 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if config is not None and not plain_values(launch.options) and _is_config(config):
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
-    plain = plain_values(_typed(launch.options, PLAIN))
+    given = _typed(launch.options, PLAIN)
+    plain = plain_values(given)
+    if plain and "lora" in Path(launch.script).name.lower() and not plain.get("use_peft"):
+        reason = f"{reason}, trains LoRA by its name"
+        plain = plain_values({**given, "use_lora": True})
     if plain:
         note = f"{reason}): its options are read as those of transformers' Trainer, and the rest has its defaults"
         return plain, replace(options, trainer=options.trainer or PLAIN, notes=(*options.notes, note))

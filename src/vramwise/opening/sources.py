@@ -13,7 +13,7 @@ from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
-from vramwise.opening.files import read_config_bytes
+from vramwise.opening.files import is_shell_script, read_config_bytes
 from vramwise.opening.options import Command, Options, Text
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.other_tools import PLAIN, Tool, named_by, plain_file, predict_line, tool_of_values
@@ -54,7 +54,7 @@ def other_tool(tool: Tool, values: Mapping[str, Any], options: Options, *, runs:
 
 def started(source: Source, options: Options) -> tuple[Source, Options]:
     """Return what a launch line or shell script starts, with the options that it adds; other sources unchanged."""
-    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
+    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or is_shell_script(str(source))):
         return source, options
     from vramwise.opening import scripts  # late: configs do not need it
 

@@ -88,6 +88,8 @@ class Launch:
     # What a script that is known by name is called, and whether a file of this name is read first, if there is one.
     known: str = ""
     is_own: bool = True
+    # Whether a launcher starts its processes, not the trainer's own command.
+    distributed: bool = False
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -211,6 +213,8 @@ def _started(words: list[str]) -> Launch | None:
     program = words[0].rpartition("/")[2]
     start = _STARTERS.get(program)
     made = _of_python(words[1:]) if program.startswith("python") else start(words[1:]) if start else None
+    if made is not None and start in _LAUNCHERS:
+        made = replace(made, distributed=True)
     if made is None or (made.program == "script" and made.trainer == ""):
         tool = tool_of_command(words)
         if tool is not None:
@@ -242,7 +246,8 @@ def _of_python(words: list[str]) -> Launch | None:
             return _of_axolotl(["preprocess" if module.endswith("preprocess") else "train", *rest])
         for start, launcher in _MODULES.items():
             if module.startswith(start):
-                return launcher(rest)
+                found = launcher(rest)
+                return found and replace(found, distributed=launcher in _LAUNCHERS)
         if module.startswith("trl.scripts."):
             return _of_trl([module.rpartition(".")[2], *rest])
         words = [f"{module.replace('.', '/')}.py", *rest]
@@ -348,6 +353,7 @@ _STARTERS: Mapping[str, Callable[[list[str]], Launch | None]] = {
     "lmf": _of_llamafactory,
     "axolotl": _of_axolotl,
 }
+_LAUNCHERS = (_of_accelerate, _of_torchrun, _of_deepspeed)
 _MODULES: Mapping[str, Callable[[list[str]], Launch | None]] = {
     "torch.distributed.run": _of_torchrun,
     "torch.distributed.launch": _of_torchrun,

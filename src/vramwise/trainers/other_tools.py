@@ -30,10 +30,13 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("torch_dtype", "dtype"), "dtype"),
     **dict.fromkeys(("attn_impl", "attn_implementation"), "attn_implementation"),
     "num_epochs": "num_train_epochs",
+    "evaluation_strategy": "eval_strategy",
+    "lora_dimension": "lora_r",
     "enable_activation_checkpointing": "gradient_checkpointing",
 }
 _USES_LORA = ("use_lora", "lora_enable", "use_peft", "lora", "enable_lora", "lora_training", "use_lora_training")
 _METHODS = ("train_type", "tuner_type", "sft_type", "finetuning_type", "training_type", "fine_tune_type", "train_mode")
+_KINDS = frozenset({"lora", "qlora", "full", "freeze", "longlora", "adalora"})
 _FOUR_BITS = ("load_in_4bit", "q_lora", "qlora", "use_qlora", "use_4bit", "load_4bit")
 _BITS = ("quantization_bit", "quant_bits", "bits")
 _TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16"}
@@ -41,6 +44,7 @@ _TYPES |= {one: one for one in ("bfloat16", "float16", "float32")}
 _ALL = frozenset({"all", "all-linear", "all_linear"})
 # A run is described if its model is named, and one of these.
 _TELLING = frozenset({_BATCH, _STEPS, _LENGTH, "learning_rate", "num_train_epochs", "max_steps", "lora_r"})
+_PEFT_RANK = 8
 _STAGE = re.compile(r"(?:default-)?zero-?([0-3])")
 
 
@@ -171,7 +175,7 @@ def plain_values(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
     for name, key in _NAMES.items():
         if name in given:
             own.setdefault(key, given[name])
-    method = next((str(given[key]).lower() for key in _METHODS if key in given), "")
+    method = next((word for key in _METHODS if (word := str(given.get(key)).lower()) in _KINDS), "")
     switch = next((given[key] for key in _USES_LORA if key in given), None)
     four = any(_is_true(given.get(key)) for key in _FOUR_BITS) or any(str(given.get(key)) == "4" for key in _BITS)
     if method:
@@ -198,7 +202,11 @@ def plain_values(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
     stage = _STAGE.fullmatch(str(found.get("deepspeed", "")).lower())
     if stage is not None:
         found["deepspeed"] = {"zero_optimization": {"stage": int(stage[1])}}
-    if not found.get("use_peft"):
+    if _is_true(given.get("fp16")) and not _is_true(given.get("bf16")):
+        found |= {"bf16": False, "dtype": own.get("dtype") and found["dtype"]}
+    if found.get("use_peft"):
+        found.setdefault("lora_r", _PEFT_RANK)
+    else:
         found = {key: value for key, value in found.items() if not key.startswith("lora_")}
     if not isinstance(found.get(_MODEL), str) or not _TELLING & own.keys():
         return {}

@@ -29,6 +29,16 @@ _NEAR = 64
 def not_a_shortage(case: Case) -> Iterator[Cause]:
     """Yield not-a-shortage if the message itself says that far more was free than requested."""
     memory, requested = case.memory, case.requested
+    if (said := case.log.stated.gpu_has_room) is not None and memory.free_bytes is None and not case.pins_memory:
+        yield Cause(
+            id="not-a-shortage",
+            sentence="the card is said to have room left: the limit is elsewhere, as in pinned memory or a quota",
+            confidence=0.7,
+            has_rule=False,
+            evidence=("what the text says of the card's memory contradicts a shortage",),
+            quotes=(said,),
+        )
+        return
     if memory.wording != "torch" or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
         return
     free = memory.free_bytes
@@ -120,7 +130,7 @@ def other_process(case: Case) -> Iterator[Cause]:
     yield Cause(
         id="other-process",
         sentence=f"other processes hold {at_least}{readable(others)} of this card's {readable(total)}",
-        confidence=0.9 if enough and others >= case.requested else 0.45,
+        confidence=0.3 if case.requested <= free else 0.9 if enough and others >= case.requested else 0.45,
         evidence=(f"{readable(total)} on the card, {readable(free)} free, {said}",),
     )
 

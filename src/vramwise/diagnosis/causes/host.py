@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.circumstances import circumstances
-from vramwise.models.parameters import parameter_count
 from vramwise.units import readable
 
 # Adam's two values and the fp32 weights of offloaded training, and the gradients that are copied to the host.
@@ -14,7 +13,7 @@ _OFFLOADED_GRADIENT_BYTES = 2
 
 def host_budget(case: Case) -> tuple[str, ...]:
     """Return how much host memory the run needs, in sentences; empty if the size of the model is unknown."""
-    count = _parameters(case)
+    count = case.parameters
     if not count:
         return ()
     words, processes = circumstances(case), max(1, case.cards)
@@ -32,10 +31,3 @@ def host_budget(case: Case) -> tuple[str, ...]:
     if "host-saving" in words:
         said.append(f"a full state that one process gathers for saving takes {one} to {single} more")
     return tuple(said)
-
-
-def _parameters(case: Case) -> int:
-    if case.ghost is not None and case.ghost.subject.model is not None:
-        return parameter_count(case.ghost.subject.model)
-    # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
-    return case.number("base_parameters") or case.number("all_params")

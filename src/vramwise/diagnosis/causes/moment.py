@@ -132,7 +132,7 @@ def saving(case: Case) -> Iterator[Cause]:
             sentence="merging the adapter needed a second copy of the weights, in 16 bits, on the GPU",
             confidence=0.86,
             has_rule=False,
-            evidence=("the traceback is in merging",),
+            evidence=(case.seen("in merging"),),
         )
     elif symptom.phase == "save":
         files = " ".join(frame.file for frame in symptom.frames)
@@ -145,7 +145,7 @@ def saving(case: Case) -> Iterator[Cause]:
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
-            evidence=("the traceback is in saving", *case.arithmetic("parameter")),
+            evidence=(case.seen("in saving"), *case.arithmetic("parameter")),
             has_rule=sharded,
         )
     elif symptom.after == "save" and case.in_step:
@@ -161,7 +161,7 @@ def loading(case: Case) -> Iterator[Cause]:
     """Yield load or resume: a failure while loading the model, or a checkpoint's optimizer state."""
     symptom = case.symptom
     stage = symptom.stage
-    if symptom.phase == "load" and not stage.startswith("vllm"):
+    if symptom.phase == "load" and not stage.startswith("vllm") and not case.pins_memory:
         said = _WHOLE.get(stage, "the model did not fit while loading, before any training")
         if stage not in _WHOLE and case.cards > 1:
             said += ": each rank moves the whole model to its card unless it is sharded while loading"
@@ -169,14 +169,14 @@ def loading(case: Case) -> Iterator[Cause]:
             id="load",
             sentence=said,
             confidence=0.86,
-            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends during loading",),
+            evidence=(case.seen("in loading the model"),),
         )
     elif symptom.phase == "resume":
         yield Cause(
             id="resume",
             sentence="resuming loaded the checkpoint's optimizer state onto the GPU in addition to the model",
-            confidence=0.9,
-            evidence=("the traceback is in loading a checkpoint",),
+            confidence=0.75 if symptom.told else 0.9,
+            evidence=(case.seen("in loading a checkpoint"),),
         )
     elif case.log.stated.only_on_resume is not None and symptom.phase in ("train", "optimizer", ""):
         yield Cause(
@@ -200,7 +200,7 @@ def generation(case: Case) -> Iterator[Cause]:
         ),
         confidence=0.85,
         has_rule=False,
-        evidence=("the traceback is in generation",),
+        evidence=(case.seen("in generation"),),
     )
 
 
@@ -251,7 +251,15 @@ def growing(case: Case) -> Iterator[Cause]:
 
 def long_tail(case: Case) -> Iterator[Cause]:
     """Yield long-tail: a late failure that a longer batch than before may explain."""
-    symptom = case.symptom
+    symptom, said = case.symptom, case.log.stated.late
+    if said is not None and symptom.step is None and symptom.phase in ("train", ""):
+        yield Cause(
+            id="long-tail",
+            sentence="training had gone well for a while: a longer batch than those before, or memory that grows",
+            confidence=0.62,
+            evidence=("what every step needs would have failed at the first steps",),
+            quotes=(said,),
+        )
     if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
         return
     run, capacity = case.run, case.capacity

@@ -127,7 +127,7 @@ def _with_ghost(case: Case, cause: Cause) -> Cause:
         return cause
     verdict, said = _word(case, cause)
     if verdict is None:
-        return cause
+        return replace(cause, evidence=(*cause.evidence, f"in the simulation {said}")) if said else cause
     confidence = 1 - (1 - cause.confidence) * 0.5 if verdict else cause.confidence * 0.5
     if cause.id == "capacity":
         # Not fitting does not contradict a more specific cause.
@@ -164,7 +164,11 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
             return peak > train, f"evaluation allocates {readable(peak)} at its peak, training {readable(train)}"
     if cause.id in ("capacity", "oversized-batch"):
         if failure is not None and cause.confidence >= 0.5:
-            return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
+            said = f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
+            same = case.symptom.phase in ("", "train", failure.phase) and (
+                cause.id == "capacity" or abs(failure.requested_bytes - case.requested) <= case.requested // 20
+            )
+            return (True if same else None), said
         if ghost.prediction.memory_fits and ghost.surpassed_by(case.memory) is None:
             return False, f"it reserves {readable(report.peak_reserved_bytes)} and fits"
     if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, PhaseName, Quote, Setting, Symptom
 from vramwise.diagnosis.read.oom_figures import read_memory_text, read_told_figures
-from vramwise.diagnosis.read.phases import Place, place_of
+from vramwise.diagnosis.read.phases import Place, place_of, stages
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unlogged, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.prose import Beginning, Prose, names_memory, read_prose
@@ -39,7 +39,18 @@ _FAILURE_WORDS = (
         b"than is available",
         b"ray-oom-",
     ),
-    *(b"RAY_memory", b"emory cgroup", b"emory limit", b"signal 9", b"TIME LIMIT"),
+    *(
+        b"RAY_memory",
+        b"emory cgroup",
+        b"emory limit",
+        b"signal 9",
+        b"TIME LIMIT",
+        b"LimitHit",
+        b"_dynamo.exc",
+        b"Timeout:",
+        b"unrecognized arg",
+        b"invalid choice",
+    ),
 )
 _MARK_WORDS = (
     b"*****",
@@ -65,6 +76,7 @@ _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _MOST_MENTIONS = 8
 _LONGEST_QUOTE = 600
+_AFTER = ("aftermath", "nccl-timeout")
 _OF_MEMORY = ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom")
 _TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
 # Failures whose text says where they happened.
@@ -91,13 +103,17 @@ def read_log(stream: BinaryIO, name: str) -> LogFacts:
 
 def _completed(symptom: Symptom, prose: Prose) -> Symptom:
     """Return the symptom with the moment that a person's sentence names, if the log does not show it."""
-    told = prose.symptom
-    if told is None or symptom.stage not in ("", "train") or symptom.told or symptom.kind in _TELLS_LITTLE:
+    told, stage = prose.symptom, prose.stage
+    if symptom.stage not in ("", "train") or symptom.kind in _TELLS_LITTLE:
         return symptom
-    symptom = replace(symptom, step=told.step if symptom.step is None else symptom.step)
-    if not told.stage or told.kind.startswith("host-") != symptom.kind.startswith("host-"):
+    if told is not None:
+        symptom = replace(symptom, step=told.step if symptom.step is None else symptom.step)
+        if told.kind.startswith("host-") == symptom.kind.startswith("host-"):
+            stage = told.stage or stage
+    if not stage:
         return symptom
-    return replace(symptom, stage=told.stage, phase=told.phase)
+    phase = stages()[stage].phase
+    return replace(symptom, stage=stage, phase=cast(PhaseName, "" if phase == "-" else phase))
 
 
 def _tells(frames: tuple[Frame, ...]) -> int:
@@ -149,11 +165,14 @@ class _LogReader:
             found, raw, rank, text = self._announced
             self.symptoms.append(self._symptom(found, raw, rank, text))
         self._add_calls()
+        symptoms = self.symptoms
+        if all(symptom.kind in _AFTER for symptom in symptoms):
+            symptoms = self._unreported(prose) or symptoms
         return LogFacts(
             name=name,
             lines=totals.lines,
             size_bytes=totals.size_bytes,
-            symptoms=tuple(_completed(one, prose) for one in self.symptoms or self._unreported(prose)),
+            symptoms=tuple(_completed(one, prose) for one in symptoms),
             recovered=tuple(self.recovered),
             ranks=frozenset(self.ranks),
             settings=self.settings,
@@ -194,26 +213,26 @@ class _LogReader:
         mentioned = [one for one, done in self.mentions if done == self.progress.steps_done]
         left = [tuple(frames) for frames in self._frames.values() if frames]
         frames = max(left, key=_tells, default=())
-        if self.recovered or self.finished:
-            return []
         stated = prose.symptom
+        ended = self.finished and (stated is None or stated.phase not in ("save", "eval"))
+        if self.recovered or ended:
+            return []
         if mentioned and not (stated is not None and stated.kind.startswith("host-")):
             first = mentioned[0]
             return [first if first.frames or not frames else self._placed(first, frames)]
         if stated is not None:
             steps = self.progress.steps_done
             step = stated.step or (None if steps is None else steps + 1)
-            placed = self._placed(stated, frames) if _tells(frames) else stated
-            return [replace(placed, step=step, resumed=self.progress.resumed_at is not None)]
-        if not _tells(frames):
+            if _tells(frames) or not stated.stage:
+                stated = self._placed(stated, frames)
+            return [replace(stated, step=step, resumed=self.progress.resumed_at is not None)]
+        if not frames or self.symptoms:
             return []
         last = frames[-1]
-        return [
-            replace(
-                self._placed(Symptom(kind="cuda-oom", quote=Quote(0, f"{last.file} in {last.function}")), frames),
-                cut=True,
-            )
-        ]
+        cut = Symptom(
+            kind="cuda-oom" if _tells(frames) else "aftermath", quote=Quote(0, f"{last.file} in {last.function}")
+        )
+        return [replace(self._placed(cut, frames), cut=bool(_tells(frames)))]
 
     def _frame(self, rank: int | None, text: str, raw: RawLine) -> bool:
         if "Traceback (most recent call last)" in text:

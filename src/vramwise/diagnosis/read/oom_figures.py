@@ -41,14 +41,14 @@ _MPS = {
 }
 # As people type them.
 _TOLD = {
-    "requested": re.compile(rf"(?i)tr(?:ied|ying) to al{{1,2}}oc\w* {_SIZE}"),
+    "requested": re.compile(rf"(?i)tr(?:ied|ying) to? al{{1,2}}oc\w* {_SIZE}"),
     "total": re.compile(rf"(?i)total(?: capac?i?ty)?(?: of)?:? {_SIZE}|{_SIZE}(?: in)? total"),
     "free": re.compile(rf"(?i){_SIZE}(?: is| are)? (?:free|left|available)|(?:of which|free:?) {_SIZE}"),
     "allocated": re.compile(
         rf"(?i){_SIZE}(?: is| are| were)?(?: already)? (?:al{{1,2}}ocated|in use|used)|allocated:? {_SIZE}"
     ),
 }
-_REQUEST = re.compile(r"(?i)tr(?:ied|ying) to al{1,2}oc\w* [0-9]")
+_REQUEST = re.compile(r"(?i)tr(?:ied|ying) to? al{1,2}oc\w* [0-9]")
 _DEVICE = re.compile(r"\bGPU (\d{1,3})\b|\bdevice (\d{1,3}) would exceed")
 _LAST_WORDS = re.compile(
     r"reserved by PyTorch but unallocated|reserved in total by PyTorch|\bcached\)"

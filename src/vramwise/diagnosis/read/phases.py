@@ -78,6 +78,7 @@ def _rows(section: str) -> tuple[_Row, ...]:
 _PARTS, _MOVES, _WORK = _rows("parts"), _rows("moves"), _rows("work")
 _WORDS = [(cast(StageName, stage), words.split()) for stage, words in _sections()["words"]]
 _INSTALLED = re.compile(r"(?:site|dist)-packages/|(?:^|/)(?:torch|transformers|accelerate|deepspeed|peft)/")
+_CALLED = re.compile(r"(\w{1,80})\(")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MODEL_CALLS = frozenset(
     ("forward", "_call_impl", "_wrapped_call_impl", "__call__", "compute_loss", "model_forward", "new_forward")
@@ -95,6 +96,8 @@ _INNERMOST = 24
 def place_of(frames: tuple[Frame, ...]) -> Place:
     """Return the part of the run a traceback comes from; empty if it does not say."""
     calls = [frame._replace(file=frame.file.replace("\\", "/")) for frame in frames]
+    if calls and (called := _CALLED.search(calls[-1].code)):
+        calls.append(Frame("", called[1], ""))  # what the last line of a traceback that was cut calls
     at, part = _part(calls)
     inside = calls[at + 1 :]
     if part in ("", "train"):
@@ -154,8 +157,11 @@ _WIDER: dict[StageName, frozenset[StageName]] = {
     "reference": frozenset(("load", "to-device", "zero-init", "fsdp-init")),
     "optimizer-init": frozenset(("optimizer", "zero-init")),
     "weight-sync": frozenset(("merge", "save-gather", "load", "save", "vllm-start")),
-    "vllm-wake": frozenset(("load",)),
-    "vllm-start": frozenset(("load",)),
+    "vllm-wake": frozenset(("load", "generate")),
+    "vllm-sampler": frozenset(("generate",)),
+    "vllm-cache": frozenset(("generate",)),
+    "vllm-profile": frozenset(("generate",)),
+    "vllm-start": frozenset(("load", "generate")),
     "eval-gather": frozenset(("unshard",)),
 }
 

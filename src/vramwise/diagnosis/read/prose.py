@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 from vramwise.diagnosis.evidence import (
@@ -43,6 +43,11 @@ _PRINTED = re.compile(
     |^\s*["'\-]{0,2}[a-z]\w{0,40}_\w{1,40}["']?\s?[=:]\s?\S{1,80}\s*$|^[\w\s]{1,60}\s=\s[\d,.]+\s*$|\d%\||it/s\]|s/it\]""",
     re.VERBOSE,
 )
+# Words that mean host memory beside the GPU's, too; the Chinese word alone is said of both.
+_HOST = re.compile(
+    r"(?i)\b(?:cpu|host|system|main)[ -]?(?:ram|memory)|主机内存|系统内存|all available ram|cpu ?内存|内存 ?oom"
+)
+_SURELY_HOST = re.compile(rf"(?i)\bram\b|{_HOST.pattern[4:]}")
 _FAILED, _STATED, _CHANGES = said("failed"), said("stated"), said("changes")
 _WHEN = cast(dict[StageName, re.Pattern[str]], said("when"))
 _PLATFORMS = cast(dict[PlatformName, re.Pattern[str]], said("platforms"))
@@ -55,6 +60,7 @@ class Prose:
     """What the sentences of a text say. `symptom`: the failure that they report."""
 
     symptom: Symptom | None = None
+    stage: StageName = ""  # when "the error" happened
     stated: Stated = field(default_factory=Stated)
     setup: Setup = field(default_factory=Setup)
     platform: PlatformName = ""
@@ -90,10 +96,18 @@ def read_prose(text: str) -> Prose:
     if not text.strip():
         return Prose()
     reports = [(kind, quote) for quote in sentences if (kind := _failed(quote.text))]
+    stated = _stated(sentences)
+    setup = read_setup(text[:_LONGEST_SETUP])
+    # What works is not what failed.
+    if stated.works_with_shorter_rows is not None:
+        setup = replace(setup, sequence_len=None)
+    if stated.works_with_smaller_batch is not None:
+        setup = replace(setup, micro_batch=None)
     return Prose(
         symptom=_symptom(reports, sentences, text),
-        stated=_stated(sentences),
-        setup=read_setup(text[:_LONGEST_SETUP]),
+        stage=_when_it_happened(sentences),
+        stated=stated,
+        setup=setup,
         platform=next((name for name, pattern in _PLATFORMS.items() if pattern.search(text)), ""),
     )
 
@@ -123,7 +137,7 @@ def _failed(sentence: str) -> str:
             continue
         if kind in ("host-told", "host-shared-memory") and not trouble:
             continue
-        if kind == "host-told" and _WORDS["gpu"].search(sentence) and not re.search(r"(?i)\bram\b|内存", sentence):
+        if kind == "host-told" and _WORDS["gpu"].search(sentence) and not _HOST.search(sentence):
             continue
         return kind
     return ""
@@ -138,6 +152,8 @@ def _symptom(reports: list[tuple[str, Quote]], sentences: list[Quote], text: str
     """Return the failure that the sentences report: of host memory, if any says so, otherwise the first."""
     if not reports:
         return None
+    if any(kind == "cuda-oom" for kind, _ in reports):
+        reports = [one for one in reports if one[0] != "host-told" or _SURELY_HOST.search(one[1].text)] or reports
     kind, quote = next((one for one in reports if one[0].startswith("host-")), reports[0])
     memory: MemoryText | None = read_told_figures(text) if kind == "cuda-oom" else None
     lines = {one.line for of, one in reports if of == kind}
@@ -159,9 +175,20 @@ def _symptom(reports: list[tuple[str, Quote]], sentences: list[Quote], text: str
 
 
 def _when(sentence: str) -> StageName:
-    """Return the stage that a sentence names."""
+    """Return the stage that a sentence names; "" if it tells what makes memory grow."""
+    if _STATED["grows_at_save"].search(sentence):
+        return ""
     bare = _WORDS["not-when"].sub("", sentence)
     return next((stage for stage, pattern in _WHEN.items() if pattern.search(bare)), "")
+
+
+def _when_it_happened(sentences: list[Quote]) -> StageName:
+    """Return the stage of the first sentence that says when an error came."""
+    happened = _WORDS["happened"]
+    for quote in sentences:
+        if happened.search(quote.text) and not _ADVICE.search(quote.text) and (stage := _when(quote.text)):
+            return stage
+    return ""
 
 
 def _stated(sentences: list[Quote]) -> Stated:

@@ -24,8 +24,8 @@ _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}
 _INDENT = 80
 # A record of a dataset, or source code.
 _NO_REPORT = re.compile(
-    r"""^\s{0,40}(?:###\s|\{\s?["']|(?:raise|assert|return|logger|warnings|print|if|except|with)[\s.(]|//|#"""
-    r"""|["']?(?:instruction|input|output|prompt|question|answer|content|messages|system|user)["']?\s?:)"""
+    r"""^\s{0,40}(?:###\s|(?:raise|assert|return|logger|warnings|print|if|except|with)[\s.(]|//|#"""
+    r"""|[{\[\s"']{0,8}(?:instruction|input|output|prompt|question|answer|content|messages|system|user|text)["']?\s?:)"""
 )
 _ADVICE = re.compile(r"(?i)\b(?:if|avoid\w*|prevent\w*|in case|may|might|tips?|hints?|risk|example|likely|reduces?)\b")
 # How far before a text such words count.

@@ -51,5 +51,5 @@ def _length(text: str) -> int | None:
     match = _PATTERNS["length"].search(text)
     if match is None:
         return None
-    number, thousands = (match[1], match[2]) if match[1] else (match[3], match[4])
-    return int(number) * (1024 if thousands else 1)
+    number, *thousands = (group for group in match.groups() if group is not None)
+    return int(number) * (1024 if "".join(thousands).lower() == "k" else 1)

@@ -15,7 +15,7 @@ from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unlogged
 # Words that such lines contain, for a fast search.
 CALL_WORDS = (b"File ", b"Traceback (most", b".py", b", in ", b" -> ", b"ray::", "│ ".encode(), "→".encode())
 
-_CPYTHON = re.compile(r'^[^"]{0,160}?File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
+_CPYTHON = re.compile(r'^[^"]{0,160}?File "([^"\n]{1,400})", line \d{1,7},? in ([\w<>.]{1,120})')
 # A method of a Ray actor, as Ray names it above the traceback of the actor.
 _RAY = re.compile(r"\bray::(?:\w{1,60}\.)?(\w{1,80})\(\)")
 # Its end, where the head of the line was cut off.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,11 +129,12 @@ class CommandLine:
         if isinstance(held, Items) and held.node is not None:
             listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
-        given = self._from_file(evaluator, called) | {
+        from_file = self._from_file(evaluator, called)
+        given = {
             key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",), word=f"--{key}")
             for key, value in self.given.items()
         }
-        classes: list[Result] = [self._class(evaluator, node, parser.site, given) for node in nodes]
+        classes: list[Result] = [self._class(evaluator, node, parser.site, from_file, given) for node in nodes]
         more = any(one.arg == "return_remaining_strings" for one in called.node.keywords)
         return Items(items=(*classes, Items(items=())) if more else tuple(classes))
 
@@ -149,43 +151,56 @@ class CommandLine:
         made = as_entries(content, f"as {name} says") if content is not None else None
         return dict(made.items) if isinstance(made, Entries) else {}
 
-    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
+    def _class(
+        self,
+        evaluator: Evaluator,
+        node: ast.expr,
+        site: Site,
+        from_file: Mapping[str, Result],
+        given: Mapping[str, Result],
+    ) -> Result:
+        both = {**from_file, **given}
         name = node.id if isinstance(node, ast.Name) else shown(node)
         inner = class_of(name, site.scope)
         if inner is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
-            return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
+            return Called(name=full, node=call, site=site, assigned=both, notes=(FROM_COMMAND_LINE,))
         lines = {one: written.line for one, written in all_fields(inner).items()}
         fields = {
             one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
             for one, held in class_fields(evaluator, inner).items()
         }
-        fields |= _abbreviated(given, fields) | {key: value for key, value in given.items() if key in fields}
+        fields |= _begun(from_file, given, fields) | {key: value for key, value in both.items() if key in fields}
         _, base = lineage(inner)
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
         name = evaluator.called(call, site)
-        return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
+        return Called(name=name, node=call, site=site, assigned={**fields, **both}, notes=(FROM_COMMAND_LINE,))
 
 
-def _abbreviated(given: Mapping[str, Result], fields: Mapping[str, Result]) -> dict[str, Result]:
-    """Return the fields whose last word a given name shortens: `max_seq_len` for `max_seq_length`."""
-    work(len(given) + len(fields))
-    by_start: dict[str, list[str]] = {}
-    for name in fields:
-        by_start.setdefault(name.rpartition("_")[0], []).append(name)
+def _begun(
+    from_file: Mapping[str, Result], given: Mapping[str, Result], fields: Mapping[str, Result]
+) -> dict[str, Result]:
+    """Return the fields that a flag of the command line begins: argparse takes one if no other begins so.
+
+    Keys of a file are not shortened so. One that shortens the last word of a field is taken for it all the same, with a
+    note: what is meant matters more than a run that stops.
+    """
+    work(len(from_file) + len(given) + len(fields))
+    names = sorted(fields)
     found: dict[str, Result] = {}
-    for key in given.keys() - fields.keys():
-        start = key.rpartition("_")[0]
-        alike = by_start.get(start, []) if start else []
-        work(len(alike))
-        meant = [name for name in alike if name.startswith(key)]
-        if len(meant) == 1 and meant[0] not in given:
-            found[meant[0]] = noted(
-                given[key], note=f"{key} is no field and may be ignored: it is taken for {meant[0]}"
-            )
+    for key in sorted({*from_file, *given} - fields.keys()):
+        first = bisect_left(names, key)
+        begun = [name for name in names[first : first + 2] if name.startswith(key)]
+        if len(begun) != 1 or begun[0] in given or begun[0] in from_file:
+            continue
+        if key in given:
+            found[begun[0]] = given[key]
+        elif "_" in key and key.rpartition("_")[0] == begun[0].rpartition("_")[0]:
+            note = f"{key} is no field, which parsers ignore or refuse: it is taken for {begun[0]}"
+            found[begun[0]] = noted(from_file[key], note=note)
     return found
 
 

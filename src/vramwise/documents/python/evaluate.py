@@ -223,6 +223,10 @@ class Evaluator(Expressions):
             made = self.returned(node.func.id, site, node)
             if made is not None:
                 return made
+        if isinstance(node.func, ast.Attribute) and (name := dotted(node.func)) is not None:
+            made = self.returned(name, site, node)  # of another module
+            if made is not None:
+                return made
         if isinstance(node.func, ast.Attribute) and dotted(node.func.value) in ("self", "cls"):
             return self._of_method(node.func.attr, node, site) or called
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from vramwise.errors import VramwiseError
 from vramwise.limits.meter import work
 
 _LONGEST_LIST = 1000
+_BARE_LIST, _WORDS = re.compile(r"\[[\w.]+(?:, ?[\w.]+)*\]", re.ASCII), re.compile(r"[\w.]+", re.ASCII)
 _TRUE = ("true", "1", "yes", "y", "on")
 _FALSE = ("false", "0", "no", "n", "off")
 
@@ -151,8 +153,9 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
 # What launchers add to a script's own flags.
 _OF_LAUNCHERS = frozenset({"local_rank", "deepspeed", "deepspeed_config", "deepscale", "deepscale_config"})
 # Parsers that take other flags than `add_argument` adds, and calls that leave flags to something else.
+CLASS_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 _OTHER_PARSERS = (
-    *("HfArgumentParser", "TrlParser", "H4ArgumentParser", "Fire", "parse_known_args", "parse_known_intermixed_args"),
+    *(*CLASS_PARSERS, "Fire", "parse_known_args", "parse_known_intermixed_args"),
     *("add_argparse_args", "from_argparse_args"),
 )
 
@@ -197,10 +200,11 @@ def words_of(line: str) -> tuple[str, ...]:
         raise VramwiseError(f"--args {line}: {str(error).lower()}") from None
 
 
-def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
+def parsed(line: str, flags: Mapping[str, Flag], *, lists: bool = False) -> dict[str, Any]:
     """Parse `--lr 1e-5 --use_peft` into values by name; unknown flags keep their words as names.
 
-    Words without a flag fill positional arguments in order, including a subcommand.
+    `lists`: unknown flags may take several words, as fields of dataclasses do. Words without a flag fill positional
+    arguments in order, including a subcommand.
     """
     words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
@@ -229,7 +233,7 @@ def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
         while not equals and at < len(words) and not _is_flag(words[at]):
             taken.append(words[at])
             at += 1
-            if flag is None or not flag.several:
+            if not (lists if flag is None else flag.several):
                 break
         found[name] = _typed(taken, flag)
     return found
@@ -243,7 +247,7 @@ def _typed(taken: Sequence[str], flag: Flag | None) -> Any:
     if not taken:
         return True
     values = [_value(word, flag.kind if flag is not None else "") for word in taken]
-    return values if flag is not None and flag.several else values[0]
+    return values if len(values) > 1 or (flag is not None and flag.several) else values[0]
 
 
 def _value(word: str, kind: str) -> Any:
@@ -266,7 +270,7 @@ def guessed(word: str) -> Any:
         try:
             return ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return word
+            return _WORDS.findall(word) if _BARE_LIST.fullmatch(word) else word
     return word.lower() == "true" if word.lower() in ("true", "false") else word
 
 

@@ -295,7 +295,10 @@ class Names(ABC):
             name, kind = owner.name, ast.Name
         named = self.found.named(name)
         work(3 * len(named))
-        return [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
+        found = [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
+        if kind is ast.Name:  # also `module.train(…)`
+            found += [one for one in named if isinstance(one[0].func, ast.Attribute) and _names(one, scope)]
+        return found
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
         work(len(call.keywords))
@@ -311,3 +314,11 @@ class Names(ABC):
         if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
             return self.evaluate(call.args[place], site)
         return None
+
+
+def _names(call: tuple[ast.Call, Site], function: Scope) -> bool:
+    """Return whether a call names a function of another module: `module.train(…)`."""
+    name, scope = dotted(call[0].func), call[1].scope
+    while scope.parent is not None and name not in scope.functions:
+        scope = scope.parent
+    return name is not None and scope.functions.get(name) is function

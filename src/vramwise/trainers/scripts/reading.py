@@ -10,7 +10,7 @@ from typing import Any
 
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed, unknown_flags, words_of
+from vramwise.documents.python.flags import CLASS_PARSERS, flags_of, parsed, unknown_flags, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.modules import Modules
 from vramwise.documents.python.notebook import whole
@@ -87,7 +87,8 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
     others = options_of(found) if reading.args else {}
-    given = parsed(reading.args, {**flags, **others})
+    lists = any(found.named(one) for one in CLASS_PARSERS)
+    given = parsed(reading.args, {**flags, **others}, lists=lists)
     functions = Functions(
         flags=flags,
         given=given,

@@ -72,6 +72,8 @@ class Kernels:
     # the collator passes the sample boundaries of packed rows; otherwise every layer reads them from the card
     samples_told: bool = field(metadata=setting(False, compared=False))
     torch_compile: bool = field(metadata=setting(False, phrase="torch.compile"))
+    # torch.compile's mode, "regional", or what else changes what is one graph
+    compile_mode: str = field(metadata=setting("default", rare=True, compared=False))
     # Layers without such kernels (norms, feed-forward layers) run compiled; LoRA is added as a separate product
     compiled_layers: bool = field(
         metadata=setting(False, compared=False, rare=True, plain="the plain Trainer compiles no layers")

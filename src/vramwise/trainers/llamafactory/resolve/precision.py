@@ -18,6 +18,7 @@ def resolve_dtypes(args: Arguments, target: Target) -> None:
     _trained(args, target)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
+    args.fields.neutral("fp8_scaling")
     args.derive("refuses_fp8_below", None, "LLaMA-Factory does not check the card", key="fp8")
     if args.value("train_from_scratch") and not args.value("bf16"):
         args.derive("weights_dtype", "fp32", "a model built from its config, in fp32", key="train_from_scratch")

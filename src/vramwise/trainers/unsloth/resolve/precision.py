@@ -46,6 +46,7 @@ def _compute(args: Arguments, target: Target, dtype: str) -> None:
     """Fill the precision: `bf16` and `fp16` must match the weights; if neither is on, the weights decide."""
     key = "fp16" if dtype == "fp16" else "bf16"
     compute = dtype if dtype != "fp32" else "bf16" if target.gpu is None or target.gpu.bf16 else "fp16"
+    args.fields.neutral("fp8_scaling")
     by_card = not args.value("bf16") and not args.value("fp16")
     args.derive("precision_by_card", by_card, "unset: as the weights" if by_card else "the config says", key=key)
     args.derive("precision", compute, f"mixed precision in the weights' type, {compute}", key=key)

@@ -22,14 +22,14 @@ from vramwise.opening.sources import NotOurs, Source, other_tool, read_document
 from vramwise.opening.stacks import make_stack
 from vramwise.trainers.arguments.parsing import converted
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
-from vramwise.trainers.arguments.vocabulary import kinds_of
+from vramwise.trainers.arguments.vocabulary import Vocabulary, kinds_of
 from vramwise.trainers.launch import EARLY, Launch, read_launch, read_shell
 from vramwise.trainers.other_tools import PLAIN, Tool, plain_values
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, may_train, read_script
-from vramwise.types import Document
+from vramwise.types import Document, Stack
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
@@ -301,12 +301,31 @@ def _known(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _typed(given: Mapping[str, str | bool | list[str]], trainer: str) -> dict[str, Any]:
     """Return options as their fields hold them: what takes text stays text."""
     found = trainer_named(trainer)
-    words = None
-    if isinstance(found, ArgumentsTrainer):
-        words = found.vocabulary(None, make_stack(found.package, found.releases(), look_around=False))
-    found_keys = sorted(words.keys()) if words is not None else []
+    if not isinstance(found, ArgumentsTrainer):
+        return {key: _value(value, None) for key, value in given.items()}
+    stack = make_stack(found.package, found.releases(), look_around=False)
+    words = found.vocabulary(None, stack)
+    found_keys = sorted(words.keys())
     named = {_meant(key, found_keys, given): value for key, value in given.items()}
-    return {key: _value(value, None if words is None else words.type_of(key)) for key, value in named.items()}
+    return {key: _held(key, value, words, found, stack) for key, value in named.items()}
+
+
+def _held(key: str, text: str | bool | list[str], words: Vocabulary, trainer: ArgumentsTrainer, stack: Stack) -> Any:
+    """Return an option's value, by the newest release that takes it."""
+    value = _value(text, words.type_of(key))
+    if _takes(words, key, value):
+        return value
+    for version in reversed(list(trainer.releases())):
+        older = trainer.vocabulary(None, stack.at(trainer.package, version))
+        held = _value(text, older.type_of(key))
+        if older.type_of(key) is not None and _takes(older, key, held):
+            return held
+    return value
+
+
+def _takes(words: Vocabulary, key: str, value: Any) -> bool:
+    misread = words.misread(key, value)
+    return words.check(key, value) is None and (misread is None or not misread.grave)
 
 
 def _meant(key: str, known: Sequence[str], given: Mapping[str, Any]) -> str:

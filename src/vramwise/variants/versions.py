@@ -54,7 +54,7 @@ def versions_line(run: RunSpec) -> str:
     if matters is None:
         return ""
     differs = whys[matters].removeprefix(f"{NEWEST}; ")
-    return f"No version is given: {shown} assumed, but {differs} ({action('say the version').format(matters)})"
+    return f"No version is given: {shown} assumed, but {matters} {differs} ({action('say the version').format(matters)})"
 
 
 def differing(run: RunSpec, other: RunSpec) -> str:

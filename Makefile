@@ -7,14 +7,14 @@ DEV := .venv-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 # Scripts that write files of this repository from other files in it. Each takes --check.
-QUICKLY_MADE := scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py scripts/other_words.py \
-	scripts/block_events.py tests/measured/calibration.py
+QUICKLY_MADE := scripts/release_files.py scripts/rule_pages.py scripts/fit_changes.py scripts/unread_keys.py \
+	scripts/other_words.py scripts/block_events.py tests/measured/calibration.py
 GENERATED := $(QUICKLY_MADE) scripts/pictures.py tests/render/test_terminal.py
 # What `make quick` runs: the rules' own examples, the readers and editors of files, the allocator, and the rooms.
 QUICK := tests/test_architecture.py tests/test_import_graph.py tests/test_generated.py tests/test_size.py \
 	tests/test_contracts.py tests/rules tests/documents tests/allocator tests/recordings tests/render/test_formats.py
 
-.PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record fuzz
+.PHONY: demo test test-all test-page quick t lint lint-generated generate unit unit-all page wheel clean bench accuracy record releases fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -106,6 +106,10 @@ accuracy: $(DEV)/.ready
 # What the package says of its own errors, by features: from every measured run, anew.
 record: $(DEV)/.ready
 	$(DEV)/bin/python tests/measured/record.py
+
+# Other people's releases that are not known yet: taken from the registry; what a person must read is printed.
+releases: $(DEV)/.tools
+	$(DEV)/bin/python scripts/releases.py $(foreach url,$(INDEX),--index $(url)) $(if $(REPORT),--report $(REPORT))
 
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py

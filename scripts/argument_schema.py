@@ -7,7 +7,7 @@ HfArgumentParser share this: `fields_of("TrainingArguments", modules)` for any d
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # [type] where the default is null, else [type, default]: short, one line a key
@@ -182,14 +182,26 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
-def difference(newer: Mapping[str, Any], older: Mapping[str, Any]) -> dict[str, Any]:
-    """What turns the newer facts into the older, as a JSON merge patch (RFC 7386: null means absent)."""
-    patch: dict[str, Any] = {key: None for key in newer if key not in older}
-    for key, value in older.items():
-        before = newer.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if inner := difference(before, value):
-                patch[key] = inner
-        elif value != before:
-            patch[key] = value
-    return patch
+def signature_of(name: str, modules: Modules) -> Facts:
+    """The parameters of a class's constructor, with what a decorator still takes under an old name; `**` for any."""
+    for node in modules.classes[name].body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            facts = _parameters(node.args, modules)
+            for call in (one for one in node.decorator_list if isinstance(one, ast.Call)):
+                if "deprecate_kwarg" in ast.unparse(call.func) and isinstance(call.args[0], ast.Constant):
+                    facts.setdefault(str(call.args[0].value), ["any?"])
+            return facts
+    bases = [_name(base) for base in modules.classes[name].bases]
+    return next((signature_of(base, modules) for base in bases if base in modules.classes), {"**": ["any?"]})
+
+
+def _parameters(arguments: ast.arguments, modules: Modules) -> Facts:
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*([None] * (len(plain) - len(arguments.defaults))), *arguments.defaults, *arguments.kw_defaults]
+    facts: Facts = {}
+    for one, default in zip([*plain, *arguments.kwonlyargs], defaults, strict=True):
+        if one.arg != "self":
+            written = "any?" if one.annotation is None else _type(one.annotation, modules)
+            value = _literal(default, modules)
+            facts[one.arg] = [written] if value is None else [written, value]
+    return facts | ({"**": ["any?"]} if arguments.kwarg else {})

@@ -152,6 +152,8 @@ LR_SCHEDULERS = [
     "one_cycle",
     "rex",
 ]
+# Those that Axolotl's trainer makes itself; the rest is transformers'.
+OWN_LR_SCHEDULERS = ["one_cycle", "rex"]
 
 BUILT_IN_ADAPTERS = ["lora", "qlora", "llama-adapter"]
 PLUGIN_ADAPTERS = {

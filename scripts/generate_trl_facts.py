@@ -1,74 +1,83 @@
-"""Write trainers/trl/schema/*.json from TRL's wheels: the newest in full, older ones as differences.
-
-    pip download --no-deps --only-binary=:all: --python-version 3.12 -d wheels trl==1.16.0 accelerate==1.15.0
-    python scripts/generate_trl_facts.py wheels/accelerate-*.whl wheels/trl-*.whl
+"""Facts about TRL by release, for trainers/trl/schema; `releases.py` writes them.
 
 `keys` are those of every kind of training (ScriptArguments, ModelConfig, DatasetMixtureConfig), `<kind>` those of its
-own config, what it overrides of TrainingArguments included; `launch` the options of `accelerate launch` that take a
-value, with its type, which is where TRL's command sends what it does not know. Meanings for memory: `trl_meanings.py`.
-
-A new version: run it with all wheels, read the difference, then trainer/*_trainer.py for what behaves differently.
+own config, what it overrides of TrainingArguments included, `constructors` what each trainer itself takes; `launch` the
+options of `accelerate launch` that take a value, with its type, which is where TRL's command sends what it does not
+know. Meanings for memory: `trl_meanings.py`.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
-from pathlib import Path
 from typing import Any
 
-from argument_schema import Modules, fields_of
-from generate_arguments import modules_in, version_of, write_versions
-from trl_meanings import MEANINGS
+from argument_schema import Modules, fields_of, signature_of
+from registry import Archive
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/trl/schema"
-# kind → its config, and where the script's own arguments stand; ORPO and CPO have no command
+# kind → config, trainer and where the script's own arguments stand; ORPO and CPO have no command
 KINDS = {
-    "sft": ("trainer/sft_config.py", "SFTConfig", None),
-    "dpo": ("trainer/dpo_config.py", "DPOConfig", None),
-    "kto": ("trainer/kto_config.py", "KTOConfig", None),
-    "reward": ("trainer/reward_config.py", "RewardConfig", None),
-    "grpo": ("trainer/grpo_config.py", "GRPOConfig", "GRPOScriptArguments"),
-    "rloo": ("trainer/rloo_config.py", "RLOOConfig", "RLOOScriptArguments"),
-    "distillation": ("trainer/distillation_config.py", "DistillationConfig", None),
-    "orpo": ("experimental/orpo/orpo_config.py", "ORPOConfig", None),
-    "cpo": ("experimental/cpo/cpo_config.py", "CPOConfig", None),
+    "sft": ("SFT", None),
+    "dpo": ("DPO", None),
+    "kto": ("KTO", None),
+    "reward": ("Reward", None),
+    "grpo": ("GRPO", "GRPOScriptArguments"),
+    "rloo": ("RLOO", "RLOOScriptArguments"),
+    "distillation": ("Distillation", None),
+    "orpo": ("ORPO", None),
+    "cpo": ("CPO", None),
 }
+# An experiment of the same name that was another trainer.
+OTHER_EXPERIMENTS = frozenset({"distillation"})
 SHARED = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
+# Where they stood: since 0.13, in 0.12, and before, in one class a command.
+_SHARED_IN = ("trl/scripts/utils.py", "trl/utils.py", "trl/commands/cli_utils.py")
 
 
-def facts_of(wheel: Path, launch: dict[str, str]) -> dict[str, Any]:
-    """The facts of one version."""
-    version = ".".join(map(str, version_of(wheel)))
-    shared = Modules(modules_in(wheel, ["trl/scripts/utils.py", "trl/trainer/model_config.py"]))
-    keys = {key: value for name in SHARED for key, value in fields_of(name, shared).items()}
-    kinds = {kind: own for kind in KINDS if (own := _own(wheel, kind))}
-    known = {*keys, *(key for own in kinds.values() for key in own)}
-    return {
-        "source": f"TRL {version}: trainer/*_config.py, scripts/*.py; accelerate's launch options",
-        "keys": keys,
-        **kinds,
-        "launch": launch,
-        "memory": {key: text for key, text in MEANINGS.items() if key in known},
-    }
+def facts_of(archive: Archive, accelerate: Archive) -> dict[str, Any]:
+    """The facts of one release; `accelerate`: what it was installed with."""
+    shared = Modules([*archive.first(*_SHARED_IN), *archive.texts("trl/trainer/model_config.py")])
+    keys = {key: held for name in SHARED if name in shared.classes for key, held in fields_of(name, shared).items()}
+    found = {kind: own for kind in KINDS if (own := _own(archive, kind))}
+    taken = {f"{KINDS[kind][0]}Trainer": taken for kind in KINDS if (taken := _constructor(archive, kind))}
+    everywhere = {"keys": keys} if keys else {}
+    apart = {"commands": commands} if (commands := _commands(archive)) else {}
+    return {**everywhere, **found, "constructors": taken, **apart, "launch": launch_options(accelerate)}
 
 
-def _own(wheel: Path, kind: str) -> dict[str, Any]:
-    path, config, script = KINDS[kind]
-    sources = modules_in(wheel, ["trl/trainer/base_config.py", f"trl/{path}"])
-    if len(sources) < 2:
-        return {}
-    own = fields_of(config, Modules(sources))
-    if script is not None:
-        own |= fields_of(script, Modules(modules_in(wheel, [f"trl/scripts/{kind}.py"])))
+def _own(archive: Archive, kind: str) -> dict[str, Any]:
+    title, script = KINDS[kind]
+    places = (*_places(kind, "config"), "trl/trainer/training_configs.py")
+    modules = Modules([*archive.texts("trl/trainer/base_config.py", "trl/trainer/utils.py"), *archive.first(*places)])
+    own = fields_of(f"{title}Config", modules) if f"{title}Config" in modules.classes else {}
+    if own and script is not None and (text := archive.text(f"trl/scripts/{kind}.py")):
+        scripts = Modules([text])
+        own |= fields_of(script, scripts) if script in scripts.classes else {}
     return own
 
 
-def launch_options(wheel: Path) -> dict[str, str]:
+def _commands(archive: Archive) -> dict[str, Any]:
+    """What the arguments of each command were before they were those of its config: in 0.8 to 0.11."""
+    modules = Modules(archive.texts("trl/commands/cli_utils.py"))
+    names = {name.lower().removesuffix("scriptarguments"): name for name in modules.classes}
+    return {kind: fields_of(names[kind], modules) for kind in KINDS if kind in names}
+
+
+def _constructor(archive: Archive, kind: str) -> dict[str, Any]:
+    name = f"{KINDS[kind][0]}Trainer"
+    modules = Modules([*archive.texts("trl/trainer/base_trainer.py"), *archive.first(*_places(kind, "trainer"))])
+    return signature_of(name, modules) if name in modules.classes else {}
+
+
+def _places(kind: str, part: str) -> tuple[str, ...]:
+    """Where a kind's code stands, the surest first: what moved to the experiments left an empty class behind."""
+    main = f"trl/trainer/{kind}_{part}.py"
+    return (main,) if kind in OTHER_EXPERIMENTS else (f"trl/experimental/{kind}/{kind}_{part}.py", main)
+
+
+def launch_options(accelerate: Archive) -> dict[str, str]:
     """Options of `accelerate launch` that take a value, with its type in our grammar."""
-    (source,) = modules_in(wheel, ["accelerate/commands/launch.py"])
     found = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(accelerate.text("accelerate/commands/launch.py") or "")):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("add_argument"):
             words = {word.arg: word.value for word in node.keywords}
             switch = "action" in words and "store" in ast.unparse(words["action"])
@@ -86,16 +95,3 @@ def launch_type(words: dict[str | None, ast.expr]) -> str:
         kind = ast.unparse(words["type"]) if "type" in words else "str"
         return kind if kind in ("int", "float") else "str"
     return f"one_of({','.join(map(str, choices))})"
-
-
-def main() -> None:
-    """All wheels that are named; accelerate's among them."""
-    wheels = [Path(name) for name in sys.argv[1:]]
-    accelerate = next(wheel for wheel in wheels if wheel.name.startswith("accelerate-"))
-    launch = launch_options(accelerate)
-    versions = sorted((wheel for wheel in wheels if wheel.name.startswith("trl-")), key=version_of)
-    write_versions(TARGET, {".".join(map(str, version_of(one))): facts_of(one, launch) for one in versions})
-
-
-if __name__ == "__main__":
-    main()

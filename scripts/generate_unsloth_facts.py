@@ -1,27 +1,18 @@
-"""Write trainers/unsloth/schema/*.json from Unsloth's wheels: the newest in full, older ones as differences.
-
-    pip download --no-deps -d wheels unsloth==2026.10.9        # and each older one that is known
-    python scripts/generate_unsloth_facts.py wheels/unsloth-*.whl
+"""Facts about Unsloth by release, for trainers/unsloth/schema; `releases.py` writes them.
 
 Unsloth is called from Python. Read here as text: the parameters of `from_pretrained` and `get_peft_model` with their
-defaults, the defaults that it puts into TRL's configs (`models/rl.py`), the sections of its command's YAML
-(`unsloth_cli/config.py`), and which packages it installs with.
+defaults, the defaults that it puts into TRL's configs (`models/rl.py`), and the sections of its command's YAML
+(`unsloth_cli/config.py`). Meanings for memory: `unsloth_meanings.py`.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
-import zipfile
-from pathlib import Path
 from typing import Any
 
-from generate_arguments import version_of, write_versions
-from unsloth_meanings import MEANINGS
+from registry import Archive
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/unsloth/schema"
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes")
 # Parameters under the names that a training's document has for them.
 KEYS = {"model_name": "model_name_or_path", "r": "lora_r", "target_modules": "lora_target_modules"}
 KEYS |= {"modules_to_save": "lora_modules_to_save", "torch_dtype": "dtype"}
@@ -43,15 +34,9 @@ TYPES = {
 SKIPPED = {"model", "args", "kwargs", "token", "on_model_resolved", "temporary_location"}
 
 
-def version_text(wheel: Path) -> str:
-    """Its version, as it is written."""
-    return ".".join(map(str, version_of(wheel)))
-
-
-def source_of(wheel: Path, name: str) -> ast.Module:
-    """A module of the wheel, parsed; an empty one where an older release has none of that name."""
-    with zipfile.ZipFile(wheel) as archive:
-        return ast.parse(archive.read(name) if name in archive.namelist() else "")
+def source_of(archive: Archive, name: str) -> ast.Module:
+    """A module, parsed; an empty one where an older release has none of that name."""
+    return ast.parse(archive.text(name) or "")
 
 
 def parameters_of(tree: ast.Module, owner: str, function: str) -> dict[str, list[Any]]:
@@ -142,7 +127,7 @@ def dynamic_checkpoints(tree: ast.Module, replaced: ast.Module) -> dict[str, str
     """
     found: dict[str, str] = {}
     bad = {
-        key.func.value.value
+        key.func.value.value if isinstance(key, ast.Call) else key.value
         for node in replaced.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "BAD_MAPPINGS"
         for key in node.value.keys
@@ -156,45 +141,17 @@ def dynamic_checkpoints(tree: ast.Module, replaced: ast.Module) -> dict[str, str
     return dict(sorted(found.items()))
 
 
-def pins_of(wheel: Path) -> dict[str, str]:
-    """What it asks for of packages that change memory."""
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = archive.read(name).decode()
-    found = re.findall(r"^Requires-Dist: ([\w.-]+)([^;\n]*)$", metadata, re.MULTILINE)
-    return {package: wanted.strip() for package, wanted in found if package in PACKAGES}
-
-
-def facts_of(wheel: Path) -> dict[str, Any]:
-    """All of one version."""
-    loader, llama = source_of(wheel, "unsloth/models/loader.py"), source_of(wheel, "unsloth/models/llama.py")
+def facts_of(archive: Archive) -> dict[str, Any]:
+    """The facts of one release."""
+    loader, llama = source_of(archive, "unsloth/models/loader.py"), source_of(archive, "unsloth/models/llama.py")
     adapter = parameters_of(llama, "FastLlamaModel", "get_peft_model")
     adapter.pop("max_seq_length", None)  # "not used anymore"
-    keys = {**parameters_of(loader, "FastLanguageModel", "from_pretrained"), **adapter}
-    read = "models/loader.py, models/llama.py, models/rl.py, unsloth_cli/config.py"
-    return {
-        "source": f"unsloth {version_text(wheel)}: {read}",
-        "pins": pins_of(wheel),
-        "keys": keys,
-        "replaced": replaced_defaults(source_of(wheel, "unsloth/models/rl.py")),
-        "sections": sections_of(source_of(wheel, "unsloth_cli/config.py")),
-        "memory": {key: meaning for key, meaning in MEANINGS.items() if key in keys},
+    found = {
+        "keys": {**parameters_of(loader, "FastLanguageModel", "from_pretrained"), **adapter},
+        "replaced": replaced_defaults(source_of(archive, "unsloth/models/rl.py")),
+        "sections": sections_of(source_of(archive, "unsloth_cli/config.py")),
+        "dynamic": dynamic_checkpoints(
+            source_of(archive, "unsloth/models/mapper.py"), source_of(archive, "unsloth/models/loader_utils.py")
+        ),
     }
-
-
-def main() -> None:
-    """Every wheel that is named."""
-    wheels = [Path(name) for name in sys.argv[1:]]
-    newest = facts_of(max(wheels, key=version_of))["keys"]
-    if missing := sorted(MEANINGS.keys() - newest.keys()):
-        sys.exit(f"unsloth_meanings.py describes keys that the newest wheel does not have: {', '.join(missing)}")
-    facts = {version_text(wheel): facts_of(wheel) for wheel in sorted(wheels, key=version_of)}
-    last = max(wheels, key=version_of)
-    facts[version_text(last)]["dynamic"] = dynamic_checkpoints(
-        source_of(last, "unsloth/models/mapper.py"), source_of(last, "unsloth/models/loader_utils.py")
-    )
-    write_versions(TARGET, facts)
-
-
-if __name__ == "__main__":
-    main()
+    return {name: held for name, held in found.items() if held}

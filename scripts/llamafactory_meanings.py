@@ -8,7 +8,7 @@ from __future__ import annotations
 MEANINGS = {
     "model_name_or_path": "the base model; its weights are loaded in the checkpoint's own type",
     "adapter_name_or_path": "an adapter to go on with, whose rank and targets count; several are merged into the base",
-    "resize_vocab": "with an adapter: embeddings and head are trained whole unless additional_target names others",
+    "resize_vocab": "with an adapter: embeddings and head are fully trained unless additional_target names others",
     "add_tokens": "new tokens switch resize_vocab on",
     "add_special_tokens": "new tokens switch resize_vocab on",
     "flash_attn": "auto: transformers' choice (sdpa); fa2: flash attention; disabled: eager, which writes scores out",
@@ -32,7 +32,7 @@ MEANINGS = {
     "video_maxlen": "how many frames a video becomes",
     "template": "some bring images, video or audio",
     "cutoff_len": "tokens of a row at most; longer samples are cut",
-    "packing": "rows are filled with further samples: full, of one width; on by itself in stage pt",
+    "packing": "rows are filled with further samples: full, of one width; on by default in stage pt",
     "neat_packing": "packed samples do not see one another",
     "streaming": "data is not held in host memory",
     "val_size": "samples held out for evaluation",

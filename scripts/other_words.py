@@ -49,7 +49,7 @@ def words() -> dict[str, str]:
         for field in FIELDS:
             if keys.get(field) in known:
                 found.setdefault(keys[field], field)
-    renamed = {old: found[gone.now] for old, gone in GONE.items() if gone.now in found and old not in found}
+    renamed = {old: found[now] for old, now in GONE.items() if now in found and old not in found}
     return dict(sorted((found | renamed).items()))
 
 

@@ -190,6 +190,7 @@ OF_SCRIPTS = "trainers/scripts/rules.py"
 NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
+    "trainers/other_tools.py": "the trainer whose keys describe a plain run of another tool",
     "trainers/scripts/calls.py": "the trainers whose classes scripts call",
     "trainers/scripts/reading.py": "the same",
     "trainers/scripts/chain.py": "the same",
@@ -204,7 +205,6 @@ NAMING = {
     "models/known.py": "the folder of the hub's cache",
     "models/catalogue.py": "the owner of copies on the hub",
     "models/names.py": "the owner and the names of copies on the hub",
-    "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
 }
 
 
@@ -353,6 +353,7 @@ READERS = {
     "bundled.py": OWN,
     "models/hub_request.py": "an answer, read up to a bound",
     "models/catalogue.py": OWN,
+    "models/compiled.py": OWN,
     "models/templates.py": OWN,
     "opening/files.py": "configs up to CONFIG_BYTES",
     "whole_files.py": "what is written, compared with what is there",
@@ -402,6 +403,7 @@ def test_whoever_reads_is_known_and_bounded():
 TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
+    "models/compiled.py": TORCH,
     "variants/prediction.py": TORCH,
     "variants/capacity.py": TORCH,
     "variants/assumptions.py": "the answer names the versions it is for",

@@ -23,16 +23,3 @@ def bundled_text(name: str, beside: str = __file__) -> str:
 def bundled_json(name: str, beside: str = __file__) -> Any:
     """Return the parsed content of a JSON file beside one of our modules."""
     return json.loads(bundled_text(name, beside))
-
-
-def patched(value: Any, patch: Any) -> Any:
-    """Return one release's facts, given those of another release and the difference; None removes a key."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for key, change in patch.items():
-        if change is None:
-            result.pop(key, None)
-        else:
-            result[key] = patched(result.get(key), change)
-    return result

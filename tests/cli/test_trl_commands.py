@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vramwise.trainers import trl
+from vramwise.trainers.releases import known_versions
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "trl-sft.yml"
 SMALL = """\
 model_name_or_path: HuggingFaceTB/SmolLM2-135M
@@ -58,7 +61,8 @@ def test_predict_and_what_if(vramwise, config):
     config.write_text(SMALL.replace("eval_strategy: steps\n", ""))
     done = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "dtype=bfloat16")
     assert "gone: info fp32-base" in done.output
-    assert "trl 1.16.0" in vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").output
+    newest = known_versions(trl.__file__)[-1]
+    assert f"trl {newest}" in vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").output
     wrong = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "per_device_batch=1")
     assert wrong.exit_code == 2
     assert "did you mean per_device_" in str(wrong.exception)
@@ -137,10 +141,12 @@ def weights(vramwise, tmp_path):
 
 def test_the_old_name_of_dtype_is_what_the_run_is_meant_to_have(weights):
     """TRL's command stops since 0.27: what is told is the run once it starts. A script drops it."""
-    assert weights(OLD) == "bf16"
+    newest = ("--with", "trl==1.16.0")
+    assert weights(OLD, *newest) == "bf16"
     assert weights(OLD, "--launcher", "module") == "fp32"
-    assert weights(OLD.replace("bfloat16", "null")) == "fp32"
-    assert weights(OLD + "dtype: float16\n") == "fp16"
+    assert weights(OLD.replace("bfloat16", "null"), *newest) == "fp32"
+    assert weights(OLD + "dtype: float16\n", *newest) == "fp16"
+    assert weights(OLD) == "bf16"  # as written, with the release that it was written for
 
 
 def test_model_init_kwargs_say_the_type_where_trl_hands_them_on(weights):
@@ -156,7 +162,8 @@ def test_predict_says_what_the_run_needs_once_the_key_is_renamed(vramwise, tmp_p
     path, needs = tmp_path / "dpo.yaml", []
     for text in (OLD, OLD.replace("torch_dtype", "dtype")):
         path.write_text(text)
-        done = vramwise("predict", path, "--trainer", "trl:dpo", "--gpu", "rtx-4090", "--format", "json")
+        words = ("--trainer", "trl:dpo", "--gpu", "rtx-4090", "--with", "trl==1.16.0", "--format", "json")
+        done = vramwise("predict", path, *words)
         needs.append(json.loads(done.stdout)["peak_reserved_bytes"])
     assert needs[0] == needs[1]
 

@@ -647,7 +647,7 @@ CASES = {
         "kernel-shared-memory",
     ),
     # --- found, not explained
-    "another exception": (lines(traceback(("train.py", "main")), "KeyError: 'text'"), "?"),
+    "another exception": (lines(traceback(("train.py", "main")), "KeyError: 'text'"), "bad-data"),
     "only the aftermath": (
         lines("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "  exitcode  : 1 (pid: 4321)"),
         "?",

@@ -238,22 +238,28 @@ MORE = {
         ),
         "?",
     ),
-    "segmentation fault": (lines("train.sh: line 3:  4321 Segmentation fault      (core dumped) python train.py"), "?"),
-    "exit code -11": (lines("  exitcode  : -11 (pid: 4321)"), "?"),
+    "segmentation fault": (
+        lines("train.sh: line 3:  4321 Segmentation fault      (core dumped) python train.py"),
+        "native-crash",
+    ),
+    "exit code -11": (lines("  exitcode  : -11 (pid: 4321)"), "native-crash"),
     "two devices": (
         lines(
             "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
         ),
-        "?",
+        "two-devices",
     ),
     "one dtype on two devices": (
         lines(
             "RuntimeError: Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same"
         ),
-        "?",
+        "two-devices",
     ),
-    "shapes": (lines("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x151936 and 896x151936)"), "?"),
-    "disk full": (lines("OSError: [Errno 28] No space left on device: './out/checkpoint-200'"), "?"),
+    "shapes": (
+        lines("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x151936 and 896x151936)"),
+        "shape-mismatch",
+    ),
+    "disk full": (lines("OSError: [Errno 28] No space left on device: './out/checkpoint-200'"), "disk-full"),
     # --- near misses
     "loss scale adapts": (
         lines(

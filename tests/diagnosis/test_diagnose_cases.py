@@ -7,7 +7,7 @@ from failure_cases import CASES
 from more_failure_cases import MORE
 
 import vramwise
-from failure_logs import oom
+from failure_logs import bar, lines, oom
 
 ALL = {**CASES, **MORE}
 
@@ -48,4 +48,11 @@ def test_a_driver_that_lends_host_memory_is_noted():
 
 def test_an_empty_log_is_said_to_be_empty():
     assert vramwise.diagnose(io.BytesIO(b"")).sentence == "No failure found: the log is empty."
-    assert vramwise.diagnose(io.BytesIO(b"fine\n")).sentence == "No failure found in 1 line."
+
+
+def test_no_failure_is_only_found_in_a_run_that_goes_well():
+    told = vramwise.diagnose(io.BytesIO(b"hello\n"))
+    assert told.sentence == "Nothing in 1 line says what failed: neither an error nor a run that went well."
+    assert told.next_steps
+    going = vramwise.diagnose(io.BytesIO(lines(bar(3, 10), bar(4, 10)).encode()))
+    assert going.sentence.startswith("No failure found in ")

@@ -88,7 +88,8 @@ def test_a_notebook_saved_as_a_page_or_as_json():
 def test_a_notebook_that_ends_within_its_traceback():
     log = lines("OutOfMemoryError            Traceback (most recent call last)", "----> 1 trainer.train()")
     assert diagnose(log).verdict == "diagnosed"
-    assert diagnose(log.replace("OutOfMemory", "Key")).verdict == "unexplained"
+    assert diagnose(log.replace("OutOfMemory", "Key")).sentence.endswith("This is not a memory failure.")
+    assert diagnose(log.replace("OutOfMemory", "Runtime")).verdict == "unexplained"
 
 
 def test_torchs_own_warning_is_a_failure_where_nothing_else_is():

@@ -29,6 +29,7 @@ from trainer_lengths import recorded  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.opening.options import Options  # noqa: E402
 from vramwise.opening.subject import Subject, open_subject  # noqa: E402
+from vramwise.variants.bounds import unmodelled  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 from vramwise.variants.prediction import Prediction  # noqa: E402
@@ -124,7 +125,7 @@ def one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
-    """The same figures, foretold; and the features of the run."""
+    """The same figures, foretold; and the features of the run, {} if it gets a range."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
         prediction = subject.prediction(
@@ -132,7 +133,8 @@ def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
             eval_lengths=lengths_of(one_evaluation(row), {}),
             steps=len(row["steps"]),
         )
-    return figures_of(prediction), features(prediction.run, prediction.model)
+    exact = next(unmodelled(prediction.run, prediction.model), None) is None
+    return figures_of(prediction), features(prediction.run, prediction.model) if exact else {}
 
 
 def figures_of(prediction: Prediction) -> Figures:
@@ -204,7 +206,8 @@ def main() -> None:
         allocated = guess.allocated / truth.allocated - 1
         reserved = guess.reserved / truth.reserved - 1
         errors.append((load, allocated, reserved))
-        entries.append(Entry(name=label, features=found, allocated=allocated, reserved=reserved, load=load))
+        if found:
+            entries.append(Entry(name=label, features=found, allocated=allocated, reserved=reserved, load=load))
         if arguments.json:
             print(json.dumps({"name": row["name"], "axolotl": row["axolotl"], "errors": errors[-1]}))
             continue

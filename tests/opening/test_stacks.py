@@ -7,6 +7,8 @@ from vramwise.facts.torch import NEWEST_TORCH, OLDEST_TORCH, shown
 
 # Bound here: the suite's quiet environment replaces the module's own look around while a test runs.
 from vramwise.opening.stacks import _from_here, make_stack
+from vramwise.trainers import trl
+from vramwise.trainers.releases import known_versions
 from vramwise.types import Origin, Release
 
 RELEASES = {"0.19.0": {"torch": "2.11.0", "peft": "0.20.0"}, "0.21.0": {"torch": "2.13.0", "peft": "0.21.2"}}
@@ -91,7 +93,7 @@ def test_an_unknown_torch_is_treated_as_the_nearest_and_keeps_its_name(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("version", "known"), [("0.8.0", False), ("0.20.5", True), ("0.21.0", True), ("0.22.0", False)]
+    ("version", "known"), [("0.8.0", False), ("0.20.5", True), ("0.21.0", True), ("99.0.0", False)]
 )
 def test_a_release_outside_the_known_ones_is_marked(version, known):
     release = stack(said=(f"axolotl=={version}",)).releases["axolotl"]
@@ -99,16 +101,51 @@ def test_a_release_outside_the_known_ones_is_marked(version, known):
     assert release.meant == version
 
 
-@pytest.mark.parametrize(("version", "known"), [("4.41.2", False), ("4.57.1", True), ("5.24.0", False)])
+@pytest.mark.parametrize(("version", "known"), [("4.30.2", False), ("4.41.2", True), ("5.24.0", False)])
 def test_transformers_outside_the_known_releases_keeps_its_version_and_is_marked(version, known):
-    from vramwise.opening.stacks import _RANGES
-    from vramwise.trainers.arguments.vocabulary import argument_versions
-    from vramwise.types import version_parts
-
     release = stack(said=(f"transformers=={version}",)).releases["transformers"]
     assert (release.version, release.known) == (version, known)
-    oldest, *_, newest = argument_versions()
-    assert _RANGES["transformers"] == (version_parts(oldest)[:2], version_parts(newest)[:2])
+
+
+@pytest.mark.parametrize(
+    ("asked", "version", "kind"),
+    [
+        ("axolotl<0.21", "0.19.0", "file"),
+        ("axolotl~=0.19.0", "0.19.0", "file"),
+        ("axolotl==0.19.*", "0.19.0", "file"),
+        ("axolotl>=0.20", "0.21.0", "assumed"),
+        ("axolotl>=0.1,!=0.20.0", "0.21.0", "assumed"),
+    ],
+)
+def test_a_range_is_the_newest_known_release_in_it(tmp_path, asked, version, kind):
+    (tmp_path / "pyproject.toml").write_text(f'[project]\ndependencies = ["{asked}"]\n')
+    release = stack(folder=tmp_path).releases["axolotl"]
+    assert (release.version, release.origin.kind, release.known) == (version, kind, True)
+
+
+def test_a_range_without_a_known_release_is_read_as_the_nearest(tmp_path):
+    (tmp_path / "list.txt").write_text("axolotl>=0.30\n")
+    release = stack(file=str(tmp_path / "list.txt")).releases["axolotl"]
+    assert (release.version, release.meant, release.age) == ("0.21.0", "0.30", "newer")
+    assert "axolotl>=0.30 in" in release.origin.why
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - pip:\n      - axolotl<0.5\n")
+    assert stack(folder=tmp_path).releases["axolotl"].age == "older"
+
+
+def test_a_mistyped_package_is_refused():
+    with pytest.raises(VramwiseError, match="did you mean transformers"):
+        stack(said=("tranformers==4.41.2",))
+    for other in ("datasets==3.0.0", "unsloth==2024.8", "trl==0.12.2"):
+        stack(said=(other,))
+
+
+def test_a_repository_s_own_copy_of_the_trainer_is_no_release(tmp_path):
+    copy = tmp_path / "src" / "axolotl"
+    copy.mkdir(parents=True)
+    (copy / "__init__.py").write_text('"""Own."""\n__version__ = "0.20.0.dev0"\n')
+    release = stack(copy=copy).releases["axolotl"]
+    assert (release.version, release.meant, release.age) == ("0.19.0", "0.20.0.dev0", "own")
+    assert stack(copy=copy, said=("axolotl==0.21.0",)).releases["axolotl"].known
 
 
 @pytest.mark.parametrize("content", ["", "no pins here\n", "version = 1\n[[package]]\nname = [\n"])
@@ -194,7 +231,9 @@ def test_lists_beside_the_file_come_before_what_is_installed(tmp_path):
     said = open_subject(str(config), Options(versions=("axolotl==0.20.0",))).target.stack.releases["axolotl"]
     assert said.version == "0.20.0"
     (config.parent / "uv.lock").write_bytes(b"\xff nothing")  # closer, and it pins nothing
-    assert open_subject(str(config)).target.stack.releases["axolotl"].origin.kind == "assumed"
+    assert open_subject(str(config)).target.stack.releases["axolotl"].version == "0.19.0"
+    (config.parent / "setup.sh").write_text("echo axolotl==0.18.0\npip install 'axolotl==0.20.0' torch==2\n")
+    assert open_subject(str(config)).target.stack.releases["axolotl"].version == "0.20.0"
 
 
 def test_a_script_pins_its_versions_in_its_own_metadata(tmp_path):
@@ -202,8 +241,9 @@ def test_a_script_pins_its_versions_in_its_own_metadata(tmp_path):
 
     script = tmp_path / "sft.py"
     script.write_text(
-        '# /// script\n# dependencies = ["trl==1.17.0", "peft"]\n# ///\nfrom trl import SFTTrainer\n'
+        '# /// script\n# dependencies = ["trl==99.0.0", "peft"]\n# ///\nfrom trl import SFTTrainer\n'
         'SFTTrainer("Qwen/Qwen3-0.6B").train()\n'
     )
     release = open_subject(str(script)).target.stack.releases["trl"]
-    assert (release.version, release.meant, release.age) == ("1.16.0", "1.17.0", "newer")
+    newest = known_versions(trl.__file__)[-1]
+    assert (release.version, release.meant, release.age) == (newest, "99.0.0", "newer")

@@ -37,7 +37,7 @@ FILES = [
     ("trl", f"{_TRL}use_peft: true\n{_EVAL}", "--gpu 12GB --predict"),
     ("trl", f"{_TRL}attn_implementation: flex_attention\n", "--gpu h100 --torch 2.5"),
     ("trl", _TRL, "--gpu v100-32gb --torch 2.15"),
-    ("trl", _TRL, "--gpu t4 --with trl==0.16.0"),
+    ("trl", _TRL, "--gpu t4 --with trl==9.0.0"),
     ("trl:dpo", _DPO, "--gpu rtx-4090"),
     ("trl:grpo", f"{_DPO}num_generations: 4\n", "--gpu rtx-4090"),
     ("trl:grpo", f"{_DPO}use_vllm: true\nvllm_gpu_memory_utilization: 0.02\n", "--gpu rtx-4090 --predict"),

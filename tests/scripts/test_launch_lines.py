@@ -36,7 +36,7 @@ def test_options_are_keys():
 
 def test_a_shell_script_is_read_with_its_variables():
     text = '#!/bin/bash\nMODEL="m/x"\nN=2\necho start\naccelerate launch --num_processes $N \\\n  t.py --model ${MODEL} \\\n  --seed ${S:-3}\n'
-    found = read_shell(text)
+    (found,) = read_shell(text)
     assert (found.gpus, found.line) == (2, 5)
     assert found.options == {"model": "m/x", "seed": "3"}
 

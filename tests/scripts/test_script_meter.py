@@ -22,7 +22,8 @@ from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.types import Edit
 
 DOCUMENTS, TRAINERS = Path(documents.__file__).parent, Path(trainers.__file__).parent
-MODULES = sorted([*DOCUMENTS.glob("*.py"), *(TRAINERS / "scripts").glob("*.py"), TRAINERS / "launch.py"])
+SHELL = DOCUMENTS.parent / "shell.py"
+MODULES = sorted([*DOCUMENTS.glob("*.py"), *(TRAINERS / "scripts").glob("*.py"), TRAINERS / "launch.py", SHELL])
 MANY, LARGE = 350, 300  # parts of a hostile input, and units that are charged for them
 
 
@@ -118,8 +119,7 @@ GROWS = {
         flags("p.add_argument('--a')\n", f"parse_args(['--a', '{'t' * MANY}'])"), "seed=args.a"
     ),
     "CommandLine._flag 1": script(TEXT + flags("p.add_argument('--a', default=t)\n"), "seed=args.a"),
-    "_abbreviated 1": script(f"{CLASS}x = HfArgumentParser(C).parse_args_into_dataclasses()[0].f1"),
-    "_abbreviated 2": script(f"{CLASS.replace('f', 'a_')}x = HfArgumentParser(C).parse_dict({{'a_x': 1}})[0].a_1"),
+    "_begun 1": script(f"{CLASS}x = HfArgumentParser(C).parse_args_into_dataclasses()[0].f1"),
     "class_fields 1": script(f"{CLASS}x = C().f1"),
     "as_entries 1": script("import yaml\nx = yaml.safe_load('a:\\n" + "- 1\\n" * MANY + "')"),
     "Evaluator.arguments 1": script(MAP, "**m"),
@@ -163,9 +163,13 @@ GROWS = {
     "merged 1": script(f"{NOTES}x = n == n"),
     "_Walk._plain 1": script("try:\n try:\n  a()\n except E:\n  a()\nexcept E:\n" + lines(" b# = 1") + "x = 1"),
     "read_source 1": script("x = 1"),
-    "_words 1": f"echo {'a' * MANY}\npython train.py\n",
-    "_expanded 1": f"A={'a' * MANY}\npython train.py ${{A}}\n",
-    "_expanded 2": f"A={'a' * MANY}\npython train.py $A\n",
+    "Shell._fields 1": f"echo {'a' * 4 * MANY}\npython train.py\n",
+    "Shell._fields 2": f"A=({'a ' * MANY})\npython train.py ${{A[@]}}\n",
+    "Shell._dollar 1": f"A={'a' * MANY}\npython train.py $A\n",
+    "Shell._assign 1": f"A={'a' * MANY}\npython train.py\n",
+    "Shell._changed 1": f"A={'a' * MANY}\npython train.py ${{A//b/c}}\n",
+    "Shell._command 1": f"python train.py {'a' * MANY}\n",
+    "unknown_flags 1": flags("p.add_argument('--x')\n") + lines("f(#)") + script(""),
     "Chain._branches 1": f"{TWO}from trl import SFTTrainer\nSFTTrainer(m)\n",
     "Chain._branches 2": f"{TWO.replace('*a)', '*a, load_in_4bit=True)')}from trl import SFTTrainer\nSFTTrainer(m)\n",
     "Collected.is_open 1": script("", listed("k#=unknown")),
@@ -187,7 +191,7 @@ def read(text, meter):
     if "import" not in text:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(launch, "Meter", lambda: meter)
-            return launch.read_shell(text)
+            return launch.read_shell(text)[0]
     return read_script("t.py", text.encode(), Reading(meter=meter, bf16=True))
 
 
@@ -367,12 +371,12 @@ def test_quotes_that_do_not_match_are_said():
 
 def test_a_shell_variable_that_doubles_is_not_expanded():
     text = "A=xxxxxxxx\n" + "A=$A$A\n" * 40 + "python train.py\n"
-    assert launch.read_shell(text).script == "train.py"
+    assert launch.read_shell(text)[0].script == "train.py"
 
 
 @pytest.mark.parametrize("text", ["${a:-" * 90_000, "$A" * 90_000, "do " * 90_000, "-a " * 90_000, "x" * 400_000])
 def test_a_hostile_command_is_passed_over(text):
-    assert launch.read_shell(f"A=x\necho {text}\npython train.py\n").script == "train.py"
+    assert launch.read_shell(f"A=x\necho {text}\npython train.py\n")[0].script == "train.py"
 
 
 def test_odd_digits_of_a_launch_line_are_no_number():

@@ -127,7 +127,9 @@ def test_a_shortened_field_of_a_yaml_is_taken_for_the_field_it_means(tmp_path):
     path.write_text(script)
     found = read_training(str(path), script.encode(), Options(gpu="h100", script_args="--config run.yml"))
     assert (found.values["max_length"], found.values["learning_rate"]) == (700, 1.0)
-    assert any("max_seq_len is no field and may be ignored" in note for note in map(str, found.script.assumed))
+    assert any("max_seq_len is no field, which parsers ignore or refuse" in str(one) for one in found.script.assumed)
+    found = read_training(str(path), script.encode(), Options(gpu="h100", script_args="--max_seq 800 --learn 2.0"))
+    assert (found.values["max_length"], found.values["learning_rate"]) == (800, 2.0)
 
 
 def test_predict_prices_what_the_module_makes(tmp_path):
@@ -139,3 +141,40 @@ def test_predict_prices_what_the_module_makes(tmp_path):
     assert (result.exit_code, said["verdict"]["memory"]) == (0, "fits")
     assert "adapter" not in " ".join(said["reasons"])  # nothing is left open
     assert said["breakdown"]["weights"] < 8 * 2**30  # layers in 4 bits, embeddings and head in fp32
+
+
+@pytest.mark.parametrize(
+    "line", ["import own.run\nown.run.train", "import own.run as r\nr.train", "from own import run\nrun.train"]
+)
+def test_a_function_of_an_imported_module_is_followed(tmp_path, line):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/__init__.py").write_text("")
+    (tmp_path / "own/run.py").write_text(
+        "from trl import SFTConfig, SFTTrainer\nSIZE = 6\ndef train(model, bs=2):\n"
+        "    SFTTrainer(model, args=SFTConfig(per_device_train_batch_size=bs))\n"
+    )
+    found = read(tmp_path, f"{line}('x/y', bs=7)\n")
+    assert (found.values["model_name_or_path"], found.values["per_device_train_batch_size"]) == ("x/y", 7)
+
+
+def test_branches_that_cuda_does_not_take_are_left_out(tmp_path):
+    text = "import torch, sys\nfrom transformers import AutoTokenizer, Trainer, TrainingArguments\n"
+    text += "tok = AutoTokenizer.from_pretrained('x')\ndevice = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+    text += "if device.type == 'cpu':\n    def f(x): return tok(x, truncation=True, max_length=128)\n"
+    text += "else:\n    def f(x): return tok(x, truncation=True, max_length=512)\n"
+    text += "n = 1 if sys.platform == 'darwin' else 4\n"
+    text += "Trainer('x/y', args=TrainingArguments('o', per_device_train_batch_size=n, eval_strategy='steps' if len(val_data) > 0 else 'no'))\n"
+    values = read(tmp_path, text).values
+    assert (values["max_length"], values["per_device_train_batch_size"], values["eval_strategy"]) == (512, 4, "steps")
+
+
+def test_a_saved_adapter_is_read_if_it_is_here(tmp_path):
+    text = "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM\nfrom trl import SFTTrainer\n"
+    text += "m = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained('x/y'), 'saved')\nSFTTrainer(m)\n"
+    found = read(tmp_path, text)
+    assert "lora_r" not in found.values
+    assert any(one.key == "adapter" for one in found.script.unsaid)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/adapter_config.json").write_text('{"r": 64, "target_modules": ["q_proj"], "lora_alpha": 8}')
+    values = read(tmp_path, text).values
+    assert (values["lora_r"], values["lora_target_modules"]) == (64, ["q_proj"])

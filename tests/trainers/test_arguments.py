@@ -14,8 +14,9 @@ from vramwise.trainers.arguments import (
     training_arguments,
 )
 from vramwise.trainers.arguments.resolve.accelerate import read_accelerate
-from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions, nearest
+from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.releases import nearest
 
 
 def words(version="5.22.2"):
@@ -28,14 +29,19 @@ def test_every_version_has_the_keys_that_decide_memory():
         for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "optim", "gradient_checkpointing"):
             assert known.type_of(key), (version, key)
         assert known.default("per_device_eval_batch_size") == 8
-        assert known.default("optim") == "adamw_torch_fused"
+    for version, default in (
+        ("4.45.2", "adamw_torch"),
+        ("4.57.6", "adamw_torch_fused"),
+        ("5.23.0", "adamw_torch_fused"),
+    ):
+        assert words(version).default("optim") == default
 
 
 def test_what_a_key_means_for_memory_is_told_of_keys_that_exist():
     for version in argument_versions():
         known = words(version)
         told = [key for key in sorted(known.keys()) if known.meaning(key)]
-        assert len(told) > 35
+        assert len(told) > 30
         assert known.meaning("run_name") is None
 
 
@@ -43,8 +49,11 @@ def test_versions_differ():
     assert words("4.57.6").default("group_by_length") is False
     assert "group_by_length" not in words("5.6.0")
     assert "warmup_ratio" in words("5.6.0")
-    assert "warmup_ratio" not in words("5.16.1")
-    assert nearest("5.21.1", argument_versions()) == "5.20.1"
+    assert "warmup_ratio" in words("5.14.1")
+    assert "warmup_ratio" not in words("5.15.0")
+    assert "batch_rebalance" not in str(words("5.16.1").type_of("train_sampling_strategy"))
+    assert "batch_rebalance" in str(words("5.17.0").type_of("train_sampling_strategy"))
+    assert nearest("5.21.7", argument_versions()) == "5.21.1"
     assert nearest("4.0.0", argument_versions()) == argument_versions()[0]
 
 

@@ -75,7 +75,7 @@ def test_other_files_are_not_trls(text):
 
 
 def test_defaults_that_surprise():
-    run = run_of("use_peft: true\neval_strategy: epoch\n")
+    run = run_of("use_peft: true\neval_strategy: epoch\n", versions=("trl==1.16.0",))
     assert (run.batch.micro_batch_size, run.evaluation.eval_batch_size, run.shapes.sequence_len) == (8, 8, 1024)
     assert (run.precision.compute, run.precision.weights_dtype, run.precision.autocast) == ("bf16", "fp32", True)
     assert (run.adapter.lora_r, run.adapter.lora_alpha, run.adapter.lora_dropout) == (16, 32.0, 0.05)
@@ -122,7 +122,7 @@ def test_model_init_kwargs_win():
     ],
 )
 def test_shapes(text, rows, constant, apart):
-    run = run_of(text)
+    run = run_of(text, versions=("trl==1.16.0",))
     assert (run.shapes.packing_rows, run.shapes.constant_shapes, run.shapes.samples_apart) == (rows, constant, apart)
 
 

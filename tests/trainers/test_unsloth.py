@@ -108,6 +108,7 @@ def test_embeddings_are_trained_whole():
         ("2025.5.9", "cut", "staged", "none"),
         ("2025.9.1", "room", "staged", "none"),
         ("2025.12.8", "room", "staged", "one"),
+        ("2026.10.8", "room", "staged", "one"),
         ("2026.10.9", "rows", "staged", "one"),
     ],
 )
@@ -115,6 +116,12 @@ def test_releases_differ(version, loss, offloading, rows):
     run = run_of(peft='use_gradient_checkpointing = "unsloth",', versions=(f"unsloth=={version}",))
     assert (run.kernels.loss_kernel, run.savings.activation_offloading) == (loss, offloading)
     assert run.shapes.packing_rows == rows
+
+
+@pytest.mark.parametrize(("zoo", "loss"), [("2026.10.8", "room"), ("2026.10.9", "rows")])
+def test_the_loss_is_that_of_unsloth_zoo(zoo, loss):
+    run = run_of(versions=("unsloth==2026.10.9", f"unsloth_zoo=={zoo}"))
+    assert run.kernels.loss_kernel == loss
 
 
 @pytest.mark.parametrize(

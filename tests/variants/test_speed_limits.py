@@ -8,6 +8,7 @@ import pytest
 
 from axolotl_memory import subject_of
 from vramwise.facts.gpus import find_gpu
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import RETRIES, weighed
 
 ROOT = Path(__file__).parents[2]
@@ -36,11 +37,8 @@ def test_the_limited_run_retries_as_often_as_measured(row, subject):
 
 
 def test_no_answer_of_a_search_retries(row, subject):
-    class Attempt:
-        refused = ""
-        prediction = subject.prediction(limit_bytes=row["limit_mib"] * MIB)
-
-    assert weighed(Attempt, None, None).fell == RETRIES
+    tried = Attempt(changes=(), prediction=subject.prediction(limit_bytes=row["limit_mib"] * MIB))
+    assert weighed(tried, None, None).fell == RETRIES
 
 
 def test_a_card_of_that_size_counts_what_is_missing(subject):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from shlex import join
 from typing import Any
 
@@ -218,6 +219,8 @@ def all_from_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _starts(words: Sequence[str]) -> bool:
+    if Path(words[0]).exists():  # a folder may be named like a program
+        return False
     from vramwise.trainers.launch import is_launch  # late: few commands are launch lines
 
     return is_launch(words)

@@ -9,13 +9,14 @@ their order: first those that leave the training result unchanged. Shorter rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from vramwise.bundled import bundled_json
 from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.circumstances import circumstances
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
 from vramwise.diagnosis.read.settings_texts import setting_of
@@ -31,10 +32,6 @@ from vramwise.verbs.fitting.ways_out import way_out
 
 # Wording in key lines, used without a config, for a value that depends on another.
 _HALF, _TWICE, _VALUE_OF = "half of it", "twice as many", "the value of "
-_VLLM_SHARE = Remedy(
-    title="Give vLLM a smaller share, and empty torch's cache before it wakes",
-    keys=("gpu_memory_utilization: 0.45  # vllm_gpu_memory_utilization in TRL",),
-)
 _ZERO_OFFLOAD = Remedy(
     title="Keep the optimizer's state in host memory: DeepSpeed's offload",
     keys=('"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}  # the DeepSpeed JSON',),
@@ -45,45 +42,63 @@ _OF_TOKENS = ("capacity", "oversized-batch", "long-tail", "logits")
 
 def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes with their remedies; those of the likeliest cause are tried on the ghost run."""
-    longest = any(cause.id == "long-tail" for cause in causes)
-    return [_advised(case, cause, first=at == 0, longest=longest) for at, cause in enumerate(causes)]
+    words = circumstances(case)
+    if any(cause.id == "long-tail" for cause in causes):
+        words |= {"longer-batch"}
+    return [_advised(case, cause, words, first=at == 0) for at, cause in enumerate(causes)]
 
 
-def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
-    subject = None if case.ghost is None else case.ghost.subject
-    names = _changes(case, cause, longest=longest)
-    built = {name: _built(case, build(name, subject, case.speaker.trainer)) for name in names}
-    offered = {name: remedy for name, remedy in built.items() if remedy is not None}
-    if offload := _zero_offload(case, cause):
-        offered = {"offload-optimizer": offload, **offered}
-    left: list[Remedy] = list(offered.values())
-    rejected: list[Remedy] = []
-    best = None
-    if first and is_of_memory(cause.id) and case.ghost is not None:
-        left, rejected = tried(case, offered, foremost="fuse-loss" if _asks_for_logits(case) else None)
-        best = fitted(case)
-        if best is None and rejected and not any(remedy.survives for remedy in left):
-            left.insert(0, Remedy(title=not_enough(case.ghost)))
-    commands = list(_commands(case, cause))
-    before = cause.id in ("fragmentation", "other-process") or case.symptom.kind == "vllm-cumem"
-    remedies = commands + left if before else left + commands
-    if best is not None:
-        remedies.append(best)
+def _advised(case: Case, cause: Cause, words: frozenset[str], *, first: bool) -> Cause:
+    rows = list(_offered(case, cause, words))
+    if not (first and is_of_memory(cause.id) and case.ghost is not None):
+        return replace(cause, remedies=tuple(remedy for _, remedy in rows))
+    start = next((at for at, (name, _) in enumerate(rows) if name), len(rows))
+    changed = {name: remedy for name, remedy in rows if name}
+    left, rejected = tried(case, changed, foremost="fuse-loss" if _asks_for_logits(case) else None)
+    best = fitted(case)
+    if best is None and rejected and not any(remedy.survives for remedy in left):
+        left.insert(0, Remedy(title=not_enough(case.ghost)))
+    lead = [remedy for _, remedy in rows[:start]]
+    tail = [remedy for name, remedy in rows[start:] if not name]
     said = [f"{remedy.title} ({remedy.prediction})" for remedy in rejected]
-    evidence = (*cause.evidence, f"simulated, and not enough: {'; '.join(said)}") if said else None
-    return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)
+    evidence = (*cause.evidence, f"simulated, and not enough: {'; '.join(said)}") if said else cause.evidence
+    return replace(cause, remedies=(*lead, *left, *tail, *([best] if best else [])), evidence=evidence)
 
 
-def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
-    if cause.id == "outside-torch" and case.symptom.kind == "vllm-cumem":
-        return _in_own_words(case, "vllm-share", (_VLLM_SHARE,))
-    return _in_own_words(case, cause.id, advice_for(cause.id))
+def _offered(case: Case, cause: Cause, words: frozenset[str]) -> Iterator[tuple[str, Remedy]]:
+    """Yield what suits a cause and can run there, best first: a change by its name, or a line of advice without one."""
+    subject = None if case.ghost is None else case.ghost.subject
+    if offload := _zero_offload(case, cause):
+        yield "offload-optimizer", offload
+    for row in _in_order(case, cause):
+        name = row.get("change", "")
+        if name in case.log.stated.tried or not _holds(row, words):
+            continue
+        if not name:
+            remedy = Remedy(title=row["title"], command=row.get("command"), keys=tuple(row.get("keys", ())))
+            own = case.speaker.trainer.words.get(row.get("named", ""))
+            yield "", replace(remedy, keys=own) if own else remedy
+        elif _holds(_stored()["changes"][name], words):
+            built = build(name, subject, case.speaker.trainer)
+            if built is not None and (known := _with_known_values(case, built)) is not None:
+                yield name, with_diff(case, known)
 
 
-def _in_own_words(case: Case, name: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
-    """Replace the keys of remedies with the trainer's own lines, if it has any for this name."""
-    own = case.speaker.trainer.words.get(name, ())
-    return tuple(replace(remedy, keys=own) if own and remedy.keys else remedy for remedy in remedies)
+def _in_order(case: Case, cause: Cause) -> list[dict[str, Any]]:
+    """Return the rows of a cause; a change that the failure itself points to goes first."""
+    rows = [{"change": row} if isinstance(row, str) else row for row in rows_for(cause.id)]
+    first = ""
+    if cause.id in _OF_TOKENS and _asks_for_logits(case):
+        first = "fuse-loss"
+        rows = [{"change": first}, *(row for row in rows if row.get("change") != first)]
+    elif case.log.stated.works_with_smaller_batch is not None:
+        first = "smaller-micro-batch"
+    return sorted(rows, key=lambda row: row.get("change", "") != first) if first else rows
+
+
+def _holds(row: Mapping[str, Any], words: frozenset[str]) -> bool:
+    """Whether a row can run there: all its `when` hold, and none of its `unless`."""
+    return words.issuperset(row.get("when", ())) and words.isdisjoint(row.get("unless", ()))
 
 
 def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
@@ -95,32 +110,6 @@ def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
     return replace(_ZERO_OFFLOAD, fields={"offload_optimizer": True}) if run is not None else _ZERO_OFFLOAD
 
 
-def _built(case: Case, remedy: Remedy | None) -> Remedy | None:
-    """Return the remedy with the log's values and its diff."""
-    known = remedy and _with_known_values(case, remedy)
-    return known and with_diff(case, known)
-
-
-def _changes(case: Case, cause: Cause, *, longest: bool) -> tuple[str, ...]:
-    """Return the names of the changes that suit a cause at this moment.
-
-    In the optimizer step no activations are alive, so reducing them would not help. The training micro-batch does not
-    affect an evaluation with a larger batch, and data loaders play no part in loading and saving.
-    """
-    if cause.id == "optimizer-state" and case.symptom.phase == "optimizer":
-        return ("eight-bit-optimizer", "quantize-base")
-    if cause.id == "host-memory" and case.symptom.phase in ("load", "save"):
-        return ()
-    if cause.id == "eval-batch" and case.larger_eval_batch:
-        return ("equal-eval-batch",)
-    names = changes_for(cause.id)
-    if longest:
-        names = tuple(name for name in names if name != "pad-rows")
-    if cause.id in _OF_TOKENS and _asks_for_logits(case):
-        names = tuple(dict.fromkeys(("fuse-loss", *names)))
-    return names
-
-
 def _asks_for_logits(case: Case) -> bool:
     return in_loss(case.symptom.frames) or case.as_large_as("logits") is not None
 
@@ -129,7 +118,7 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
     """Without a config, return the remedy with the log's values in its keys; None if there is nothing to halve."""
     if case.run is not None:
         return remedy
-    micro, steps = case.number("micro_batch_size"), case.number("gradient_accumulation_steps")
+    micro, steps = case.micro_batch_size, case.number("gradient_accumulation_steps")
     halved = [setting_of(line.partition(":")[0]) for line in remedy.keys if line.endswith(_HALF)]
     if micro == 1 and "micro_batch_size" in halved:
         return None
@@ -161,15 +150,10 @@ def _stored() -> dict[str, Any]:
     return found
 
 
-def changes_for(cause: str) -> tuple[str, ...]:
-    """Return the names of the changes that suit a cause, best first."""
-    return tuple(_stored()["causes"].get(cause, {}).get("changes", ()))
-
-
-def advice_for(cause: str) -> tuple[Remedy, ...]:
-    """Return further remedies for a cause: a command, keys outside the config, or plain text."""
-    rows = _stored()["causes"].get(cause, {}).get("advice", ())
-    return tuple(Remedy(**{**row, "keys": tuple(row.get("keys", ()))}) for row in rows)
+def rows_for(cause: str) -> Sequence[Any]:
+    """Return the remedies listed for a cause, best first: names of changes, or rows with their conditions."""
+    found: Sequence[Any] = _stored()["causes"].get(cause, {}).get("remedies", ())
+    return found
 
 
 def is_of_memory(cause: str) -> bool:

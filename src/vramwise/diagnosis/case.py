@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symptom
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
-from vramwise.diagnosis.read.phases import phase_of
+from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import find_gpu
+from vramwise.models.known import by_name
 from vramwise.models.parameters import parameter_count, parameters
-from vramwise.types import RunSpec
+from vramwise.types import GpuSpec, RunSpec
 from vramwise.units import readable, whole_number
 
 # A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
+_VISION = re.compile(
+    r"vision|visual|image|pixel|modeling_\w*(?:vl|llava|paligemma|pixtral|idefics|mllama|internvl)\b|\bllava|[-_.\d]VL\b"
+    r"|paligemma|pixtral|idefics|internvl|minicpm-v|smolvlm",
+    re.IGNORECASE,
+)
 STEP_PARTS = ("forward", "loss", "backward", "clip", "optimizer", "train", "")
 
 
@@ -27,8 +36,10 @@ class Case:
     symptom: Symptom
     log: LogFacts
     ghost: Ghost | None = None
+    told: Ghost | None = None  # the run as the text describes it, if there is no config
     snapshot: SnapshotFacts | None = None
     said_trainer: str | None = None  # the trainer, if the caller names it
+    said_card: tuple[int | None, GpuSpec] | None = None  # the cards, if the caller names them
 
     @cached_property
     def speaker(self) -> Speaker:
@@ -65,6 +76,54 @@ class Case:
         return min(bounds, default=None)
 
     @property
+    def card(self) -> GpuSpec | None:
+        """The card as the options, the config or the text name it; None if none does."""
+        if self.said_card is not None:
+            return self.said_card[1]
+        if self.ghost is not None and self.ghost.run.target.gpu is not None:
+            return self.ghost.run.target.gpu
+        try:
+            return find_gpu(self.log.setup.gpu) if self.log.setup.gpu else None
+        except VramwiseError:
+            return None  # a card's name that is not in the catalogue
+
+    @cached_property
+    def cards(self) -> int:
+        """How many cards the run used; 0 if unknown."""
+        said = self.said_card[0] if self.said_card is not None else None
+        shown = max(self.log.ranks, default=-1) + 1, (self.memory.device or 0) + 1, self.number("world_size")
+        known = said or self.log.setup.cards or (self.run.target.gpus if self.run is not None else 0)
+        most = max(known, *shown)
+        return most if most > 1 or known else 0
+
+    @cached_property
+    def vision(self) -> bool:
+        """Whether the model reads images: by the calls, the model's name, or the user's words."""
+        names = [self.log.settings[key].value for key in ("base_model",) if key in self.log.settings]
+        names += filter(None, (self.log.setup.model, self.run.base_model if self.run is not None else None))
+        calls = (f"{frame.file} {frame.function} {frame.code}" for frame in self.symptom.frames)
+        return (
+            "vision" in (self.symptom.stage, self.symptom.inner)
+            or self.log.stated.works_without_images is not None
+            or any(_VISION.search(text) for text in (*names, *calls))
+        )
+
+    @property
+    def uses_vllm(self) -> bool:
+        """Whether vLLM takes part: by the failure, or anything the log names."""
+        symptom = self.symptom
+        return symptom.stage.startswith("vllm") or symptom.kind.startswith("vllm") or "vllm" in self.log.libraries
+
+    @property
+    def pins_memory(self) -> bool:
+        """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
+        symptom = self.symptom
+        return symptom.kind == "driver-oom" and (
+            not {symptom.stage, symptom.inner}.isdisjoint(("pin-memory", "offload"))
+            or any(".pin_memory(" in frame.code for frame in symptom.frames[-3:])
+        )
+
+    @property
     def there_bytes(self) -> int:
         """All memory that was available, contiguous or not: free, or reserved but unallocated."""
         return (self.memory.unallocated_bytes or 0) + (self.memory.room_bytes or 0)
@@ -74,6 +133,22 @@ class Case:
         """Whether it happened in a training step, or may have."""
         return self.symptom.phase in STEP_PARTS
 
+    def seen(self, what: str) -> str:
+        """Return where it happened, with what shows it: "the traceback is in saving"."""
+        if self.symptom.told:
+            return f"the text says that it failed {what}"
+        return f"the {'traceback is' if self.symptom.frames else 'log ends'} {what}"
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of the base model, by the config, the log or the name of a model that the text tells; or 0."""
+        if self.ghost is not None and self.ghost.subject.model is not None:
+            return parameter_count(self.ghost.subject.model)
+        # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
+        printed = self.number("base_parameters") or self.number("all_params")
+        told = None if printed or self.log.setup.model is None else by_name(self.log.setup.model)
+        return printed or (parameter_count(told) if told is not None else 0)
+
     @property
     def steps_passed(self) -> int | None:
         """Training steps completed before the failure; None if unknown."""
@@ -82,7 +157,8 @@ class Case:
     @property
     def micro_batch_size(self) -> int:
         """Rows of a training micro-batch; 0 if unknown."""
-        return self.run.batch.micro_batch_size if self.run else self.number("micro_batch_size")
+        told = self.log.setup.micro_batch or 0
+        return self.run.batch.micro_batch_size if self.run else self.number("micro_batch_size") or told
 
     @property
     def eval_batch_size(self) -> int:
@@ -195,10 +271,13 @@ def snapshot_memory(shot: SnapshotFacts) -> MemoryText:
 
 def snapshot_symptom(shot: SnapshotFacts, frames: tuple[Frame, ...]) -> Symptom:
     """Return the failure that a snapshot recorded, for logs that show none."""
+    place = place_of(frames)
     return Symptom(
         kind="cuda-oom",
         quote=Quote(0, f"{shot.name}: a request failed"),
         memory=snapshot_memory(shot),
         frames=frames,
-        phase=phase_of(frames),
+        phase=place.phase,
+        stage=place.stage,
+        inner=place.inner,
     )

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
 # Where in a run something happened. "train": a step, but without a traceback that says which part; "": unknown.
 PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
+# The same in detail, as `read.stages` tells them apart; each belongs to one phase.
+_Before = Literal[
+    "load", "to-device", "reference", "ddp-init", "fsdp-init", "zero-init", "data", "pin-memory", "resume"
+]
+_Forward = Literal["forward", "embedding", "attention", "mlp", "vision", "unshard", "offload", "loss", "log-probs"]
+_Backward = Literal["recompute", "backward", "clip", "optimizer-init", "optimizer", "compile"]
+_Between = Literal["eval", "eval-gather", "generate", "save", "save-gather", "merge", "weight-sync"]
+_Host = Literal["data", "pin-memory"]
+_Vllm = Literal["vllm-start", "vllm-profile", "vllm-cache", "vllm-sampler", "vllm-wake"]
+StageName = Literal[_Before, _Forward, _Backward, _Between, _Host, _Vllm, "train", ""]
+PlatformName = Literal["windows", "wsl", "mac", "kaggle", "colab", "container", "slurm", ""]
+
+
+# A cause below this confidence is called a guess.
+_A_GUESS = 0.6
 
 
 class Quote(NamedTuple):
@@ -24,6 +39,13 @@ class Quote(NamedTuple):
 
     line: int
     text: str
+
+
+class Process(NamedTuple):
+    """A process on the card, as a message lists it."""
+
+    pid: int
+    size_bytes: int
 
 
 class Frame(NamedTuple):
@@ -49,6 +71,7 @@ class MemoryText:
     this_process_bytes: int | None = None
     allowed_bytes: int | None = None  # set_per_process_memory_fraction
     device: int | None = None
+    processes: tuple[Process, ...] = ()  # all that the message lists
 
     @property
     def reserved_bytes(self) -> int | None:
@@ -78,6 +101,10 @@ class Symptom:
     frames: tuple[Frame, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
     phase: PhaseName = ""
+    stage: StageName = ""
+    inner: StageName = ""  # what the innermost calls computed, whatever part of the run called them
+    told: bool = False  # a person says so in words; no message was printed
+    cut: bool = False  # the traceback ends before its message: that memory ran out is assumed
     step: int | None = None  # the current optimizer step, from 1; None if unknown
     after: Literal["eval", "save", ""] = ""  # no step was completed since
     resumed: bool = False
@@ -100,6 +127,43 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What a person says in words about the failure: the line that says it; None: not stated.
+
+    `tried`: names of changes (those of `remedies.json`) that were tried without success.
+    """
+
+    grows_steadily: Quote | None = None  # memory rises a little each step
+    grows_at_save: Quote | None = None  # … with each checkpoint or evaluation
+    works_with_smaller_batch: Quote | None = None
+    works_with_shorter_rows: Quote | None = None
+    works_without_images: Quote | None = None
+    worked_before: Quote | None = None  # with an older version, or the day before
+    worked_on_fewer_cards: Quote | None = None
+    only_on_resume: Quote | None = None
+    late: Quote | None = None  # "after a few hours": training had gone well for a while
+    gpu_has_room: Quote | None = None  # "two thirds were unused"
+    host_memory: Quote | None = None  # RAM fills up
+    host_bytes: int | None = None  # how much of it, if a figure is given
+    tried: Mapping[str, Quote] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The run as its text describes it, in prose or as options of a command; None: not told."""
+
+    model: str | None = None  # a name of a known shape
+    method: Literal["full", "lora", "qlora"] | None = None
+    zero_stage: int | None = None
+    fsdp: bool = False
+    offload: bool = False
+    cards: int | None = None
+    gpu: str | None = None  # a name of `facts.gpus`
+    sequence_len: int | None = None
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
     """The contents of a log. `symptoms` are in order; `recovered` holds those the run recovered from."""
 
@@ -112,11 +176,16 @@ class LogFacts:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     keys_written: frozenset[str] = frozenset()  # settings under the names that the log uses
     trainers: frozenset[str] = frozenset()  # packages of the trainers that it names
+    libraries: frozenset[str] = frozenset()  # other libraries at work: vllm, deepspeed, fsdp, ray
     training_loop: bool = False  # it has lines printed by transformers' Trainer or a subclass
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
     dropped: int = 0  # symptoms beyond those kept
+    stated: Stated = field(default_factory=Stated)
+    setup: Setup = field(default_factory=Setup)
+    platform: PlatformName = ""
+    finished: bool = False  # it shows the end of a run that went well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +216,11 @@ class Cause:
     has_rule: bool = True  # False: no rule covers this case, even if one explains the cause
     rule: str | None = None  # the rule that explains it; `rank_causes` fills it
     remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether no evidence points to this cause more than to others."""
+        return self.confidence < _A_GUESS
 
     @property
     def certainty(self) -> str:

@@ -7,33 +7,29 @@ from collections.abc import Iterator, Sequence
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
-from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, PhaseName, Symptom
+from vramwise.diagnosis.causes.told import told_lines
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Symptom
+from vramwise.diagnosis.read.factor import other_vocabulary
+from vramwise.diagnosis.read.phases import stages
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
+from vramwise.facts.gpus import find_gpus
+from vramwise.opening.options import Options
 from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
 from vramwise.types.actions import action
 from vramwise.units import readable
 
 # Below this confidence the diagnosis says that the cause is unclear.
 _A_GUESS = 0.4
-_PARTS: dict[PhaseName, str] = {
-    "load": "while loading",
-    "resume": "while resuming",
-    "forward": "in the forward pass",
-    "loss": "in the loss",
-    "backward": "in the backward pass",
-    "clip": "while clipping gradients",
-    "optimizer": "in the optimizer",
-    "eval": "in evaluation",
-    "save": "while saving",
-    "train": "",
-    "": "",
-}
 # Lines that record a memory snapshot.
 RECORD_LINES = (
     "import torch",
     "torch.cuda.memory._record_memory_history(max_entries=200_000)",
     'torch._C._cuda_attach_out_of_memory_observer(lambda *_: torch.cuda.memory._dump_snapshot("snapshot.pickle"))',
+)
+_HOST_FACTS = (
+    "what the kernel wrote (run `dmesg -T | grep -iE 'killed process|oom-kill'` and paste it); how host memory rose "
+    "(run `free -m -s 5` beside it and paste the last lines)"
 )
 _ALL_OUTPUT = "keep the full output of every rank: `… 2>&1 | tee train.log`"
 _OTHER_FAILURES = {
@@ -59,16 +55,26 @@ def conclude(
     symptom: Symptom | None,
     ghost: Ghost | None = None,
     snapshot: SnapshotFacts | None = None,
-    trainer: str | None = None,
+    told: Ghost | None = None,
+    options: Options | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of one log. `trainer`: who wrote it, if the caller says so."""
+    """Return the diagnosis of one log. `options`: what the caller says about the trainer and the cards."""
     config = ghost.document.path if ghost else None
     if symptom is None:
         return _no_failure(log, config, snapshot)
-    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot, said_trainer=trainer)
+    case = Case(
+        symptom=symptom,
+        log=log,
+        ghost=ghost,
+        told=told,
+        snapshot=snapshot,
+        said_trainer=options.trainer if options else None,
+        said_card=find_gpus(options.gpu) if options and options.gpu else None,
+    )
     causes = advise(case, rank_causes(case))
     explained = bool(causes) and causes[0].confidence >= _A_GUESS
-    sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
+    guess = ". A guess at the cause" if explained and causes[0].is_guess else ""
+    sentence = f"{_where(symptom)}{guess}: {causes[0].sentence}." if explained else _unexplained(symptom)
     sure = explained and causes[0].confidence >= 0.7 and symptom.kind != "nccl-timeout" and not _surpassed(case)
     steps = () if sure else _next_steps(case)
     return Diagnosis(
@@ -80,7 +86,7 @@ def conclude(
         config=config,
         trainer=case.speaker.trainer.name if case.speaker.known else None,
         snapshot=snapshot,
-        ghost=ghost_lines(case),
+        ghost=ghost_lines(case) or told_lines(case),
         notes=(*_notes(case), *_whose_words(case, causes)),
         next_steps=steps,
     )
@@ -88,12 +94,28 @@ def conclude(
 
 def _next_steps(case: Case) -> tuple[str, ...]:
     """Return what to collect next. A snapshot helps only with torch's out-of-memory on a GPU it can record."""
+    if case.symptom.kind.startswith("host-"):
+        return (f"two facts would settle it: {_HOST_FACTS}",)
     if case.symptom.kind not in OUT_OF_MEMORY:
         return other_steps(case.symptom.kind)
     recordable = case.memory.wording != "mps"
-    return next_steps(
+    steps = next_steps(
         has_config=case.ghost is not None, has_snapshot=case.snapshot is not None or not recordable, failed=True
     )
+    missing = list(_missing(case))[:2]
+    return (f"two facts would settle it: {'; '.join(missing)}", *steps) if len(missing) == 2 else steps
+
+
+def _missing(case: Case) -> Iterator[str]:
+    """Yield the facts that the text lacks, those that tell most first."""
+    if not case.symptom.frames:
+        yield "the whole traceback (paste it from `Traceback` to its last line), which says what asked for the memory"
+    if case.memory.allocated_bytes is None:
+        yield "the figures of the message: how much was allocated, reserved and free (paste the whole line)"
+    if case.symptom.step is None and not case.symptom.stage:
+        yield "the lines before it (loading, a step, an evaluation or a checkpoint), which say when it happened"
+    if case.memory.processes == () and case.memory.this_process_bytes is None:
+        yield "what else used the card: run with `nvidia-smi -l 5` beside it and paste the last table"
 
 
 def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | None) -> Diagnosis:
@@ -101,8 +123,10 @@ def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | Non
     if recovered is not None:
         steps = "" if log.steps_done is None else f" (step {log.steps_done} was reached)"
         sentence = f"No failure that ended the run: {_where(recovered).lower()}, and training went on{steps}."
-    else:
+    elif _shows_a_good_run(log, snapshot):
         sentence = f"No failure found{_looked_at(log, snapshot)}."
+    else:
+        sentence = f"Nothing{_looked_at(log, snapshot)} says what failed: neither an error nor a run that went well."
     return Diagnosis(
         verdict="no-failure" if recovered is None else "recovered",
         sentence=sentence,
@@ -117,6 +141,13 @@ def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | Non
     )
 
 
+def _shows_a_good_run(log: LogFacts, snapshot: SnapshotFacts | None) -> bool:
+    """Whether the text shows training that went on; an empty text and a snapshot without a failure count, too."""
+    return bool(
+        log.finished or log.steps_done is not None or log.training_loop or log.memory or snapshot or not log.size_bytes
+    )
+
+
 def _looked_at(log: LogFacts, snapshot: SnapshotFacts | None) -> str:
     if not log.name and snapshot is not None:
         return " in the snapshot: no request failed"
@@ -127,12 +158,14 @@ def _looked_at(log: LogFacts, snapshot: SnapshotFacts | None) -> str:
 
 def _where(symptom: Symptom) -> str:
     what = "Failed"
-    if symptom.kind in OUT_OF_MEMORY:
+    if symptom.cut:
+        what = "Probably out of memory (the message is cut off)"
+    elif symptom.kind in OUT_OF_MEMORY:
         what = "Out of memory"
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
-    return " ".join(filter(None, (what, _PARTS[symptom.phase], _step(symptom), rank)))
+    return " ".join(filter(None, (what, stages()[symptom.stage].words if symptom.stage else "", _step(symptom), rank)))
 
 
 def _step(symptom: Symptom) -> str:
@@ -156,11 +189,26 @@ def _unexplained(symptom: Symptom) -> str:
 def _notes(case: Case) -> list[str]:
     notes = []
     memory = case.memory
+    if case.symptom.told:
+        notes.append(
+            "the text describes the failure, and no message was read: its figures would make this more certain"
+        )
+    if case.symptom.cut:
+        notes.append(
+            "the traceback ends before its message, so that memory ran out is an assumption: paste its last line"
+        )
     if memory.allowed_bytes is not None and memory.total_bytes is not None:
         allowed, total = readable(memory.allowed_bytes), readable(memory.total_bytes)
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
     if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
         notes.append("more was allocated than the card has: its driver used host memory (Windows), which is slow")
+    if case.ghost is not None and case.symptom.inner in ("loss", "log-probs"):
+        other = other_vocabulary(case.requested, memory.tolerance_bytes, case.dimensions)
+        if other is not None:
+            notes.append(
+                f"log and config do not match: {readable(case.requested)} = {other.arithmetic}, and the config's model "
+                f"has {case.dimensions.vocab_size}"
+            )
     if most := _surpassed(case):
         notes.append(
             f"{readable(memory.allocated_bytes or 0)} were allocated, but this config is predicted to allocate "

@@ -6,21 +6,28 @@ contradict, but never overrule the log. Without a model in the catalogue there i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vramwise.diagnosis.evidence import MemoryText
+from vramwise.diagnosis.evidence import MemoryText, Setup
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.opening.subject import Subject
+from vramwise.opening.options import Options
+from vramwise.opening.subject import Subject, open_subject
 from vramwise.timeline import Action
+from vramwise.trainers.compose import composed
 from vramwise.types import Document, Edit, GpuSpec, RunSpec
+from vramwise.types.sections.sharding import ZeroSettings
 from vramwise.units import gib
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.fitting.shorter_rows import judged
 
+# The largest sizes of a described run that is simulated.
+_LONGEST_ROWS, _MOST_CARDS = 1 << 18, 4096
+_COUNTED = re.compile(r"^\d{1,4} ?x", re.IGNORECASE)
 # A run that held this many times the prediction is not the predicted run.
 _NOT_THIS_RUN = 1.25
 
@@ -111,6 +118,48 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
     except Exception as error:
         # An internal error of the prediction must not break the diagnosis: the log can still be explained.
         return Ghost(subject=subject, missing=_fault(error), broken=True)
+
+
+def summon_told(setup: Setup, memory: MemoryText | None, options: Options | None) -> Ghost | None:
+    """Return the ghost run of a run that a text describes; None if it says too little, or nothing known.
+
+    It is given gradient checkpointing and a fused loss: a run that does not fit with them does not fit without.
+    """
+    card = options.gpu if options is not None and options.gpu else setup.gpu
+    if setup.model is None or setup.method is None or (card is None and (memory is None or memory.total_bytes is None)):
+        return None
+    length = setup.sequence_len if setup.sequence_len is not None and setup.sequence_len <= _LONGEST_ROWS else None
+    wished = {
+        "adapter": "none" if setup.method == "full" else setup.method,
+        "sequence_len": length,
+        "micro_batch": setup.micro_batch,
+        "checkpointing": True,
+        "fused_loss": True,
+    }
+    cards = min(setup.cards or 1, _MOST_CARDS)
+    try:
+        trainer, values = composed(setup.model, wished)
+        told = Options(gpu=card, gpus=None if card is not None and _COUNTED.match(card) else cards, trainer=trainer)
+        subject = open_subject(values, told)
+        if subject.run.batch.gpus > 1 and (kind := _sharding(setup)):
+            zero = ZeroSettings() if kind.startswith("zero") else None
+            run = subject.run.changed(
+                sharding=kind,
+                zero=zero,
+                offload_optimizer=setup.offload,
+                offload_params=setup.offload and kind == "zero3",
+            )
+            subject = subject.with_run(run)
+        ghost = summon(subject, memory, named_gpu=card is not None)
+    except Exception:
+        return None  # a name that is no card or model: the text is explained without it
+    return ghost if ghost.prediction is not None else None
+
+
+def _sharding(setup: Setup) -> str:
+    if setup.zero_stage is not None:
+        return f"zero{setup.zero_stage}"
+    return "fsdp2" if setup.fsdp else ""
 
 
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:

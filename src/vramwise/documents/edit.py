@@ -205,6 +205,13 @@ def with_changes(document: Document, changes: Sequence[str]) -> Document:
     Raises VramwiseError for a change that is not `key=value` or cannot be applied.
     """
     edits = [_edit_of_change(change) for change in changes]
+    if document.script is not None and document.script.given is not None:
+        from vramwise.documents.python.edit import as_words  # late: most documents are no scripts
+
+        words = {edit.key: as_words(document, edit) for edit in edits}
+        if any(words.values()):
+            document = document.script.given(" ".join(filter(None, words.values())))
+            edits = [edit for edit in edits if not words[edit.key]]
     return apply_edits(document, edits)
 
 
@@ -222,6 +229,12 @@ def _edit_of_change(change: str) -> Edit:
     return Edit(op="insert", key=key, value=value)
 
 
+def as_json(value: Any) -> str:
+    """Return a value as JSON that is the same value in YAML, where a number such as 1e-05 needs a point."""
+    text = json.dumps(value)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
+
+
 def _is_json(text: str) -> bool:
     """Return whether the text is a JSON object."""
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
@@ -236,10 +249,10 @@ def _json_change(document: Document, path: KeyPath, value: Any, beside: KeyPath 
     """Yield the text with a value set, or a key inserted after a neighbour (else at the end of its mapping)."""
     text, span = document.text, document.spans.get(path)
     if span is not None:
-        yield text[: span.value_start] + json.dumps(value) + text[span.value_end :]
+        yield text[: span.value_start] + as_json(value) + text[span.value_end :]
         return
     depth = next(size for size in range(len(path) - 1, -1, -1) if size == 0 or path[:size] in document.spans)
-    entry = f"{json.dumps(path[depth])}: {json.dumps(intent.nested(path[depth + 1 :], value))}"
+    entry = f"{json.dumps(path[depth])}: {as_json(intent.nested(path[depth + 1 :], value))}"
     siblings = _entries(document, path[:depth])
     if not siblings:
         if depth:

@@ -8,11 +8,15 @@ from vramwise.units import mib
 
 
 class EditRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
-    """An edit that would change something else. `by_hand`: the message says how to make it by hand."""
+    """An edit that would change something else. `by_hand`: the message says how to make it by hand.
 
-    def __init__(self, message: str, *, by_hand: bool = False) -> None:
+    `words`: what the script's command line needs for it, if that is all.
+    """
+
+    def __init__(self, message: str, *, by_hand: bool = False, words: str = "") -> None:
         super().__init__(message)
         self.by_hand = by_hand
+        self.words = words
 
 
 def too_large(most: int = CONFIG_BYTES) -> ConfigError:

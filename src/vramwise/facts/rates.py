@@ -27,6 +27,7 @@ class Rates:
     bf16: float
     fp32: float
     int8: float
+    fp8: float
     memory: float
     cache_bytes: float
     pcie: float
@@ -34,7 +35,7 @@ class Rates:
 
     def flops(self, dtype: str) -> float:
         """Return the rate of matrix products in this dtype."""
-        own = {"bf16": self.bf16, "fp16": self.half, "int8": self.int8}.get(dtype, self.fp32)
+        own = {"bf16": self.bf16, "fp16": self.half, "int8": self.int8, "fp8": self.fp8}.get(dtype, self.fp32)
         return own or self.fp32
 
 
@@ -110,6 +111,7 @@ def rates_of(gpu: GpuSpec | None) -> Rates | None:
         bf16=half if gpu.bf16 else 0,
         fp32=row["fp32"] * _TERA,
         int8=(row["int8"] or 0) * _TERA,
+        fp8=(row["fp8"] or 0) * _TERA,
         memory=row["memory"] * _GIGA,
         cache_bytes=row["cache"] * _MEBI,
         pcie=row["pcie"] * _GIGA,

@@ -48,15 +48,17 @@ def known_torch(found: Release | None) -> Release:
 
     An unknown version becomes the nearest known one. Raises VramwiseError if a requested version is not one at all.
     """
-    if found is None:
-        return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest known"))
-    match = _VERSION.match(found.version)
-    if match is None and found.origin.kind in ("option", "file"):
+    match = None if found is None else _VERSION.match(found.version)
+    if found is not None and match is None and found.origin.kind == "option":
         raise VramwiseError(f"'{found.version[:40]}' is not a torch version: write it like 2.8 or 2.8.1+cu128")
-    version = (int(match[1]), int(match[2])) if match else NEWEST_TORCH
+    if found is None or match is None:
+        return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest known"))
+    version = (int(match[1]), int(match[2]))
     if OLDEST_TORCH <= version <= NEWEST_TORCH:
         return replace(found, version=found.version.strip().removeprefix("v"))
     nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
+    if found.origin.kind == "assumed":
+        return replace(found, version=shown(nearest))
     why = f"{found.origin.why} is {found.version}, whose allocator is unknown: treated as {shown(nearest)}"
     said = found.version.strip().removeprefix("v")
     return Release(

@@ -15,7 +15,6 @@ from vramwise.ghost.model.linear import (
     Conv1d,
     Dora,
     DoraLinear,
-    Linear,
     Linear4bit,
     Linear8bit,
     LoraLinear,
@@ -56,7 +55,7 @@ def projection(weights: Weights, name: str) -> Projection:
     elif shape is None and kind == "bias added apart" and bias is not None:
         base = AddedBias(weights.by_name[f"{name}.weight"], bias)
     elif shape is None:
-        base = Linear(weights.by_name[f"{name}.weight"], bias)
+        base = weights.multiplier(weights.by_name[f"{name}.weight"], bias)
     elif run.loading.quantization == "8bit":
         model = weights.model
         gated = run.loading.int8_outliers and model.gated_mlp and name.endswith("down_proj")

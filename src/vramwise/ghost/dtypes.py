@@ -20,6 +20,8 @@ class DType:
 BF16 = DType("bf16", 2, floating=True)
 FP16 = DType("fp16", 2, floating=True)
 FP32 = DType("fp32", 4, floating=True)
+FP64 = DType("fp64", 8, floating=True)
+FP8 = DType("fp8", 1, floating=True)
 INT64 = DType("int64", 8, floating=False)
 INT32 = DType("int32", 4, floating=False)
 UINT8 = DType("uint8", 1, floating=False)

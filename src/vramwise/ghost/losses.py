@@ -36,11 +36,12 @@ class StockLoss:
     softcap: bool = False
     scaled: bool = False
     in_fp32: bool = False
+    shifts: bool = False
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the loss and the logits."""
         logits = self.logits(t, hidden, head)
-        loss = cross_entropy(t, logits, labels)
+        loss = cross_entropy(t, logits, labels, shifts=self.shifts)
         return loss, logits
 
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
@@ -276,6 +277,7 @@ def stock_loss(run: RunSpec, model: ModelSpec) -> StockLoss:
         softcap=model.final_logit_softcapping is not None,
         scaled=block.scaled_logits,
         in_fp32=run.kernels.head_in_fp32 or block.wide_logits,
+        shifts=run.kernels.shifts_logits,
     )
 
 
@@ -309,13 +311,19 @@ def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:
     return padded, shifted
 
 
-def cross_entropy(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels."""
+def cross_entropy(t: Tape, logits: Tensor, labels: Tensor, *, shifts: bool = False) -> Tensor:
+    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels.
+
+    `shifts`: all logits but the last of each row are copied first.
+    """
     t.mark("logits", "logits in fp32 for the loss")
-    logits = to_float(t, logits)
+    wide = logits = to_float(t, logits)
+    if shifts:
+        rows, tokens, words = wide.shape
+        logits = contiguous(t, narrow(t, wide, (rows, tokens - 1, words)))
     padded, shifted = shift(t, labels)
     t.mark("logits", "log-softmax")
     loss = nll_loss(t, log_softmax(t, logits), shifted)
     loss = scale(t, loss)
-    del logits, padded, shifted
+    del wide, logits, padded, shifted
     return loss

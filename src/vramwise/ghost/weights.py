@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from vramwise.errors import VramwiseError
+from vramwise.ghost.model.linear import Float8Linear, Linear, Projection
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Storage
 from vramwise.models.families import block_of
 from vramwise.models.lora_targets import LoraTarget
-from vramwise.models.parameters import parameters
+from vramwise.models.parameters import linear_modules, parameters
 from vramwise.models.patterns import pattern_of
 from vramwise.types import ModelSpec, RunSpec, TrainedBlocks
 
@@ -66,6 +67,17 @@ class Weights:
         """Whether the model's layers run compiled: those that the trainer has no kernels of its own for."""
         kernels = self.run.kernels
         return kernels.compiled_layers and self.model.model_type not in kernels.fused_layers
+
+    def multiplier(self, weight: Parameter, bias: Parameter | None) -> Projection:
+        """Return a linear layer of this weight, in fp8 if accelerate converts it.
+
+        It converts every one whose sides are multiples of 16, except the model's first and last.
+        """
+        if self.run.precision.compute == "fp8" and not any(side % 16 for side in weight.shape):
+            every = linear_modules(self.model)
+            if weight.name.removesuffix(".weight") not in (every[0].name, every[-1].name):
+                return Float8Linear(weight, bias, self.run.precision.fp8_scaling)
+        return Linear(weight, bias)
 
     def trainable(self) -> list[Parameter]:
         """Return the trained parameters, in the model's order: an adapter stands where its module stands."""

@@ -79,10 +79,9 @@ def _unsaid_model(script: Script, document: Document) -> str:
     if found is None:
         return f"no model in the training call of {document.path}: use --model"
     either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
-    return (
-        f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; set it with "
-        f"--set {found.name}=… or --model"
-    )
+    is_name = all(part.isidentifier() for part in found.name.split("."))
+    remedy = f"set it with --set {found.name}=… or --model" if is_name else "set it with --model"
+    return f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; {remedy}"
 
 
 def _before(run: RunSpec, release: tuple[int, ...]) -> bool:

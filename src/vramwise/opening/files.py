@@ -18,6 +18,8 @@ from vramwise.limits.ceilings import CONFIG_BYTES, NOTEBOOK_BYTES
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
 _SOURCES = (".py", ".ipynb")
+_SHELLS = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
+_SHEBANG = re.compile(rb"#! *[\w/]*\b(?:env +)?(?:ba|z|da)?sh\b")
 # The call of a trainer: other Python files in a folder are skipped.
 _TRAINER = b"Trainer("
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -118,6 +120,17 @@ def _unreadable(error: OSError | ValueError, path: str = "") -> ConfigError:
         return ConfigError("cannot read the file: permission denied; check its mode and owner")
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return ConfigError(f"cannot read the file: {reason[:1].lower()}{reason[1:]}")
+
+
+def is_shell_script(path: str) -> bool:
+    """Return whether a file is a shell script, by its name or, without an ending, by its first line."""
+    if path.endswith(_SHELLS) or path == STDIN or Path(path).suffix:
+        return path.endswith(_SHELLS)
+    try:
+        with Path(path).open("rb") as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and _SHEBANG.match(file.read(100)) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def looks_like_a_model(path: str) -> bool:

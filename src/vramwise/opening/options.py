@@ -75,6 +75,10 @@ class Options:
     settings: tuple[str, ...] = ()
     script_args: str = ""
     call: int | None = None
+    # How a launch line or shell script was read, for the first lines of an answer.
+    notes: tuple[str, ...] = ()
+    # The shell script that the run comes from, if its options are the config: versions are pinned beside it.
+    home: str = ""
     # Predict the run and check its memory; None: if one file is checked, its model is known and a card is given.
     predict: bool | None = None
 

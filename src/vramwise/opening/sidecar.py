@@ -24,12 +24,25 @@ def named_by_accelerate(contents: Iterable[Mapping[str, Any] | None]) -> list[st
     return [name for name in names if isinstance(name, str) and name]
 
 
-def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, Any] | None]:
+def texts_of(accelerate: Mapping[str, str]) -> dict[str, str]:
+    """Return the text of accelerate's config file by its name, if a shell script writes the file itself."""
+    return {accelerate["config_file"]: accelerate["text"]} if "text" in accelerate else {}
+
+
+def read_side_files(
+    names: Sequence[str], path: str, texts: Mapping[str, str] | None = None
+) -> dict[str, Mapping[str, Any] | None]:
     """Return the content of each file, searched in the current folder and beside the config; None if missing.
 
-    Raises ConfigError for a file that exceeds the limits of a config, because its effect is then unknown.
+    `texts`: files that exist only as texts, by name. Raises ConfigError for a file that exceeds the limits of a
+    config, because its effect is then unknown.
     """
-    return {name: _read(name, path) for name in names}
+    return {name: _of_text(texts[name]) if texts and name in texts else _read(name, path) for name in names}
+
+
+def _of_text(text: str) -> Mapping[str, Any] | None:
+    content = _parsed(text.encode(), is_yaml=True)
+    return content if isinstance(content, dict) else None
 
 
 def read_module(name: str, path: str) -> tuple[bytes, bool] | None:

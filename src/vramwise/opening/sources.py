@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
-from vramwise.opening.files import read_config_bytes
+from vramwise.opening.files import is_shell_script, read_config_bytes
 from vramwise.opening.options import Command, Options, Text
 from vramwise.trainers.base import Trainer
+from vramwise.trainers.other_tools import PLAIN, Tool, named_by, plain_file, predict_line, tool_of_values
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document
@@ -32,11 +34,27 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
         remedy = action("name the call" if foreign.kind == "python" else "insist")
         super().__init__(message or f"this is {foreign.what}, which vramwise does not read: {remedy}")
         self.foreign = foreign
+        # The plain fine-tune that it describes, with options that say so; None: it describes none.
+        self.plain: tuple[Source, Options] | None = None
+
+
+def other_tool(tool: Tool, values: Mapping[str, Any], options: Options, *, runs: bool = True) -> NotOurs:
+    """Return the refusal of another tool's command or file, with the plain fine-tune that it describes, if any."""
+    named = named_by(tool, runs=runs)
+    error = NotOurs(
+        Foreign(kind=tool.title.lower(), what=f"{'a command' if runs else 'a file'} of {tool.title}"), named
+    )
+    if values:
+        line = predict_line(values)
+        error.message = f"{named}. It describes a plain fine-tune: {line}"
+        said = f"{named}: predicted is the plain fine-tune that it describes ({line})"
+        error.plain = values, replace(options, trainer=PLAIN, notes=(*options.notes, said))
+    return error
 
 
 def started(source: Source, options: Options) -> tuple[Source, Options]:
     """Return what a launch line or shell script starts, with the options that it adds; other sources unchanged."""
-    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
+    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or is_shell_script(str(source))):
         return source, options
     from vramwise.opening import scripts  # late: configs do not need it
 
@@ -55,7 +73,9 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
         return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
     found = recognise(document.values)
     if isinstance(found, Foreign):
-        error = NotOurs(found)
+        tool = tool_of_values(document.values)
+        values = {} if tool is None else plain_file(tool, document.values)
+        error = NotOurs(found) if tool is None else other_tool(tool, values, Options(), runs=False)
         error.path = document.path
         raise error
     return found

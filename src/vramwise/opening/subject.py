@@ -15,7 +15,7 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.models.known import of_count
 from vramwise.opening.base_models import base_model, model_folder, revision_of, with_model_type
 from vramwise.opening.options import Live, Options, Text
-from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files
+from vramwise.opening.sidecar import ACCELERATE_FILES, named_by_accelerate, read_side_files, texts_of
 from vramwise.opening.sources import TEXT, Source, read_document, started, trainer_of
 from vramwise.opening.stops import stops_of
 from vramwise.opening.targets import project_for, target_for
@@ -25,6 +25,7 @@ from vramwise.types import Asked, Document, Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
+from vramwise.variants.versions import NEWEST, differing
 
 if TYPE_CHECKING:
     from vramwise.variants.duration import Duration
@@ -68,6 +69,8 @@ class Subject:
     ignored: tuple[str, ...] = ()
     # The objects of a running program that it was opened from, if it was.
     live: Live | None = None
+    # How the launch line or shell script was read.
+    notes: tuple[str, ...] = ()
     # What was computed of this run before.
     _memo: _Memo = field(default_factory=lambda: _Memo(), repr=False, compare=False)
     # The cache of simulations, shared by all variants of this subject.
@@ -146,6 +149,7 @@ class Subject:
         self.effort.predicted()
         late = stops_of(self.run, self.trainer, self.ignored, prediction.needs)
         prediction = replace(prediction, stops=(*self.stops, *late)).assuming(*self.data.notes, *self._assumed())
+        prediction = prediction.assuming(*self.notes, kind="source")
         self._memo.predictions.append((lengths, eval_lengths, asked, prediction))
         return prediction
 
@@ -275,21 +279,19 @@ def subject_of(
         trainer = as_it_is(trainer, document, live)
     if engine is not None:
         trainer = running(trainer, engine)
-    target = target_for(document.path, _with_pins(document, options), trainer.name)
-    if document.script is not None:
-        bounds = document.script.asked_versions(target.stack.releases)
-        target = replace(target, stack=replace(target.stack, bounds=bounds))
+    target = target_of(document, trainer, options)
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone, live=live)
-    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
+    subject = subject if live is not None else _with_guess(subject)
+    ignored = (*options.ignore, *project_for(document.path, options).ignore)
+    return replace(subject, ignored=ignored, notes=options.notes)
 
 
-def _with_pins(document: Document, options: Options) -> Options:
-    """Return the options with the versions that a script or notebook installs, unless the options set them."""
-    pinned = {} if document.script is None else document.script.versions
-    said = {words.partition("==")[0].strip().lower() for words in options.versions}
-    said |= {"torch"} if options.torch is not None else set()
-    more = [f"{name}=={version}" for name, version in pinned.items() if name not in said]
-    return replace(options, versions=(*options.versions, *more)) if more and options.stack is None else options
+def target_of(document: Document, trainer: Trainer, options: Options) -> Target:
+    """Return the target of a document, with the releases that it was written for where nothing else names any."""
+    pinned = () if document.script is None or options.stack is not None else tuple(document.script.versions.items())
+    target = target_for(document.path, options, trainer.name, pinned)
+    dated = () if target.launcher == "module" else trainer.dated(document, target.stack)  # which drops what is unknown
+    return target_for(document.path, options, trainer.name, pinned, dated) if dated else target
 
 
 def on_target(
@@ -323,6 +325,24 @@ def on_target(
     )
 
 
+def _with_guess(subject: Subject) -> Subject:
+    """Return the subject with what depends on the trainer's release, if that is only assumed to be the newest."""
+    stack, package = subject.target.stack, subject.trainer.package
+    release = stack.releases.get(package)
+    before = subject.trainer.oldest_for(subject.document, stack) if release and release.origin.why == NEWEST else None
+    if release is None or before is None:
+        return subject
+    other = _resolved(subject.trainer, subject.document, replace(subject.target, stack=before), subject.side_files)
+    why = (
+        f"{NEWEST}; {before.releases[package].version}{differs}"
+        if (differs := differing(subject.run, other))
+        else NEWEST
+    )
+    marked = replace(release, origin=replace(release.origin, why=why))
+    target = replace(subject.target, stack=replace(stack, releases={**stack.releases, package: marked}))
+    return replace(subject, target=target, run=replace(subject.run, target=target))
+
+
 def _resolved(trainer: Trainer, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
     run = trainer.resolve(document, target, side_files)
     return replace(run, config=run.config.settled()) if isinstance(run.config, Asked) else run
@@ -335,7 +355,7 @@ def _side_files(trainer: Trainer, document: Document, target: Target, text_alone
     if text_alone:
         return dict.fromkeys(names)
     try:
-        found = read_side_files(names, document.path)
+        found = read_side_files(names, document.path, texts_of(target.accelerate))
         return found | read_side_files(named_by_accelerate(found.values()), document.path)
     except ConfigError as error:
         error.path = document.path

@@ -14,11 +14,15 @@ from vramwise.facts.gpus import find_gpus
 from vramwise.facts.nvml import local_gpu
 from vramwise.opening.options import Options
 from vramwise.opening.project import ProjectSettings, project_settings
+from vramwise.opening.repository import own_copy
 from vramwise.opening.sources import TEXT
-from vramwise.opening.stacks import lists_beside, make_stack
+from vramwise.opening.stacks import make_stack
 from vramwise.trainers.registry import identity_named
 from vramwise.types import GpuSpec, Stack, Target
 
+# Packages with their versions, and with what the version follows from.
+_Versions = tuple[tuple[str, str], ...]
+_Dated = tuple[tuple[str, str, str], ...]
 # The largest number of ranks that torch supports.
 _MOST_GPUS = 2**18
 
@@ -70,20 +74,19 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
     return None, 1
 
 
-def target_for(path: str, options: Options, trainer: str) -> Target:
-    """Return the target for a file of this trainer, from the options, the closest pyproject.toml and this machine."""
+def target_for(path: str, options: Options, trainer: str, pinned: _Versions = (), dated: _Dated = ()) -> Target:
+    """Return the target for a file of this trainer, from the options, the closest pyproject.toml and this machine.
+
+    `pinned`: the versions that the file itself installs; `dated`: those that it was written for.
+    """
+    path = options.home if path == TEXT and options.home else path
     project = project_for(path, options)
-    beside = _lists_beside(path, options)
+    # Neither lists of versions nor the trainer's own copy count if its environment is known.
+    alone = options.text_alone or bool(options.site) or path in ("-", TEXT)
+    folder = None if alone else Path(path).absolute().parent
     # A version file may change while the program runs, so it is read again each time.
-    remembered = options.stack is None and project.stack is None and not beside
-    return (_target if remembered else _target.__wrapped__)(options, project, trainer, beside)
-
-
-def _lists_beside(path: str, options: Options) -> tuple[str, ...]:
-    """Return the lists of versions beside a file; none if the trainer's own environment is known, or none is wanted."""
-    if options.text_alone or options.site or path in ("-", TEXT):
-        return ()
-    return lists_beside(Path(path).absolute().parent)
+    remembered = options.stack is None and project.stack is None and folder is None
+    return (_target if remembered else _target.__wrapped__)(options, project, trainer, folder, pinned, dated)
 
 
 def project_for(path: str, options: Options) -> ProjectSettings:
@@ -99,7 +102,14 @@ def _project(folder: str) -> ProjectSettings:
 
 
 @lru_cache(maxsize=64)
-def _target(options: Options, project: ProjectSettings, name: str, beside: tuple[str, ...]) -> Target:
+def _target(
+    options: Options,
+    project: ProjectSettings,
+    name: str,
+    folder: Path | None,
+    pinned: _Versions,
+    dated: _Dated,
+) -> Target:
     trainer = identity_named(name)
     alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
     try:
@@ -112,7 +122,10 @@ def _target(options: Options, project: ProjectSettings, name: str, beside: tuple
             said=tuple(said.values()),
             torch=torch,
             file=options.stack or project.stack,
-            beside=beside,
+            pinned=dict(pinned),
+            folder=folder,
+            copy=None if folder is None else own_copy(folder, (trainer.package, *trainer.other_names)),
+            dated=dated,
             site=options.site,
         )
         target = make_target(

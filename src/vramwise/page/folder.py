@@ -11,6 +11,7 @@ from string import Template
 
 from vramwise import __version__
 from vramwise.render.html import asset, chart_script
+from vramwise.whole_files import write_new
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 # Files of one build only, and those that others are made of.
@@ -58,8 +59,7 @@ def local_files() -> dict[str, str]:
 def write_files(files: Mapping[str, str], folder: Path) -> None:
     """Write the files into a folder, as UTF-8 with their line ends."""
     for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8", newline="")
+        write_new(folder / name, text.encode(), make_folder=True)
 
 
 def _examples() -> list[Path]:

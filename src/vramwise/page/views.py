@@ -158,6 +158,7 @@ def chosen(findings: Mapping[str, Any] | None, report: FileReport, document: Doc
 ACTIONS: Mapping[str, str] = {
     "choose a card": "choose a card",
     "say how many cards": "set Cards to how many there are",
+    "say the version": "--with {}==VERSION on the command line names yours",
     "several cards": "several (Cards)",
     "read the lengths": "set Sequence length to this under What if to make sure",
     "read how long": "set Sequence length to this under What if to make sure",
@@ -199,6 +200,7 @@ ALLOWED: Mapping[str, str] = {
     "bf16-weights": "keep trained weights, their gradients and states in bf16, not fp32",
     "narrower-targets": "train LoRA adapters on attention alone",
     "no-evaluation": "do not evaluate during training",
+    "compile": "compile the model with torch.compile, if rows have one width",
     "fp8": "multiply matrices in fp8 with torch.compile, on cards that support it",
     "packing": "pack several samples into each row, so a step sees more of them",
     "fsdp": "shard weights, gradients and states over several cards with FSDP2",

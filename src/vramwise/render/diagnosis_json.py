@@ -51,6 +51,7 @@ def _symptom(symptom: Symptom) -> dict[str, Any]:
         "text": symptom.quote.text,
         "rank": symptom.rank,
         "phase": symptom.phase or None,
+        "stage": symptom.stage or None,
         "step": symptom.step,
         "after": symptom.after or None,
         "memory": memory and {name: getattr(memory, name) for name in _FIGURES},

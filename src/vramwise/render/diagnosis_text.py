@@ -43,7 +43,8 @@ def _evidence(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.causes:
         first = diagnosis.causes[0]
         lines += [f"  {_untabbed(said)}" for said in first.evidence]
-        lines.append(f"  cause: {first.id} ({first.certainty}, {first.confidence:.2f}){_rule(first)}")
+        certainty = f"{first.certainty}, a guess" if first.is_guess else first.certainty
+        lines.append(f"  cause: {first.id} ({certainty}, {first.confidence:.2f}){_rule(first)}")
     return _list("Evidence", lines)
 
 

@@ -14,6 +14,7 @@ from vramwise.units import GIB, gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Fit
 from vramwise.variants.verdict import NAMES, TIGHT
+from vramwise.variants.versions import versions_line
 from vramwise.verbs.fit import FitReport
 
 # Smaller differences in speed are neither noticeable nor significant.
@@ -110,6 +111,8 @@ def reasons(report: FitReport) -> Iterator[str]:
     """Yield the lines below the answer: its figures, and those of the original file."""
     fit = report.fit
     document = report.document
+    if fit.original.run is not None:
+        yield from filter(None, [versions_line(fit.original.run)])
     yield from (f"{at_line(document, found)}{found.message}" for found in fit.stops[1:])
     for found in fit.repairs:
         where = "Your file: " if found.line is None else f"Line {document.label(found.line)} of your file: "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramwise.render.folding import fold, listed
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
+from vramwise.variants.versions import versions_line
 from vramwise.verbs.check import FileReport
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -25,6 +26,8 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
         return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
+    if report.run is not None and report.findings and (versions := versions_line(report.run)):
+        lines += [*fold(f"{style(report.path, bold=True)}: {versions}", width), ""]
     for found in sorted(report.findings, key=lambda found: (not found.comes_first, -found.severity.rank)):
         lines += [*_finding(report, found, width), ""]
     return lines

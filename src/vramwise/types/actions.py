@@ -10,6 +10,7 @@ from contextvars import ContextVar
 COMMAND_LINE: Mapping[str, str] = {
     "choose a card": "name a card with --gpu",
     "say how many cards": "use --gpus N to set how many there are",
+    "say the version": "--with {}==VERSION names yours",
     "several cards": "several (--gpus)",
     "read the lengths": "--data FILE reads them from your data, --lengths FILE takes a list of lengths",
     "read how long": "use --data FILE to read the row lengths",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 # A path to a value in a config: mapping keys are str, list positions int. ("datasets", 0, "path")
 KeyPath = tuple[str | int, ...]
-# Package → (sign, version) pairs, as in requirements: ("==", "0.12.2"), ("<", "0.13").
-Bounds = Mapping[str, tuple[tuple[str, str], ...]]
+# (sign, version) pairs, as in requirements: ("==", "0.12.2"), ("<", "0.13").
+Bounds = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,11 @@ class Script:
     reread: Callable[[bytes, tuple[str, ...]], Document]
     homes: Mapping[str, Home]
     home_of: Callable[[str], tuple[str, str] | None]
+    # Returns the flag of the script's command line that sets a key; "" if there is none. `given`: reads the script
+    # with more words on its command line.
+    flag_of: Callable[[str], str] = lambda _: ""
+    given: Callable[[str], Document] | None = None
     unsaid: tuple[Unsaid, ...] = ()
-    # What the file's repository asks for, of some packages.
-    asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
     # Whether the source sets a key, or may set it, to something that is not known.
     leaves_open: Callable[[str], bool] = lambda _: False
     assumed: tuple[Assumed, ...] = ()

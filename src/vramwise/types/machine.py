@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vramwise.types.document import Bounds, Origin
@@ -41,16 +42,24 @@ def version_parts(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _below(sign: str, version: str, limit: tuple[int, ...]) -> bool:
-    """Return whether a requirement admits only versions before a limit."""
-    parts = version_parts(version)
-    if sign in ("==", "===", "=", "<="):
-        return parts < limit
-    if sign == "<":
-        return parts <= limit
+def admits(bounds: Bounds, version: str) -> bool:
+    """Return whether a version meets every bound of a requirement."""
+    return all(_meets(sign, bound, version_parts(version)) for sign, bound in bounds)
+
+
+def _meets(sign: str, bound: str, parts: tuple[int, ...]) -> bool:
+    limit = version_parts(bound)
+    wide = (*parts, *[0] * (len(limit) - len(parts)))  # 1.0 is 1.0.0
+    limit_wide = (*limit, *[0] * (len(wide) - len(limit)))
     if sign == "~=":
-        return _next(parts[:-1]) <= limit
-    return sign == "^" and _next(parts[: next((at for at, one in enumerate(parts, 1) if one), 1)]) <= limit
+        return limit_wide <= wide < _next(limit[:-1])
+    if sign == "^":
+        return limit_wide <= wide < _next(limit[: next((at for at, one in enumerate(limit, 1) if one), 1)])
+    if sign in ("==", "===", "=", "!="):
+        same = wide[: len(limit)] == limit if bound.endswith(".*") else wide == limit_wide
+        return same is (sign != "!=")
+    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    return sign not in compare or bool(compare[sign](wide, limit_wide))
 
 
 def _next(parts: tuple[int, ...]) -> tuple[int, ...]:
@@ -63,13 +72,13 @@ class Release:
     """The version of a package, and where that version comes from.
 
     `said`: the version that the run really has, if `version` is the nearest known one instead; "" otherwise. `age`:
-    whether the run's version is older or newer than every known one.
+    whether the run's version is older or newer than every known one, or its repository's own copy.
     """
 
     version: str
     origin: Origin
     said: str = ""
-    age: Literal["known", "older", "newer"] = "known"
+    age: Literal["known", "older", "newer", "own"] = "known"
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -78,7 +87,7 @@ class Release:
 
     @property
     def known(self) -> bool:
-        """Whether the run's version is between the oldest and the newest known one."""
+        """Whether the run's version is a release between the oldest and the newest known one."""
         return self.age == "known"
 
     @property
@@ -91,11 +100,11 @@ class Release:
 class Stack:
     """The package versions of a run (trainer, torch, transformers, peft…) by name, each with its origin.
 
-    `bounds`: what the file's repository asks for.
+    `bounds`: what the file's repository asks for, by package.
     """
 
     releases: Mapping[str, Release]
-    bounds: Bounds = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
     def parts(self, package: str) -> tuple[int, ...]:
         """Return a package's version as numbers; empty if it is not known."""
@@ -103,18 +112,22 @@ class Stack:
         return () if release is None else release.parts
 
     def older_than(self, package: str, version: str) -> bool:
-        """Return whether the run uses a release of a package before this one: a pin counts, then the repository."""
-        release = self.releases.get(package)
-        limit = version_parts(version)
-        if release is None or release.origin.kind not in ("option", "file"):
-            below = any(_below(sign, one, limit) for sign, one in self.bounds.get(package, ()))
-            if below or release is None or release.origin.kind == "assumed":
-                return below
-        return version_parts(release.meant) < limit
+        """Return whether the run uses a release of a package before this one."""
+        return () < self.really(package) < version_parts(version)
+
+    def at(self, package: str, version: str, installs: Mapping[str, str] | None = None) -> Stack:
+        """Return the stack with a known release of a package, and what that installs with if no version is given."""
+        origin = Origin(kind="assumed", why=f"what {package} {version} installs with")
+        assumed = {name for name, one in self.releases.items() if one.origin.kind == "assumed"}
+        open_ = assumed | ((installs or {}).keys() - self.releases.keys())
+        changed = {name: Release(version=one, origin=origin) for name, one in (installs or {}).items() if name in open_}
+        before = self.releases.get(package, Release(version=version, origin=origin))
+        changed[package] = replace(before, version=version, said="", age="known")
+        return replace(self, releases={**self.releases, **changed})
 
     @property
     def unknown(self) -> Mapping[str, Release]:
-        """The packages whose version is newer or older than every known one."""
+        """The packages whose version is newer or older than every known one, or of its own."""
         return {name: release for name, release in self.releases.items() if not release.known}
 
     def really(self, package: str) -> tuple[int, ...]:

@@ -20,11 +20,12 @@ from vramwise.variants.lengths import Lengths
 class Assumption:
     """`kind` is the subject of the text.
 
-    It is the rows of the data, rows of unknown lengths, the model, a version, or anything else about the run.
+    It is the rows of the data, rows of unknown lengths, the model, a version, how a command was read, or anything else
+    about the run.
     """
 
     text: str
-    kind: Literal["data", "rows", "model", "version", "run"] = "run"
+    kind: Literal["data", "rows", "model", "version", "source", "run"] = "run"
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.kind in ("data", "model") else self.text

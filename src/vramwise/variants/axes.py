@@ -40,6 +40,7 @@ ALLOW: Mapping[str, str] = {
     "bf16-weights": "keep trained weights, their gradients and optimizer states in bf16, not fp32",
     "narrower-targets": "train LoRA adapters on attention alone",
     "no-evaluation": "do not evaluate during training",
+    "compile": "compile the model with torch.compile, if rows have one width",
     "fp8": "multiply matrices in fp8 with torch.compile, on supported cards",
     "packing": "pack several samples into each row: each step sees more samples",
     "fsdp": "shard weights, gradients and optimizer states over --gpus N with FSDP2",
@@ -93,6 +94,7 @@ AXES: tuple[Axis, ...] = (
         kinds=(kernels.LORA_KERNELS_ON, kernels.LORA_KERNELS_OFF),
     ),
     Axis(name="padding", choices=_all(activations.paddings), kinds=(activations.PAD, activations.UNPAD)),
+    Axis(name="compile", allow="compile", choices=_one(kernels.compiled), kinds=(kernels.COMPILE,)),
     Axis(name="allocator", choices=_one(kernels.expandable_segments), kinds=(kernels.EXPANDABLE_SEGMENTS,)),
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vramwise.models.compiled import compiled_program
 from vramwise.models.names import MORE_WEIGHTS, is_wide
 from vramwise.timeline import MemoryReport
 from vramwise.types import ModelSpec, RunSpec, Unfollowed
@@ -36,7 +37,7 @@ class Bounds:
 
 def unmodelled(run: RunSpec, model: ModelSpec | None = None) -> Iterator[Unfollowed]:
     """Yield the features of a run that its prediction does not include; without `model`, those of any model."""
-    if run.kernels.torch_compile:
+    if run.kernels.torch_compile and (model is None or compiled_program(run, model) is None):
         why = "what it fuses is decided at compile time; the upper bound is the run without it"
         yield Unfollowed(name="torch.compile", less=True, why=why)
     if run.objective.rl and run.objective.kind == "tokens":

@@ -39,7 +39,10 @@ _PACKING = {"none": "rows not packed", "one": "packed into one row", "micro": "p
 def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
     """Return every feature of a run by kind; the phrases are for display."""
     found = dict(_named(run, model))
-    return found | {name: _phrase(name, run.value(name)) for name in _switches()}
+    switches = {name: run.value(name) for name in _switches()}
+    if not model.num_experts:
+        switches["expert_quantization"] = None
+    return found | {name: _phrase(name, value) for name, value in switches.items()}
 
 
 @cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.repeats import MOST_EVENTS, unroll, unrolled_length
@@ -72,9 +73,9 @@ class Prediction:
         """The assumptions behind the prediction, as sentences."""
         return tuple(map(str, self.assumed))
 
-    def assuming(self, *texts: str) -> Prediction:
+    def assuming(self, *texts: str, kind: Literal["source", "run"] = "run") -> Prediction:
         """Return the prediction with more assumptions."""
-        return replace(self, assumed=(*self.assumed, *map(Assumption, texts)))
+        return replace(self, assumed=(*self.assumed, *(Assumption(text, kind) for text in texts)))
 
     @property
     def timeline(self) -> Timeline:

@@ -67,7 +67,7 @@ def code_doubts(run: RunSpec, model: ModelSpec, needs: MemoryReport) -> Iterator
         yield Doubt(kind="script", text=text, more=more / figure, less=less / figure)
     elif (line := facts.get("weights frozen")) is not None:
         text = f"line {document.label(line)} freezes weights: how many is not known, all count as trained"
-        less = held.get("gradients", 0) + held.get("optimizer", 0)
+        less = held.get("gradients", 0) + held.get("optimizer", 0) + needs.idle_bytes  # which their step leaves behind
         yield Doubt(kind="script", text=text, less=less / figure)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramwise.types import ModelSpec, Release, RunSpec, Stack
+from vramwise.types.actions import action
 
 if TYPE_CHECKING:
     from vramwise.timeline import MemoryReport
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
 # Losses that other releases compute alike: without whole logits because the file asks for it, or in place (Unsloth,
 # since its first release). Other kernels are defaults of new releases.
 _ALIKE = frozenset({"liger_fused_linear", "cut", "tiled", "in_place"})
+# Why a release is assumed if nothing names one, or the file sets what only older ones take.
+NEWEST = "the newest known release"
+WRITTEN = "written for "
+# Settings that decide memory, in words.
+_DECIDING = {
+    "weights_dtype": "the dtype of weights",
+    "precision": "precision",
+    "sequence_len": "the length of rows",
+    "loss_kernel": "the loss",
+    "gradient_checkpointing": "checkpointing",
+    "optimizer": "the optimizer",
+    "quantised_base_prepared": "the preparation of the base",
+    "reference_dtype": "the dtype of the reference",
+}
 # Facts about a script that imports what its trainer's package has removed: this, the package and the name.
 GONE = "removed from "
 # Bytes of logits per token and word of the vocabulary at the peak of the plain loss of older releases: in fp32 and as
@@ -25,12 +40,40 @@ _PLAIN_LOSS_OF_PAIRS = 24
 _ONE_COPY = 4
 
 
+def versions_line(run: RunSpec) -> str:
+    """Return which releases are only assumed and why that matters, as a sentence; "" if it does not."""
+    releases = run.target.stack.releases
+    names = dict.fromkeys((*list(releases)[:1], "transformers"))  # the trainer's own package is the first
+    assumed = {name: releases[name] for name in names if name in releases and releases[name].origin.kind == "assumed"}
+    shown = ", ".join(f"{name} {one.version}" for name, one in assumed.items())
+    whys = {name: one.origin.why for name, one in assumed.items()}
+    dated = "; ".join(why for why in whys.values() if why.startswith(WRITTEN))
+    if dated:
+        return f"{dated[:1].upper()}{dated[1:]}; read with {shown}"
+    matters = next((name for name, why in whys.items() if why.startswith(f"{NEWEST}; ")), None)
+    if matters is None:
+        return ""
+    differs = whys[matters].removeprefix(f"{NEWEST}; ")
+    return (
+        f"No version is given: {shown} assumed, but {matters} {differs} ({action('say the version').format(matters)})"
+    )
+
+
+def differing(run: RunSpec, other: RunSpec) -> str:
+    """Return in which settings that decide memory another release runs a file otherwise; "" if in none."""
+    names = [words for name, words in _DECIDING.items() if run.value(name) != other.value(name)]
+    return f" differs in {', '.join(names)}" if names else ""
+
+
 def unknown_versions(stack: Stack) -> str:
     """Return which of the run's versions are unknown, and what they are treated as; "" if all are known."""
     return ", ".join([_said(name, release) for name, release in stack.unknown.items()])
 
 
 def _said(name: str, release: Release) -> str:
+    if release.age == "own":
+        copy = f"own copy of {release.said}" if release.said else "own copy"
+        return f"{name} is the repository's {copy} (treated as {release.version})"
     taken = f" (treated as {release.version})" if release.said else f" ({release.age} than all known ones)"
     return f"{name} {release.meant} is unknown{taken}"
 

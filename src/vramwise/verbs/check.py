@@ -133,10 +133,11 @@ def refuse_mistakes(options: Options) -> None:
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
     """Check one config. `alone`: it is the only one, so a prediction is worth its time."""
-    source, options = started(source, options)
     path = path_of(source)
-    policy = policy_for(path, options, predicts=alone)
     try:
+        source, options = started(source, options)
+        path = path_of(source)
+        policy = policy_for(path, options, predicts=alone)
         subject = with_its_data(open_subject(source, options), options, policy)
         return with_command(check_subject(subject, policy), subject)
     except NotOurs as error:
@@ -281,9 +282,10 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 
 def _type_error(findings: Sequence[Finding], subject: Subject) -> ConfigError | None:
-    """Return an error for the first value of a wrong type, which makes the whole file unusable."""
+    """Return an error for the first value of a wrong type, which makes the whole file unusable: no release takes it."""
     of_types = {rule.id for rule in rules_for(subject.trainer) if rule.unusable}
-    wrong = [found for found in findings if found.rule in of_types]
+    taken, document, stack = subject.trainer.taken_by, subject.document, subject.target.stack
+    wrong = [one for one in findings if one.rule in of_types and not taken(document, stack, one.key or "")]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""

@@ -6,6 +6,7 @@ answers the questions of a search about many variants.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.documents.refusal import EditRefused
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
+from vramwise.opening.sources import TEXT
 from vramwise.opening.stops import errors_of
 from vramwise.opening.subject import Subject
 from vramwise.types import Change, Edit, Finding, RunSpec
@@ -45,6 +47,8 @@ class Draft:
 
     subject: Subject
     attempt: Attempt = Attempt(changes=())  # noqa: RUF009 (frozen)
+    # What the script's command line needs for them.
+    words: tuple[str, ...] = ()
     fields: Mapping[str, object] = field(default_factory=dict)
 
     def with_change(self, change: Change) -> Draft:
@@ -74,7 +78,7 @@ class Draft:
         Edits that a script leaves to the user are listed in `by_hand`; their settings count as changed.
         """
         document, tried = self.subject.document, self.attempt
-        made, by_hand = list(tried.edits), list(tried.by_hand)
+        made, by_hand, words = list(tried.edits), list(tried.by_hand), list(self.words)
         for edit in edits if document.script is not None else ():
             try:
                 document = apply_edits(document, (edit,))
@@ -83,11 +87,13 @@ class Draft:
                 if not error.by_hand:
                     raise
                 by_hand.append(str(error))
+                words += filter(None, [error.words])
         if document.script is None:
             document, made = apply_edits(document, tuple(edits)), [*made, *edits]
         fields = {**self.fields, **(change.fields if len(by_hand) > len(tried.by_hand) else {})}
         tried = replace(tried, edits=tuple(made), by_hand=tuple(by_hand))
-        return Draft(subject=self.subject.with_document(document), attempt=tried, fields=fields)
+        subject = self.subject.with_document(document)
+        return Draft(subject=subject, attempt=tried, words=tuple(words), fields=fields)
 
     def made(self, adjust: Adjust = as_it_is) -> Attempt:
         """Return the resolved run of the current text, without a prediction.
@@ -103,7 +109,11 @@ class Draft:
             batch = run.batch
             each = batch.micro_batch_size * batch.gradient_accumulation_steps
             run = run.changed(effective_batch_size=each * batch.data_parallel)
-        return replace(self.attempt, document=self.subject.document, run=adjust(run, self.attempt.changes))
+        tried, path = self.attempt, self.subject.document.path
+        if self.words:
+            script = "SCRIPT" if path == TEXT else shlex.quote(path)
+            tried = replace(tried, commands=(*tried.commands, f"python {script} {' '.join(self.words)}"))
+        return replace(tried, document=self.subject.document, run=adjust(run, tried.changes))
 
     def predicted(self, attempt: Attempt, limit_bytes: int | None = None, *, on_card: bool = True) -> Attempt:
         """Return the attempt with its prediction.

@@ -14,10 +14,9 @@ from vramwise.facts.gpus import find_gpu
 from vramwise.limits import ceilings, read_file
 from vramwise.notebook.displayed import Displayed
 from vramwise.opening.options import Options, PredictOptions
-from vramwise.opening.sources import Source
+from vramwise.opening.sources import NotOurs, Source
 from vramwise.opening.stacks import said_release
-from vramwise.opening.subject import Subject, on_target, open_subject
-from vramwise.opening.targets import target_for
+from vramwise.opening.subject import Subject, on_target, open_subject, target_of
 from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, split_key
 from vramwise.variants.capacity import on_card
@@ -81,7 +80,15 @@ class WhatIf:
 
 def opened(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str] = ()) -> Subject:
     """Return the subject of a prediction, with the changes applied."""
-    subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
+    try:
+        subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
+    except NotOurs as error:
+        if error.plain is None:
+            raise
+        plain, said = error.plain
+        taken = {name: getattr(said, name) for name in ("trainer", "accelerate", "notes")}
+        options = replace(options, gpus=options.gpus or said.gpus, **taken)
+        subject = open_subject(plain, options, engine=ask.engine, model=ask.model, online=ask.online)
     _refuse_wrong_types(subject, "")
     subject = _with_lengths(subject, options, ask)
     return changed(subject, options, ask, changes) if changes else subject
@@ -106,7 +113,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     edits = [words for words in changes if "==" not in words]
     if versions:
         options = _with_versions(options, versions)
-        target = target_for(subject.document.path, options, subject.trainer.name)
+        target = target_of(subject.document, subject.trainer, options)
         other = on_target(
             subject.document,
             subject.trainer,
@@ -223,6 +230,8 @@ def _refuse_wrong_types(subject: Subject, start: str) -> None:
     for key, sentence in subject.trainer.type_errors(subject.document, subject.target.stack):
         if split_key(key)[0] not in subject.run.config.asked:
             continue
+        if subject.trainer.taken_by(subject.document, subject.target.stack, key):
+            continue  # it stops only this release, and a finding says so
         if start:
             raise VramwiseError(f"{start}{sentence}")
         place = subject.run.config.place(key)

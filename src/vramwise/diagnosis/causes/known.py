@@ -102,14 +102,17 @@ def _recompute(case: Case) -> Cause:
 
 
 def _not_implemented(case: Case) -> Cause:
-    """Return the cause of a missing kernel. GPU kernels have "cuda" in their name; all others are CPU kernels."""
+    """Return the cause of a missing kernel. GPU kernels mostly have "cuda" in their name."""
     op, dtype = case.symptom.details["op"], case.symptom.details["dtype"]
-    on_gpu = "cuda" in op.lower()
-    where = "this torch's CUDA build" if on_gpu else "the CPU"
-    why = "" if on_gpu else ": part of the model is on the CPU"
+    if "cuda" in op.lower():
+        where = "in this torch's CUDA build"
+    elif dtype == "BFloat16" and case.card is not None and not case.card.bf16:
+        where = f"on this card ({case.card.name}), which has no bf16"
+    else:
+        where = "on the CPU: part of the model is on the CPU"
     return Cause(
         id="dtype-not-implemented",
-        sentence=f"the operation {op} is not implemented for {dtype} on {where}{why}",
+        sentence=f"the operation {op} is not implemented for {dtype} {where}",
         confidence=0.9,
         quotes=(case.symptom.quote,),
     )

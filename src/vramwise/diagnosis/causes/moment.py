@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vramwise.diagnosis.case import LATE_STEP, Case
@@ -9,8 +10,15 @@ from vramwise.diagnosis.evidence import Cause, Quote
 from vramwise.recordings.growth import shape
 from vramwise.units import largest, readable
 
-# Functions with which trainers concatenate the outputs of evaluation batches.
-_COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
+# Stages at which a rank puts the whole model on its card.
+_WHOLE = {
+    "to-device": "the whole model was moved to the card: nothing had sharded or quantised it before",
+    "reference": "a second whole model (the reference) was loaded beside the trained one",
+    "ddp-init": "DistributedDataParallel keeps the whole model, and buckets for its gradients, on every card",
+    "fsdp-init": "the whole model was on the card when FSDP began to shard it",
+    "zero-init": "DeepSpeed's initialisation put the whole model on each card before it was sharded",
+}
+_ABOUT_MEMORY = re.compile(r"memory|vram|\bram\b|usage|leak|\bg(?:i?b|pu)\b|oom|显存|内存|泄", re.IGNORECASE)
 # Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
@@ -86,7 +94,7 @@ def _in_evaluation(case: Case, sizes: str) -> Cause:
     if not case.symptom.first_eval:
         confidence = 0.8 if case.larger_eval_batch else 0.72
         evidence.append("an earlier evaluation had passed: it was close, or memory has grown since")
-    if _COLLECTING & {frame.function for frame in case.symptom.frames}:
+    if case.symptom.stage == "eval-gather":
         sentence = "evaluation keeps the outputs of all its batches on the GPU, and they did not fit"
         evidence.append(
             "it was concatenating the outputs of its batches; eval_accumulation_steps moves them to the host"
@@ -118,6 +126,14 @@ def saving(case: Case) -> Iterator[Cause]:
             confidence=0.96,
             evidence=("FSDP's full state dict clones every parameter, unsharded, on the GPU",),
         )
+    elif symptom.stage == "merge":
+        yield Cause(
+            id="merge",
+            sentence="merging the adapter needed a second copy of the weights, in 16 bits, on the GPU",
+            confidence=0.86,
+            has_rule=False,
+            evidence=(case.seen("in merging"),),
+        )
     elif symptom.phase == "save":
         files = " ".join(frame.file for frame in symptom.frames)
         sharded = (
@@ -129,7 +145,7 @@ def saving(case: Case) -> Iterator[Cause]:
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
-            evidence=("the traceback is in saving", *case.arithmetic("parameter")),
+            evidence=(case.seen("in saving"), *case.arithmetic("parameter")),
             has_rule=sharded,
         )
     elif symptom.after == "save" and case.in_step:
@@ -144,25 +160,53 @@ def saving(case: Case) -> Iterator[Cause]:
 def loading(case: Case) -> Iterator[Cause]:
     """Yield load or resume: a failure while loading the model, or a checkpoint's optimizer state."""
     symptom = case.symptom
-    if symptom.phase == "load":
+    stage = symptom.stage
+    if symptom.phase == "load" and not stage.startswith("vllm") and not case.pins_memory:
+        said = _WHOLE.get(stage, "the model did not fit while loading, before any training")
+        if stage not in _WHOLE and case.cards > 1:
+            said += ": each rank moves the whole model to its card unless it is sharded while loading"
         yield Cause(
             id="load",
-            sentence="the model did not fit while loading, before any training",
+            sentence=said,
             confidence=0.86,
-            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends during loading",),
+            evidence=(case.seen("in loading the model"),),
         )
     elif symptom.phase == "resume":
         yield Cause(
             id="resume",
             sentence="resuming loaded the checkpoint's optimizer state onto the GPU in addition to the model",
-            confidence=0.9,
-            evidence=("the traceback is in loading a checkpoint",),
+            confidence=0.75 if symptom.told else 0.9,
+            evidence=(case.seen("in loading a checkpoint"),),
         )
+    elif case.log.stated.only_on_resume is not None and symptom.phase in ("train", "optimizer", ""):
+        yield Cause(
+            id="resume",
+            sentence="a resumed run needs more than a new one: loaded weights or optimizer state stay on the card",
+            confidence=0.75,
+            evidence=("it is said to fail only when resuming",),
+            quotes=(case.log.stated.only_on_resume,),
+        )
+
+
+def generation(case: Case) -> Iterator[Cause]:
+    """Yield generation: a failure while answers are generated in a training run."""
+    if case.symptom.stage != "generate":
+        return
+    yield Cause(
+        id="generation",
+        sentence=(
+            "generation (the rollout) needed more than was left beside training: it keeps a KV cache and logits of "
+            "all sequences"
+        ),
+        confidence=0.85,
+        has_rule=False,
+        evidence=(case.seen("in generation"),),
+    )
 
 
 def growing(case: Case) -> Iterator[Cause]:
     """Yield leak if memory rises step by step."""
-    shot = case.snapshot
+    shot, stated = case.snapshot, case.log.stated
     if shot is not None and shot.growing:
         first = shot.growing[0]
         yield Cause(
@@ -176,6 +220,17 @@ def growing(case: Case) -> Iterator[Cause]:
                 f"still held: {growth.place}"
                 for growth in shot.growing[:3]
             ),
+        )
+        return
+    said = stated.grows_steadily or stated.grows_at_save
+    if said is not None and _ABOUT_MEMORY.search(said.text):
+        when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
+        yield Cause(
+            id="leak",
+            sentence=f"memory is said to grow a little {when}: something is kept that should be freed",
+            confidence=0.82,
+            evidence=("growth that never stops is a leak, not a lack of memory at one step",),
+            quotes=(said,),
         )
         return
     readings = case.log.memory
@@ -196,7 +251,15 @@ def growing(case: Case) -> Iterator[Cause]:
 
 def long_tail(case: Case) -> Iterator[Cause]:
     """Yield long-tail: a late failure that a longer batch than before may explain."""
-    symptom = case.symptom
+    symptom, said = case.symptom, case.log.stated.late
+    if said is not None and symptom.step is None and symptom.phase in ("train", ""):
+        yield Cause(
+            id="long-tail",
+            sentence="training had gone well for a while: a longer batch than those before, or memory that grows",
+            confidence=0.62,
+            evidence=("what every step needs would have failed at the first steps",),
+            quotes=(said,),
+        )
     if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
         return
     run, capacity = case.run, case.capacity

@@ -21,8 +21,10 @@ from dataclasses import replace
 from functools import cache
 
 from vramwise.diagnosis.case import Case
-from vramwise.diagnosis.causes import moment, request, room
+from vramwise.diagnosis.causes import figures, moment, outside, request, told
+from vramwise.diagnosis.causes.host import host_budget
 from vramwise.diagnosis.causes.known import known_cause
+from vramwise.diagnosis.causes.not_memory import failure_beside_memory
 from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
 from vramwise.trainers.rulebook import all_rules
@@ -39,9 +41,11 @@ OUT_OF_MEMORY = frozenset(
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
 # With equal confidence, the earlier one goes first.
 _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    *(room.other_process, room.fragmentation, moment.growing, request.logits, request.eager_attention),
-    *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.long_tail),
-    *(room.impossible_request, room.oversized_batch, room.outside_torch, room.capacity),
+    *(figures.not_a_shortage, figures.other_process, figures.fragmentation, moment.growing),
+    *(request.logits, request.eager_attention, request.masked_attention),
+    *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.generation, moment.long_tail),
+    *(figures.impossible_request, figures.oversized_batch),
+    *(outside.pinned_memory, outside.vllm_memory, outside.outside_torch, figures.rank_contexts, told.capacity),
 )
 _LEAST = 0.15
 _MOST_CAUSES = 6
@@ -50,9 +54,11 @@ _SURE = 0.7
 # Causes that say what was requested → the kind of factors that matches.
 _WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": "", "impossible-request": ""}
 # Why now: something differs from the steps that passed.
-_NOW = frozenset(("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak"))
+_NOW = frozenset(
+    ("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak", "load", "generation", "vllm-memory")
+)
 # Why at all: without this the memory would have been enough at any step.
-_AT_ALL = frozenset(("fragmentation", "other-process"))
+_AT_ALL = frozenset(("fragmentation", "other-process", "not-a-shortage"))
 _BEHIND = 0.9
 
 
@@ -85,7 +91,9 @@ def _class(symptom: Symptom) -> int:
 
 def rank_causes(case: Case) -> list[Cause]:
     """Return all causes worth reporting, likeliest first."""
-    known = known_cause(case)
+    known = known_cause(case) or failure_beside_memory(case)
+    if known is not None and known.id == "host-memory":
+        known = replace(known, evidence=(*known.evidence, *host_budget(case)))
     causes = [known] if known else []
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
         causes += [_with_ghost(case, cause) for witness in _WITNESSES for cause in witness(case)]
@@ -119,7 +127,7 @@ def _with_ghost(case: Case, cause: Cause) -> Cause:
         return cause
     verdict, said = _word(case, cause)
     if verdict is None:
-        return cause
+        return replace(cause, evidence=(*cause.evidence, f"in the simulation {said}")) if said else cause
     confidence = 1 - (1 - cause.confidence) * 0.5 if verdict else cause.confidence * 0.5
     if cause.id == "capacity":
         # Not fitting does not contradict a more specific cause.
@@ -156,7 +164,11 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
             return peak > train, f"evaluation allocates {readable(peak)} at its peak, training {readable(train)}"
     if cause.id in ("capacity", "oversized-batch"):
         if failure is not None and cause.confidence >= 0.5:
-            return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
+            said = f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
+            same = case.symptom.phase in ("", "train", failure.phase) and (
+                cause.id == "capacity" or abs(failure.requested_bytes - case.requested) <= case.requested // 20
+            )
+            return (True if same else None), said
         if ghost.prediction.memory_fits and ghost.surpassed_by(case.memory) is None:
             return False, f"it reserves {readable(report.peak_reserved_bytes)} and fits"
     if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:

@@ -9,6 +9,9 @@ from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_eager_attention, in_loss
 from vramwise.units import readable
 
+# Qwen2-VL's vision tower passes its block-diagonal mask by this name, over all patches at once.
+_VISION_MASK = "attention_mask, dropout_p=0.0)"
+
 
 def logits(case: Case) -> Iterator[Cause]:
     """Yield logits if the request was for tokens × vocabulary: the logits, their fp32 copy, or their gradient."""
@@ -61,6 +64,33 @@ def eager_attention(case: Case) -> Iterator[Cause]:
         sentence="eager attention stores all scores (batch × heads × length²), and they did not fit",
         confidence=confidence,
         evidence=tuple(evidence),
+    )
+
+
+def masked_attention(case: Case) -> Iterator[Cause]:
+    """Yield masked-attention if a large request was made by attention with a dense mask, or by a vision tower's."""
+    capacity = case.capacity
+    if not capacity or case.requested < capacity // 10 or not _computing(case):
+        return
+    last = case.symptom.frames[-3:]
+    fused = any("scaled_dot_product_attention" in f"{frame.code} {frame.function}" for frame in last)
+    if not fused and not (case.vision and case.symptom.inner in ("attention", "vision")):
+        return
+    seen = case.vision or any(_VISION_MASK in frame.code for frame in last)
+    what = (
+        "the vision tower's attention, over all patches of the images,"
+        if case.vision
+        else ("attention with a dense mask (as over the patches of images)")
+    )
+    yield Cause(
+        id="masked-attention",
+        sentence=(
+            f"{what} fell back to a path that stores all scores (heads × length²): one request of "
+            f"{readable(case.requested)}"
+        ),
+        confidence=0.86 if seen else 0.8,
+        has_rule=False,
+        evidence=("the traceback ends in scaled_dot_product_attention with a mask",) if fused else (),
     )
 
 

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vramwise.models.catalogue import every_shape
 from vramwise.units import MIB
 
 _WIDTHS = ((2, "2 bytes"), (4, "4 bytes"))
 # torch reports these sizes for any request up to 1 and below 10 MiB: they say nothing.
 _TELLS_NOTHING = (2 * MIB, 20 * MIB)
+# Smaller requests have the size of some vocabulary's logits by chance.
+_LEAST_LOGITS = 512 * MIB
 # Usual sequence lengths, for logs that name none.
 _USUAL_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
@@ -60,6 +63,25 @@ def factor(requested_bytes: int, tolerance_bytes: int, known: Dimensions) -> lis
         found += _logits_of_some_length(requested_bytes, low, high, known)
     order = ("logits", "scores", "parameter", "activation")
     return sorted(found, key=lambda factors: (not factors.exact, order.index(factors.kind)))
+
+
+def other_vocabulary(requested_bytes: int, tolerance_bytes: int, known: Dimensions) -> Factors | None:
+    """Return the logits of the known batches with the vocabulary of another known model, if the request has their size.
+
+    None if the request fits the known vocabulary, or nothing.
+    """
+    if not known.vocab_size or requested_bytes < _LEAST_LOGITS:
+        return None
+    low, high = requested_bytes - tolerance_bytes, requested_bytes + tolerance_bytes
+    if any(low <= size <= high for _, size in _products(known)):
+        return None
+    others = {shape["config"].get("vocab_size", 0) for shape in every_shape()} - {known.vocab_size, 0}
+    for size in sorted(others):
+        one = Dimensions(vocab_size=size, batches=known.batches)
+        for factors, product in _products(one):
+            if factors.kind == "logits" and low <= product <= high:
+                return factors
+    return None
 
 
 def _products(known: Dimensions) -> Iterator[tuple[Factors, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.diagnosis.evidence import MemoryText
+from vramwise.diagnosis.evidence import MemoryText, Process
 from vramwise.diagnosis.read.prefixes import unfolded
 from vramwise.units import GIB, MIB
 
@@ -18,7 +18,9 @@ _SIZE = r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
 _TORCH = {
     "requested": re.compile(rf"Tried to allocate {_SIZE}"),
     "total": re.compile(rf"has a total capac?i?ty of {_SIZE}|; {_SIZE} total capacity"),
-    "free": re.compile(rf"(?:of which|;) {_SIZE}(?: is)? free"),
+    "free": re.compile(
+        rf"(?:of which|;) {_SIZE}(?: is)? free|has a total capac?i?ty of \S{{1,20}} \w{{1,5}} of which {_SIZE}"
+    ),
     "allocated": re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved": re.compile(rf"{_SIZE} (?:reserved in total by PyTorch|cached)"),
@@ -37,16 +39,27 @@ _MPS = {
     "allocated": re.compile(rf"MPS allocated: {_SIZE}"),
     "allowed": re.compile(rf"max allowed: {_SIZE}"),
 }
+# As people type them.
+_TOLD = {
+    "requested": re.compile(rf"(?i)tr(?:ied|ying) to? al{{1,2}}oc\w* {_SIZE}"),
+    "total": re.compile(rf"(?i)total(?: capac?i?ty)?(?: of)?:? {_SIZE}|{_SIZE}(?: in)? total"),
+    "free": re.compile(rf"(?i){_SIZE}(?: is| are)? (?:free|left|available)|(?:of which|free:?) {_SIZE}"),
+    "allocated": re.compile(
+        rf"(?i){_SIZE}(?: is| are| were)?(?: already)? (?:al{{1,2}}ocated|in use|used)|allocated:? {_SIZE}"
+    ),
+}
+_REQUEST = re.compile(r"(?i)tr(?:ied|ying) to? al{1,2}oc\w* [0-9]")
 _DEVICE = re.compile(r"\bGPU (\d{1,3})\b|\bdevice (\d{1,3}) would exceed")
 _LAST_WORDS = re.compile(
     r"reserved by PyTorch but unallocated|reserved in total by PyTorch|\bcached\)"
     r"|Free \(according to CUDA\)\s*: \S+ \w+"
 )
 # All processes on the card, if torch can see them; one is the run's own.
-_PROCESS = re.compile(rf"Process \d{{1,12}} has {_SIZE} memory in use")
+_PROCESS = re.compile(rf"Process (\d{{1,12}}) has {_SIZE} memory in use")
 _CPP = re.compile(r"while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")
 _LONGEST = 2000
+_MOST_LISTED = 64
 _NO_CARD = 1 << 47
 
 
@@ -63,6 +76,15 @@ def read_memory_text(text: str, following: str) -> MemoryText:
     if _LAST_WORDS.search(text):
         return _best("torch", _TORCH, text, "")
     return _best("torch", _TORCH, text, following)
+
+
+def read_told_figures(text: str) -> MemoryText | None:
+    """Return the figures of a message that a person typed from a screen, or None if there is no request among them."""
+    match = _REQUEST.search(text)
+    if match is None:
+        return None
+    read = _figures("told", _TOLD, " ".join(text[max(0, match.start() - 200) : match.start() + _LONGEST].split()))
+    return read if read.requested_bytes else None
 
 
 def _best(wording: str, patterns: dict[str, re.Pattern[str]], text: str, following: str) -> MemoryText:
@@ -115,7 +137,11 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
     if "unallocated" not in sizes and "reserved" in sizes and "allocated" in sizes:
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
     sizes.pop("reserved", None)
-    if "this_process" not in sizes and (own := _own_process(text, sizes)):
+    listed = tuple(
+        Process(int(pid), int(float(number) * _UNITS[unit]))
+        for pid, number, unit in _PROCESS.findall(text)[:_MOST_LISTED]
+    )
+    if "this_process" not in sizes and (own := _own_process(listed, sizes)):
         sizes["this_process"] = own
     _drop_nonsense(sizes)
     device = _DEVICE.search(text)
@@ -123,15 +149,15 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
         wording=wording,
         tolerance_bytes=_tolerance(sizes.get("requested", 0)),
         device=int(device[1] or device[2]) if device else None,
+        processes=listed,
         **{f"{name}_bytes": size for name, size in sizes.items()},
     )
 
 
-def _own_process(text: str, sizes: dict[str, int]) -> int | None:
+def _own_process(listed: tuple[Process, ...], sizes: dict[str, int]) -> int | None:
     """Return the memory of the run's own process: the smallest listed that can hold what torch has reserved."""
     reserved = sizes.get("allocated", 0) + sizes.get("unallocated", 0)
-    listed = [int(float(number) * _UNITS[unit]) for number, unit in _PROCESS.findall(text)]
-    return min((size for size in listed if size >= reserved), default=None) if reserved else None
+    return min((size for _, size in listed if size >= reserved), default=None) if reserved else None
 
 
 def _drop_nonsense(sizes: dict[str, int]) -> None:

@@ -1,128 +1,202 @@
-"""Which part of a run a traceback comes from, judging by its functions and files.
+"""Which part of a run a traceback comes from, judging by its functions, files and source lines.
 
-Outer calls name an evaluation or a checkpoint within training, so they are looked for first; then the part of the step.
-The names are those of torch, transformers, accelerate, TRL, DeepSpeed and the supported trainers.
+`stages.txt` lists the calls of torch, transformers, PEFT, TRL, accelerate, DeepSpeed, Unsloth, bitsandbytes, vLLM and
+the trainers; in anybody's own code the words of a function's name decide. The innermost call that is known wins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple, cast
 
-from vramwise.diagnosis.evidence import Frame, PhaseName
+from vramwise.bundled import bundled_text
+from vramwise.diagnosis.evidence import Frame, PhaseName, StageName
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+class Stage(NamedTuple):
+    """A stage: the coarser part of the run ("-": that of the calls around it), and the words of a first line."""
+
+    phase: str
+    words: str
 
 
-_OUTER: dict[PhaseName, frozenset[str]] = {
-    "eval": _words(
-        """
-        evaluate evaluation_loop prediction_step prediction_loop _evaluate eval_step validation_step run_evaluation
-        validate
-        """
-    ),
-    "save": _words(
-        """
-        save_model _save _save_checkpoint save_pretrained save_state save_checkpoint get_state_dict
-        _save_optimizer_and_scheduler save_fsdp_model save_fsdp_optimizer full_tensor state_dict _pre_state_dict_hook
-        _full_pre_state_dict_hook _post_state_dict_hook
-        """
-    ),
-    "resume": _words(
-        """
-        _load_optimizer_and_scheduler _load_from_checkpoint load_checkpoint load_fsdp_optimizer load_state
-        _load_rng_state load_optimizer_state_dict
-        """
-    ),
-    "load": _words(
-        """
-        from_pretrained _load_pretrained_model load_model load_checkpoint_and_dispatch dispatch_model
-        _load_state_dict_into_model _load_state_dict_into_meta_model set_module_tensor_to_device
-        convert_and_load_state_dict_in_model _move_model_to_device get_peft_model load_adapter prepare_model
-        _prepare_deepspeed caching_allocator_warmup build_model create_quantized_param
-        """
-    ),
-}
-_OPTIMIZER = re.compile(
-    r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
+class Place(NamedTuple):
+    """Where a traceback comes from; `inner`: what its innermost calls computed."""
+
+    phase: PhaseName = ""
+    stage: StageName = ""
+    inner: StageName = ""
+
+
+class _Row(NamedTuple):
+    """Calls that show a stage: all given criteria must match."""
+
+    stage: StageName
+    file: re.Pattern[str] | None
+    functions: frozenset[str]
+    code: re.Pattern[str] | None
+
+    def matches(self, frame: Frame) -> bool:
+        return (
+            (not self.functions or frame.function in self.functions)
+            and (self.file is None or self.file.search(frame.file) is not None)
+            and (self.code is None or self.code.search(frame.code) is not None)
+        )
+
+
+@cache
+def _sections() -> dict[str, list[list[str]]]:
+    found: dict[str, list[list[str]]] = {}
+    for line in bundled_text("stages.txt", __file__).splitlines():
+        if line.startswith("## "):
+            rows = found[line[3:]] = []
+        elif line and not line.startswith("#"):
+            rows.append(line.split("\t"))
+    return found
+
+
+@cache
+def stages() -> dict[str, Stage]:
+    """Return all stages by name."""
+    return {name: Stage(phase, words) for name, phase, words in _sections()["stages"]}
+
+
+def _rows(section: str) -> tuple[_Row, ...]:
+    return tuple(
+        _Row(
+            cast(StageName, stage),
+            None if file == "-" else re.compile(file),
+            frozenset(() if names == "-" else names.split()),
+            None if code == "-" else re.compile(code),
+        )
+        for stage, file, names, code in _sections()[section]
+    )
+
+
+_PARTS, _MOVES, _WORK = _rows("parts"), _rows("moves"), _rows("work")
+_WORDS = [(cast(StageName, stage), words.split()) for stage, words in _sections()["words"]]
+_INSTALLED = re.compile(r"(?:site|dist)-packages/|(?:^|/)(?:torch|transformers|accelerate|deepspeed|peft)/")
+_CALLED = re.compile(r"(\w{1,80})\(")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MODEL_CALLS = frozenset(
+    ("forward", "_call_impl", "_wrapped_call_impl", "__call__", "compute_loss", "model_forward", "new_forward")
 )
-# DeepSpeed creates the optimizer state, and fp32 copies of the weights for it, before the first step.
-_MAKING_STATES = _words(
-    """
-    initialize_optimizer_states _initialize_optimizer_states _setup_for_real_optimizer _create_fp32_partitions
-    """
-)
+_EVALUATES = frozenset(("eval", "eval-gather"))
+# Work that says more of a step than the part that it belongs to, and work whose place within the step matters less.
+_OF_ITS_OWN = ("unshard", "offload", "compile")
+_INSIDE = ("vision", "log-probs")
 _ZERO_OPTIMIZER = re.compile(r"zero/stage|zero_optimizer")
-_STEPPING = frozenset(
-    ("step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper", "profile_hook_step")
-)
-_MODEL_CALLS = frozenset(("forward", "_call_impl", "training_step", "compute_loss", "backward", "_engine_run_backward"))
-# The last is accelerate's conversion of the model's outputs, the logits.
-_LOSS_FUNCTIONS = _words(
+# The last calls of a traceback, among which its work is looked for.
+_INNERMOST = 24
+
+
+@lru_cache(maxsize=8)
+def place_of(frames: tuple[Frame, ...]) -> Place:
+    """Return the part of the run a traceback comes from; empty if it does not say."""
+    calls = [frame._replace(file=frame.file.replace("\\", "/")) for frame in frames]
+    if calls and (called := _CALLED.search(calls[-1].code)):
+        calls.append(Frame("", called[1], ""))  # what the last line of a traceback that was cut calls
+    at, part = _part(calls)
+    inside = calls[at + 1 :]
+    if part in ("", "train"):
+        part = _outermost(inside, _MOVES) if not _computes(inside) else part
+        part = part or _by_words(inside, of_work=False)
+    if part in ("", "train") and at < 0:
+        part = ""
+    elif part == "":
+        part = "train"
+    work = () if part in _EVALUATES - {"eval"} else inside[-_INNERMOST:] or calls[-1:]
+    found = list(dict.fromkeys(_works(work))) or ([word] if (word := _by_words(work, of_work=True)) else [])
+    return _place(part, found, calls)
+
+
+def _place(part: StageName, found: Sequence[StageName], calls: Sequence[Frame]) -> Place:
+    """Return the place from a part of the run and the work in it, innermost first."""
+    inner: StageName = found[0] if found else ""
+    stage = part
+    if part == "generate":
+        evaluates = any(row.matches(frame) for frame in calls for row in _PARTS if row.stage in _EVALUATES)
+        return Place("eval" if evaluates else "forward", part, inner)
+    if part in ("", "train", "backward", "recompute") and inner in _OF_ITS_OWN:
+        stage = inner
+    if part in ("", "train"):
+        if not inner and _computes(calls):
+            stage = "forward"
+        elif inner:
+            stage = next((name for name in found if name in _INSIDE), inner)
+    phase = stages()[stage].phase if stage else ""
+    if stage == "log-probs" and inner not in ("loss", "log-probs"):
+        phase = "forward"
+    if phase == "-":
+        phase = stages()[part].phase if part and stages()[part].phase != "-" else ""
+        phase = "forward" if phase in ("", "train") and stage in _OF_ITS_OWN and _computes(calls) else phase
+    return Place(cast(PhaseName, phase), stage, inner)
+
+
+def _part(calls: Sequence[Frame]) -> tuple[int, StageName]:
+    """Return the innermost call that names a part of the run, and the part; (-1, "") if none does.
+
+    Loading a checkpoint's state is resuming, whatever it calls; moving a merged model to vLLM is more than merging.
     """
-    ForCausalLMLoss fixed_cross_entropy cross_entropy log_softmax nll_loss loss_function selective_log_softmax
-    get_batch_logps _get_batch_logps entropy_from_logits _convert_to_fp32
-    """
-)
-_LOSS_CODE = re.compile(
-    r"\blm_head\(|logits\.float\(\)|\.upcast|shift_logits|cross_entropy\(|log_softmax\(|loss_fct\(|self\.loss_function\("
-)
+    for at in range(len(calls) - 1, -1, -1):
+        part: StageName = next((row.stage for row in _PARTS if row.matches(calls[at])), "")
+        if part:
+            around = {row.stage for frame in calls[:at] for row in _PARTS if row.matches(frame)}
+            for wider, narrower in _WIDER.items():
+                if part in narrower and wider in around:
+                    return at, wider
+            return at, part
+    return -1, ""
 
 
-def phase_of(frames: Sequence[Frame]) -> PhaseName:
-    """Return the part of the run a traceback comes from; "" if it does not say."""
-    functions = {frame.function for frame in frames}
-    # A truncated log shows the last call only in the source line.
-    if functions & _MAKING_STATES or any(f"{name}(" in frame.code for frame in frames[-1:] for name in _MAKING_STATES):
-        return "optimizer"
-    if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
-        return "resume"
-    for phase, names in _OUTER.items():
-        if functions & names and not (phase in ("load", "resume") and "train" in functions and _in_step(frames)):
-            return phase
-    return _part_of_step(frames)
+# Parts that the calls around them explain better.
+_WIDER: dict[StageName, frozenset[StageName]] = {
+    "resume": frozenset(("load", "to-device", "fsdp-init")),
+    "reference": frozenset(("load", "to-device", "zero-init", "fsdp-init")),
+    "optimizer-init": frozenset(("optimizer", "zero-init")),
+    "weight-sync": frozenset(("merge", "save-gather", "load", "save", "vllm-start")),
+    "vllm-wake": frozenset(("load", "generate")),
+    "vllm-sampler": frozenset(("generate",)),
+    "vllm-cache": frozenset(("generate",)),
+    "vllm-profile": frozenset(("generate",)),
+    "vllm-start": frozenset(("load", "generate")),
+    "eval-gather": frozenset(("unshard",)),
+}
 
 
-def _in_step(frames: Sequence[Frame]) -> bool:
-    return any(frame.function in ("training_step", "compute_loss", "_inner_training_step") for frame in frames)
+def _computes(calls: Sequence[Frame]) -> bool:
+    return any(frame.function in _MODEL_CALLS for frame in calls)
 
 
-def _part_of_step(frames: Sequence[Frame]) -> PhaseName:
-    functions = {frame.function for frame in frames}
-    if any("clip_grad_norm" in function for function in functions):
-        return "clip"
-    if _in_optimizer(frames):
-        return "optimizer"
-    if "backward" in functions or "_engine_run_backward" in functions:
-        return "backward"
-    if in_loss(frames):
-        return "loss"
-    if functions & {"forward", "_call_impl", "compute_loss", "_wrapped_call_impl", "__call__"}:
-        return "forward"
-    return "train" if functions & {"training_step", "_inner_training_loop", "train"} else ""
+def _outermost(calls: Sequence[Frame], rows: Sequence[_Row]) -> StageName:
+    return next((row.stage for row in rows for frame in calls if row.matches(frame)), "")
 
 
-def _slashed(frame: Frame) -> str:
-    return frame.file.replace("\\", "/")
+def _works(calls: Sequence[Frame]) -> Iterator[StageName]:
+    for frame in reversed(calls):
+        stage: StageName = next((row.stage for row in _WORK if row.matches(frame)), "")
+        if stage:
+            yield stage
 
 
-def _in_optimizer(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost calls are the optimizer's; an optimizer that runs the model in a closure does not count."""
-    inside: list[str] | None = None  # functions called since the optimizer's own; None before that
-    stepping = False
-    for frame in frames:
-        if _OPTIMIZER.search(_slashed(frame)) and frame.function != "backward":
-            inside, stepping = [], stepping or frame.function in _STEPPING
-        elif inside is not None:
-            inside.append(frame.function)
-    return stepping and inside is not None and not _MODEL_CALLS.intersection(inside)
+def _by_words(calls: Sequence[Frame], *, of_work: bool) -> StageName:
+    """Return what the words of the innermost telling function's name say."""
+    for frame in reversed([call for call in calls if not _INSTALLED.search(call.file)]):
+        name = f"_{_CAMEL.sub('_', frame.function).lower().strip('_')}_"
+        for stage, words in _WORDS:
+            if (stage in _WORK_NAMES) == of_work and any(f"_{word}_" in name for word in words):
+                return stage
+    return ""
 
 
-def in_loss(frames: Sequence[Frame]) -> bool:
+_WORK_NAMES = frozenset(row.stage for row in _WORK)
+
+
+def in_loss(frames: tuple[Frame, ...]) -> bool:
     """Whether the innermost calls compute logits or the loss."""
-    return any(frame.function in _LOSS_FUNCTIONS or _LOSS_CODE.search(frame.code) for frame in frames[-8:])
+    return place_of(frames).inner in ("loss", "log-probs")
 
 
 def in_eager_attention(frames: Sequence[Frame]) -> bool:
@@ -138,9 +212,6 @@ def in_eager_attention(frames: Sequence[Frame]) -> bool:
 
 def in_zero_optimizer(frames: Sequence[Frame]) -> bool:
     """Whether the calls include DeepSpeed's sharded optimizer."""
-    return any("deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(_slashed(frame)) for frame in frames)
-
-
-def in_pinning(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost calls pin host memory, which also goes through the driver."""
-    return any("pin_memory" in frame.function or ".pin_memory(" in frame.code for frame in frames[-3:])
+    return any(
+        "deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(frame.file.replace("\\", "/")) for frame in frames
+    )

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 
 _RANK = re.compile(
-    r"^(?:\[(?:rank|default|worker)?_?(\d{1,5})\]\s?:?\s?|\((?:\w{1,60}) pid=\d+(?:, ip=[\d.]+)?\)\s|(\d{1,4}):\s)"
+    r"^(?:\[(?:rank|default|worker)?_?(\d{1,5})\]\s?:?\s?|\((?:\w{1,60})(?: rank=\d+)? pid=\d+(?:, ip=[\d.]+)?\)\s"
+    r"|(\d{1,4}):\s|\[\d{1,5},\d{1,5}\]<std(?:err|out)>:\s?|[\w.\-]{1,60}:(?:\d{1,4} (?:out|err):)?\s(?=\[rank))"
     r"(?:\[rank(\d{1,5})\]:?\s?)?"
 )
 _LOGGED_RANK = re.compile(r"\[(?:RANK|Rank|rank)[: ]?(\d{1,5})\]")
@@ -25,10 +26,11 @@ _BLANKS = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u30
 _BOX = "│┃║|" + _BLANKS
 # Bracketed words, times and level names at the start of a line, as loggers write them.
 _LOGGER = re.compile(
-    r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|\d\d:\d\d:\d\d\S{0,8}\s*"
+    r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|(?:\d\d-\d\d )?\d\d:\d\d:\d\d\S{0,8}\s*"
     r"|(?:ERROR|CRITICAL|WARNING|INFO|DEBUG|FATAL|E|W|I)\d{0,4}\s*[:|\-\s]\s*"
     r"|[\w./\-]{1,160}:\d{1,6}\]?\s*[:|\-]?\s*|\d{1,20}\s+|[-|:]\s+)+"
 )
+_MARKED = re.compile(r"^\s{0,12}(?:>\s{0,3}){0,4}(?:\*\*|[*\-•]\s{1,3}|`{1,3})?")
 _EXCEPTION = re.compile(
     r"(?:^|[\s.\[('\"])[A-Z]?\w{0,60}(?:Error|Exception|Warning)['\"]?\s?[:(]\s?['\"]?\s*(?:\[[^\[\]]{1,120}\]\s*)?$"
 )
@@ -68,6 +70,11 @@ def unboxed(text: str) -> str:
 def unquoted(text: str) -> str:
     """Return the line without backticks around all of it, as in issue threads."""
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "`" and text[1] != "`" else text
+
+
+def unlogged(text: str) -> str:
+    """Return the line without a logger's prefix, and without the marks of a quotation, a list or bold type."""
+    return _LOGGER.sub("", _MARKED.sub("", text))
 
 
 def reports(text: str, start: int) -> bool:

@@ -22,6 +22,14 @@ _EXCEPTION = re.compile(
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
 # How far into the next line a message may begin, after a line with only the exception's name.
 _INDENT = 80
+# A record of a dataset, or source code.
+_NO_REPORT = re.compile(
+    r"""^\s{0,40}(?:###\s|(?:raise|assert|return|logger|warnings|print|if|except|with)[\s.(]|//|#"""
+    r"""|[{\[\s"']{0,8}(?:instruction|input|output|prompt|question|answer|content|messages|system|user|text)["']?\s?:)"""
+)
+_ADVICE = re.compile(r"(?i)\b(?:if|avoid\w*|prevent\w*|in case|may|might|tips?|hints?|risk|example|likely|reduces?)\b")
+# How far before a text such words count.
+_BEFORE = 60
 # Exceptions that compare two dtypes, in any wording.
 _DTYPE = re.compile(
     r"\b(?:c10::|at::|torch\.(?:cuda\.)?)?(Half|Float|BFloat16|Double|float16|bfloat16|float32|float64|float|double|half)"
@@ -70,6 +78,22 @@ def find_failures(text: str) -> Iterator[Found]:
             yield Found(entry.kind, match.start(), details)
 
 
+def mentioned(text: str) -> Found | None:
+    """Return the known failure that a line names in a sentence or a quotation, or None.
+
+    A sample of the data, a line of source and advice ("if you run out of memory") name failures that did not happen.
+    """
+    if _NO_REPORT.match(text):
+        return None
+    for entry in FAILURES:
+        if entry.word in text and (match := entry.pattern.search(text)):
+            if _ADVICE.search(text, max(0, match.start() - _BEFORE), match.start()):
+                continue
+            details = {name: value for name, value in match.groupdict().items() if value is not None}
+            return Found(entry.kind, match.start(), details)
+    return None
+
+
 def reported(text: str, following: Callable[[], str]) -> Found | None:
     """Return the failure that a line reports, or None. `following` returns the text after it."""
     found = _in_tables(text)
@@ -87,7 +111,8 @@ def reported(text: str, following: Callable[[], str]) -> Found | None:
         dtypes = two_dtypes(candidate[match.end() :])
         if dtypes:
             return Found("mixed-operands", 0, dtypes)
-    return little or Found("exception", 0, {"name": match[1]})
+    message = whole[-1] if nameless and whole else ""
+    return little or Found("exception", 0, {"name": match[1], "message": message[: _INDENT * 8]})
 
 
 def announced(text: str) -> Found | None:

@@ -29,7 +29,16 @@ _ANNOUNCED = (
     (re.compile(r"Gradient [Aa]ccumulation steps = ([\d,]{1,12})"), "gradient_accumulation_steps"),
     (re.compile(r"Total optimization steps = ([\d,]{1,12})"), "max_steps"),
     (re.compile(r"\bBatch size = ([\d,]{1,12})"), "per_device_eval_batch_size"),
+    (re.compile(r"Gradient checkpointing (enabled)"), "gradient_checkpointing"),
     (re.compile(r"trainable params: ([\d,]{1,20}) \|\| all params"), "trainable_params"),
+    (re.compile(r"trainable params: [\d,]{1,20} \|\| all params: ([\d,]{1,20})"), "all_params"),
+    (re.compile(r"Trainable parameters = ([\d,]{1,20})"), "trainable_params"),
+    (
+        re.compile(
+            r"\b(?:num_local_procs|dist_world_size|Num GPUs|num_processes|nproc_per_node|WORLD_SIZE) ?[=:] ?(\d{1,5})\b"
+        ),
+        "world_size",
+    ),
     (re.compile(r"(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)[\"']?\s?[:=]\s?[\"']?([\w:,.\[\]>]{0,200})"), "alloc_conf"),
 )
 # Synonyms.
@@ -45,6 +54,8 @@ _TELLING = ("micro_batch_size", "per_device_train_batch_size", "cutoff_len")
 SETTING_WORDS = (
     *(b"batch size", b"Batch size =", b"batch_size", b"optimization steps", b"sequence_len", b"vocab_size", b"_heads"),
     *(b"ALLOC_CONF", b"cutoff_len", b"trainable params", b"Trainable parameters"),
+    *(b"num_local_procs", b"world_size=", b"Num GPUs", b"num_processes", b"nproc_per_node", b"WORLD_SIZE"),
+    *(b"gradient_checkpointing", b"Gradient checkpointing enabled", b"load_in_4bit", b"load_in_8bit"),
 )
 
 

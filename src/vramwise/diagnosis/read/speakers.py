@@ -30,7 +30,20 @@ _NAMED = {
 }
 # Lines that transformers' training loop prints under any trainer: its announcement, and the figures of a logged step.
 _ANNOUNCES, _LOGS = "***** Running training", ("'learning_rate': ", "'epoch': ")
-TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0]))
+# Libraries that take part in a run, by words of their modules, folders and lines.
+_LIBRARIES = {
+    "vllm": "vllm",
+    "cumem_allocator": "vllm",
+    "ZeRO": "deepspeed",
+    "runtime/zero": "deepspeed",
+    "sigkill_handler": "deepspeed",
+    "FSDP": "fsdp",
+    "fully_shard": "fsdp",
+    "ray::": "ray",
+    "RayActor": "ray",
+    "ray-oom": "ray",
+}
+TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0], *_LIBRARIES))
 # Settings that only one trainer uses, with its package.
 _OWN_KEYS: Mapping[str, str] = {one.own_setting: one.package for one in all_identities()}
 # What any run of transformers' Trainer shows, with an unknown script around it.
@@ -43,6 +56,11 @@ def named_trainers(text: str) -> Iterator[str]:
     """Return the packages of the trainers that a line names."""
     low = text.lower()
     return (_NAMES[name] for name, pattern in _NAMED.items() if name in low and pattern.search(low))
+
+
+def named_libraries(text: str) -> Iterator[str]:
+    """Return the libraries that a line names: vllm, deepspeed, fsdp, ray."""
+    return (library for word, library in _LIBRARIES.items() if word in text)
 
 
 def shows_training_loop(text: str) -> bool:

@@ -52,6 +52,12 @@ class RawLine(NamedTuple):
     sampled: bool  # found by a sampled word alone
 
     @property
+    def preceding(self) -> str:
+        """The text before the line, as far as it is in the chunk."""
+        start = max(0, self.end - len(self.text.encode("utf-8", "replace")) - BEFORE_BYTES)
+        return plain(_text(self.piece[start : self.end])).rpartition("\n")[0]
+
+    @property
     def following(self) -> str:
         """The text after the line, as far as it is in the chunk."""
         return plain(_text(self.piece[self.end : self.end + AFTER_BYTES]))

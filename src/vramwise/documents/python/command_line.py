@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,9 +92,10 @@ class CommandLine:
         return Record(name="args", items=items)
 
     def _flag(self, evaluator: Evaluator, flag: Flag) -> Result:
-        word = flag.words[0]
+        word = max(flag.words, key=lambda one: one.startswith("--"))
         if flag.name in self.given:
-            return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
+            note = f"{word} = {self.given[flag.name]!r} (--args)"
+            return Value(value=self.given[flag.name], notes=(note,), word=word)
         if flag.name in evaluator.said:
             return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
         if flag.clashes:
@@ -101,7 +103,7 @@ class CommandLine:
         if flag.required and flag.default is None:
             return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
         if flag.default is None:
-            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",))
+            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",), word=word)
         held = (
             evaluator.value(flag.default, flag.site) if not _is_made(flag.default) else Value(value=_made(flag.default))
         )
@@ -110,7 +112,8 @@ class CommandLine:
         value = _typed(held.value, flag.kind)
         shown_value = said(value)
         charge(len(held.notes) + len(shown_value))
-        return Value(value=value, notes=(*held.notes, f"{word} has its default, {shown_value} (line {flag.line})"))
+        note = f"{word} has its default, {shown_value} (line {flag.line})"
+        return Value(value=value, notes=(*held.notes, note), word=word)
 
     def filled_classes(self, evaluator: Evaluator, called: Called) -> Result | None:
         """Return the dataclasses that HfArgumentParser or TrlParser fills from the command line, or None."""
@@ -126,10 +129,14 @@ class CommandLine:
         if isinstance(held, Items) and held.node is not None:
             listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
-        given = self._from_file(evaluator, called) | {
-            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
+        from_file = self._from_file(evaluator, called)
+        given = {
+            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",), word=f"--{key}")
+            for key, value in self.given.items()
         }
-        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
+        classes: list[Result] = [self._class(evaluator, node, parser.site, from_file, given) for node in nodes]
+        more = any(one.arg == "return_remaining_strings" for one in called.node.keywords)
+        return Items(items=(*classes, Items(items=())) if more else tuple(classes))
 
     def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
         """Return the values of `--config file.yaml` (TrlParser), or of the file or mapping that the call names."""
@@ -144,43 +151,56 @@ class CommandLine:
         made = as_entries(content, f"as {name} says") if content is not None else None
         return dict(made.items) if isinstance(made, Entries) else {}
 
-    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
+    def _class(
+        self,
+        evaluator: Evaluator,
+        node: ast.expr,
+        site: Site,
+        from_file: Mapping[str, Result],
+        given: Mapping[str, Result],
+    ) -> Result:
+        both = {**from_file, **given}
         name = node.id if isinstance(node, ast.Name) else shown(node)
         inner = class_of(name, site.scope)
         if inner is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
-            return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
+            return Called(name=full, node=call, site=site, assigned=both, notes=(FROM_COMMAND_LINE,))
         lines = {one: written.line for one, written in all_fields(inner).items()}
         fields = {
             one: noted(held, note="" if one in evaluator.said else f"--{one} has its default (line {lines[one]})")
             for one, held in class_fields(evaluator, inner).items()
         }
-        fields |= _abbreviated(given, fields) | {key: value for key, value in given.items() if key in fields}
+        fields |= _begun(from_file, given, fields) | {key: value for key, value in both.items() if key in fields}
         _, base = lineage(inner)
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
         name = evaluator.called(call, site)
-        return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
+        return Called(name=name, node=call, site=site, assigned={**fields, **both}, notes=(FROM_COMMAND_LINE,))
 
 
-def _abbreviated(given: Mapping[str, Result], fields: Mapping[str, Result]) -> dict[str, Result]:
-    """Return the fields whose last word a given name shortens: `max_seq_len` for `max_seq_length`."""
-    work(len(given) + len(fields))
-    by_start: dict[str, list[str]] = {}
-    for name in fields:
-        by_start.setdefault(name.rpartition("_")[0], []).append(name)
+def _begun(
+    from_file: Mapping[str, Result], given: Mapping[str, Result], fields: Mapping[str, Result]
+) -> dict[str, Result]:
+    """Return the fields that a flag of the command line begins: argparse takes one if no other begins so.
+
+    Keys of a file are not shortened so. One that shortens the last word of a field is taken for it all the same, with a
+    note: what is meant matters more than a run that stops.
+    """
+    work(len(from_file) + len(given) + len(fields))
+    names = sorted(fields)
     found: dict[str, Result] = {}
-    for key in given.keys() - fields.keys():
-        start = key.rpartition("_")[0]
-        alike = by_start.get(start, []) if start else []
-        work(len(alike))
-        meant = [name for name in alike if name.startswith(key)]
-        if len(meant) == 1 and meant[0] not in given:
-            found[meant[0]] = noted(
-                given[key], note=f"{key} is no field and may be ignored: it is taken for {meant[0]}"
-            )
+    for key in sorted({*from_file, *given} - fields.keys()):
+        first = bisect_left(names, key)
+        begun = [name for name in names[first : first + 2] if name.startswith(key)]
+        if len(begun) != 1 or begun[0] in given or begun[0] in from_file:
+            continue
+        if key in given:
+            found[begun[0]] = given[key]
+        elif "_" in key and key.rpartition("_")[0] == begun[0].rpartition("_")[0]:
+            note = f"{key} is no field, which parsers ignore or refuse: it is taken for {begun[0]}"
+            found[begun[0]] = noted(from_file[key], note=note)
     return found
 
 

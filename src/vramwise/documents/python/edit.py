@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,10 @@ def _apply(document: Document, edit: Edit) -> Document:
     if key in document.values and document.values[key] == edit.value:
         return document
     span = document.spans.get((key,))
+    words = as_words(document, edit)
+    if words:
+        why = f"'{key}' is set by the command line: pass {words} (here: --args {shlex.quote(words)})"
+        raise EditRefused(why, by_hand=True, words=words)
     if span is not None:
         return _replaced(document, key, span, edit.value)
     return _inserted(document, script, key, edit)
@@ -134,6 +139,15 @@ def _offset(text: str, line: int, column_bytes: int) -> int:
     lines = text.split("\n")
     before = sum(len(one) + 1 for one in lines[: line - 1])
     return before + len(lines[line - 1].encode("utf-8")[:column_bytes].decode("utf-8", "ignore"))
+
+
+def as_words(document: Document, edit: Edit) -> str:
+    """Return the words of the script's command line that make an edit: `--batch_size 1`; "" if that cannot."""
+    span = document.spans.get((edit.key,))
+    flag = document.script.flag_of(edit.key) if document.script is not None else ""
+    if not flag or edit.op == "delete" or isinstance(edit.value, dict) or (span is not None and not span.shared):
+        return ""
+    return shlex.join([flag, *map(str, edit.value if isinstance(edit.value, list) else [edit.value])])
 
 
 def _replaced(document: Document, key: str, span: Span, value: Any) -> Document:

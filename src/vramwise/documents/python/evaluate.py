@@ -149,12 +149,22 @@ class Evaluator(Expressions):
             if found is not None:
                 return found
         holder = self.evaluate(node.value, site)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(holder, Items):
+            return self._part(holder, node.slice, site)
         key = node.attr if isinstance(node, ast.Attribute) else self.value(node.slice, site)
         if isinstance(key, Missing):
             return key
         key = key if isinstance(key, str) else key.value
         charge(as_text(key))
         return self._item(holder, key, node)
+
+    def _part(self, holder: Items, part: ast.Slice, site: Site) -> Result:
+        """Evaluate `a[1:3]` of a list or tuple."""
+        ends = [None if one is None else self.value(one, site) for one in (part.lower, part.upper, part.step)]
+        known = [one.value if isinstance(one, Value) else None for one in ends]
+        if any(isinstance(one, Missing) for one in ends) or any(type(one) not in (int, type(None)) for one in known):
+            return Missing(name=shown(part), line=part.lineno, why="a part of a list is taken that is not known")
+        return Items(items=holder.items[slice(*known)])
 
     def attribute(self, node: ast.expr, name: str, site: Site) -> Result:
         """Return an attribute of an expression at a place."""
@@ -178,6 +188,8 @@ class Evaluator(Expressions):
             return self._of_library(f"{holder.name}.{key}", node)
         if isinstance(holder, Value) and key == "is_floating_point" and holder.value in _DTYPES:
             return Value(value=holder.value not in _WHOLE, notes=holder.notes)
+        if isinstance(holder, Value) and key == "type" and isinstance(holder.value, str):  # of a torch.device
+            return replace(holder, value=holder.value.partition(":")[0], node=None, word="")
         if isinstance(holder, Value) and isinstance(holder.value, dict | list | str | tuple):
             try:
                 return Value(value=holder.value[key], notes=holder.notes)
@@ -209,6 +221,10 @@ class Evaluator(Expressions):
             return answered
         if isinstance(node.func, ast.Name):
             made = self.returned(node.func.id, site, node)
+            if made is not None:
+                return made
+        if isinstance(node.func, ast.Attribute) and (name := dotted(node.func)) is not None:
+            made = self.returned(name, site, node)  # of another module
             if made is not None:
                 return made
         if isinstance(node.func, ast.Attribute) and dotted(node.func.value) in ("self", "cls"):

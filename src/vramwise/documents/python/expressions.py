@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: is_in,
     ast.NotIn: is_not_in,
 }
+# Names of data sets and their parts.
+_DATA = re.compile(r"data|eval|val|test|train|split|dev", re.ASCII | re.IGNORECASE)
 
 
 class Expressions(Names):
@@ -106,12 +109,25 @@ class Expressions(Names):
         """Evaluate a comparison; `a < b < c` is `a < b and b < c`."""
         last: Result = Value(value=True)
         left = node.left
+        rows = self._has_rows(node, site)
+        if rows is not None:
+            return rows
         for operation, right in zip(node.ops, node.comparators, strict=True):
             last = self._combined(node, [left, right], site, _COMPARISONS.get(type(operation)))
             if not isinstance(last, Value) or not last.value:
                 return last
             left = right
         return last
+
+    def _has_rows(self, node: ast.Compare, site: Site) -> Value | None:
+        """Return true for `len(val_data) > 0` and its like, if the data is not known; None for other comparisons."""
+        right = node.comparators[0]
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Gt | ast.NotEq) or not isinstance(right, ast.Constant):
+            return None
+        held = self.evaluate(node.left, site) if right.value == 0 else None
+        if not isinstance(held, Missing) or not _DATA.search(held.counted):
+            return None
+        return Value(value=True, notes=(f"{held.counted} is taken to have rows (line {node.lineno})",))
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, site: Site) -> Result:
         """Evaluate one loop over known items without conditions: `[f"{one}_proj" for one in "qkv"]`."""

@@ -6,7 +6,10 @@ Defaults are values with a note, because the command line may override them. `--
 from __future__ import annotations
 
 import ast
+import difflib
+import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +19,7 @@ from vramwise.errors import VramwiseError
 from vramwise.limits.meter import work
 
 _LONGEST_LIST = 1000
+_BARE_LIST, _WORDS = re.compile(r"\[[\w.]+(?:, ?[\w.]+)*\]", re.ASCII), re.compile(r"[\w.]+", re.ASCII)
 _TRUE = ("true", "1", "yes", "y", "on")
 _FALSE = ("false", "0", "no", "n", "off")
 
@@ -146,6 +150,48 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
     return named.get("default") or (value.args[0] if value.args else None)
 
 
+# What launchers add to a script's own flags.
+_OF_LAUNCHERS = frozenset({"local_rank", "deepspeed", "deepspeed_config", "deepscale", "deepscale_config"})
+# Parsers that take other flags than `add_argument` adds, and calls that leave flags to something else.
+CLASS_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+_OTHER_PARSERS = (
+    *(*CLASS_PARSERS, "Fire", "parse_known_args", "parse_known_intermixed_args"),
+    *("add_argparse_args", "from_argparse_args"),
+)
+
+
+def unknown_flags(line: str, flags: Mapping[str, Flag], found: Index) -> Iterator[tuple[str, str, int]]:
+    """Yield the flags at which a script's own parser stops: flag, a similar one or "", and the parser's line.
+
+    None if something else may take them: another parser, or a function elsewhere that is given the parser.
+    """
+    parses = found.named("parse_args")
+    if not flags or not parses or any(found.named(one) for one in _OTHER_PARSERS):
+        return
+    adds = [call.func.value for call, _ in found.named("add_argument") if isinstance(call.func, ast.Attribute)]
+    parsers = {dotted(one) for one in adds}
+    work(len(found.calls))
+    for call, site in found.calls:
+        given = [*call.args, *(one.value for one in call.keywords)]
+        if any(dotted(one) in parsers for one in given) and not _is_here(dotted(call.func), site.scope):
+            return
+    known = sorted({word for flag in flags.values() for word in flag.words})
+    listed = [one for one in parses[0][0].args if isinstance(one, ast.List)]
+    written = [str(_constant(one)) for held in listed for one in held.elts if isinstance(one, ast.Constant)]
+    for word in written if listed else words_of(line):
+        name = word.partition("=")[0]
+        is_known = any(one.startswith(name) for one in known) or _attribute(name) in _OF_LAUNCHERS
+        if name.startswith("--") and len(name) > 2 and not is_known:
+            yield name, next(iter(difflib.get_close_matches(name, known, n=1)), ""), parses[0][0].lineno
+
+
+def _is_here(name: str | None, scope: Scope | None) -> bool:
+    """Return whether a function is defined in the file or in a module beside it."""
+    while scope is not None and name not in scope.functions:
+        scope = scope.parent
+    return scope is not None
+
+
 def words_of(line: str) -> tuple[str, ...]:
     """Return the words of `--args`; raises VramwiseError for unmatched quotes."""
     try:
@@ -154,13 +200,15 @@ def words_of(line: str) -> tuple[str, ...]:
         raise VramwiseError(f"--args {line}: {str(error).lower()}") from None
 
 
-def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
+def parsed(line: str, flags: Mapping[str, Flag], *, lists: bool = False) -> dict[str, Any]:
     """Parse `--lr 1e-5 --use_peft` into values by name; unknown flags keep their words as names.
 
-    Words without a flag fill positional arguments in order, including a subcommand.
+    `lists`: unknown flags may take several words, as fields of dataclasses do. Words without a flag fill positional
+    arguments in order, including a subcommand.
     """
     words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
+    longer = sorted(by_word)
     found: dict[str, Any] = {}
     positions = iter([flag for flag in flags.values() if not flag.words[0].startswith("-")])
     at = 0
@@ -173,6 +221,10 @@ def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
                 found[place.name] = _typed([words[at - 1]], place)
             continue
         flag = by_word.get(word)
+        if flag is None and word.startswith("--"):  # argparse takes a beginning that only one flag has
+            first = bisect_left(longer, word)
+            begun = [one for one in longer[first : first + 2] if one.startswith(word)]
+            flag = by_word[begun[0]] if len(begun) == 1 else None
         name = flag.name if flag is not None else _attribute(word)
         if flag is not None and flag.switch is not None and not equals:
             found[name] = flag.switch
@@ -181,7 +233,7 @@ def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
         while not equals and at < len(words) and not _is_flag(words[at]):
             taken.append(words[at])
             at += 1
-            if flag is None or not flag.several:
+            if not (lists if flag is None else flag.several):
                 break
         found[name] = _typed(taken, flag)
     return found
@@ -195,12 +247,20 @@ def _typed(taken: Sequence[str], flag: Flag | None) -> Any:
     if not taken:
         return True
     values = [_value(word, flag.kind if flag is not None else "") for word in taken]
-    return values if flag is not None and flag.several else values[0]
+    return values if len(values) > 1 or (flag is not None and flag.several) else values[0]
 
 
 def _value(word: str, kind: str) -> Any:
     if kind == "str":
         return word
+    found = guessed(word)
+    if kind and isinstance(found, str) and word.lower() in (*_TRUE, *_FALSE):  # a function such as `str2bool`
+        return word.lower() in _TRUE
+    return found
+
+
+def guessed(word: str) -> Any:
+    """Return a word whose type is unknown as a number, a list, or `true` and `false`; `no` and `off` may be texts."""
     for convert in (int, float):
         try:
             return convert(word)
@@ -210,8 +270,8 @@ def _value(word: str, kind: str) -> Any:
         try:
             return ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return word
-    return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
+            return _WORDS.findall(word) if _BARE_LIST.fullmatch(word) else word
+    return word.lower() == "true" if word.lower() in ("true", "false") else word
 
 
 def _constant(node: ast.expr | None) -> Any:

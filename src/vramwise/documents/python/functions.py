@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vramwise.documents.python.combine import shown
 from vramwise.documents.python.command_line import CommandLine, as_entries, written_here
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.growth import FUNCTIONS, METHODS, as_text, size_of
@@ -46,6 +47,8 @@ _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_
 _OF_OTHER_DEVICES = re.compile(
     r"torch\.(?:backends\.)?(?:xpu|mps|npu|hpu|mlu|musa)\.is_available|(?:.*\.)?is_(?:torch_)?(?:xpu|mps|npu|hpu|mlu|musa)_available"
 )
+_ON_LINUX = "Linux is assumed"
+_OF_LINUX = {"sys.platform": "linux", "os.name": "posix"}
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
 _OPENERS = frozenset({"io.open", "codecs.open", "gzip.open"})
 _LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
@@ -94,6 +97,11 @@ class Functions(CommandLine):
             return Items(items=(self._of_card(major), self._of_card(minor)))
         if called.name == "torch.cuda.is_available":
             return Value(value=True)
+        if called.name == "torch.device" and called.node.args:
+            held = evaluator.value(called.node.args[0], called.site)
+            return held if isinstance(held, Value) and isinstance(held.value, str) else None
+        if called.name == "platform.system":
+            return Value(value="Linux", notes=(_ON_LINUX,))
         if _OF_OTHER_DEVICES.fullmatch(called.name):
             return Value(value=False)
         if last == "device_count" and "cuda" in called.name:
@@ -119,6 +127,8 @@ class Functions(CommandLine):
 
     def of_library(self, name: str, line: int) -> Result | None:
         """Return `sys.argv`: the script's name and its arguments; None for other names."""
+        if name in _OF_LINUX:
+            return Value(value=_OF_LINUX[name], notes=(_ON_LINUX,))
         if name != "sys.argv":
             return None
         note = "no arguments are given (--args)" if not self.words else f"the arguments are {self.words!r} (--args)"
@@ -318,7 +328,7 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     given = [evaluator.value(one, called.site) for one in called.node.args]
     lacking = next((one for one in given if isinstance(one, Missing)), None)
     if lacking is not None or called.node.keywords:
-        return lacking and replace(lacking, either=())
+        return lacking and replace(lacking, either=(), counted=_counted(called))
     values = [one.value for one in given if isinstance(one, Value)]
     charge(size_of(FUNCTIONS[called.name], values))
     try:
@@ -326,3 +336,8 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     except Exception:
         return None
     return Value(value=made, notes=merged(*(one.notes for one in given if isinstance(one, Value))))
+
+
+def _counted(called: Called) -> str:
+    """Return what `len(…)` counts; "" for other calls."""
+    return shown(called.node.args[0]) if called.name == "len" and called.node.args else ""

@@ -212,6 +212,15 @@ class Names(ABC):
         """Return whether the branches that lead to a place are taken; None if unknown."""
         return self._holds(site.under, replace(site, under=None))[0]
 
+    def is_left_out(self, site: Site) -> bool:
+        """Return whether a place is in a branch that is not taken, or in a function that is defined in one."""
+        place: Site | None = site
+        while place is not None:
+            if self.holds(place) is False:
+                return True
+            place = place.scope.defined
+        return False
+
     def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
         """Return the value of a function's parameter: from the followed call, from its only call, or its default."""
         if site.caller is not None and scope is site.scope:
@@ -286,7 +295,10 @@ class Names(ABC):
             name, kind = owner.name, ast.Name
         named = self.found.named(name)
         work(3 * len(named))
-        return [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
+        found = [one for one in named if isinstance(one[0].func, kind) and dotted(one[0].func) is not None]
+        if kind is ast.Name:  # also `module.train(…)`
+            found += [one for one in named if isinstance(one[0].func, ast.Attribute) and _names(one, scope)]
+        return found
 
     def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
         work(len(call.keywords))
@@ -302,3 +314,11 @@ class Names(ABC):
         if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
             return self.evaluate(call.args[place], site)
         return None
+
+
+def _names(call: tuple[ast.Call, Site], function: Scope) -> bool:
+    """Return whether a call names a function of another module: `module.train(…)`."""
+    name, scope = dotted(call[0].func), call[1].scope
+    while scope.parent is not None and name not in scope.functions:
+        scope = scope.parent
+    return name is not None and scope.functions.get(name) is function

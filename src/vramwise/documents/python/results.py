@@ -25,6 +25,8 @@ class Value:
     value: Any
     node: ast.expr | None = None
     notes: tuple[str, ...] = ()
+    # The flag of the command line whose value it is.
+    word: str = ""
     _size: int = field(default=0, init=False, compare=False, repr=False)
 
     @property
@@ -46,6 +48,8 @@ class Missing:
     sides: tuple[Called, ...] = ()
     # An environment variable without a default: None unless it is set.
     environment: bool = False
+    # What it is the length of.
+    counted: str = ""
     size: ClassVar[int] = 1
 
 

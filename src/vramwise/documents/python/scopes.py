@@ -14,6 +14,8 @@ RETURNED = "return"
 _ADDS = {"append", "extend"}
 WITHOUT = "<without>"
 _EXITS = frozenset({"exit", "quit", "sys.exit", "os._exit"})
+# Modules are not made known as a whole beyond so many names in a scope.
+_MOST_NAMES = 20_000
 
 
 class Each(ast.expr):
@@ -81,6 +83,8 @@ class Scope:
     imports: dict[str, str] = field(default_factory=dict)
     # Name → the bound attributes of it: `args` → `args.seed`, `args.model.name`.
     members: dict[str, list[str]] = field(default_factory=dict)
+    # Where a function is defined, if that is under a condition.
+    defined: Site | None = None
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; bindings are added in order."""
@@ -110,6 +114,8 @@ class Index:
     calls: list[tuple[ast.Call, Site]] = field(default_factory=list)
     # Modules beside the script by full name; None while one is read, and for libraries.
     modules: dict[str, Scope | None] = field(default_factory=dict)
+    # Which modules are known as a whole: scope, module and name.
+    taken: set[tuple[int, int, str]] = field(default_factory=set)
     _order: int = 0
     _named: dict[str, list[tuple[ast.Call, Site]]] = field(default_factory=dict)
 
@@ -161,6 +167,8 @@ class _Walk:
     def _statement(self, node: ast.stmt, under: Branch | None) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = Scope(node, self.scope)
+            if under is not None:
+                inner.defined = Site(scope=self.scope, order=self.found.next(), under=under)
             self.scope.functions[node.name] = inner
             for decorator in node.decorator_list:
                 self._calls(decorator, under)
@@ -280,6 +288,11 @@ class _Walk:
             if held is not None:
                 for alias in node.names:
                     self._take(held, alias.name, alias.asname or alias.name)
+        for alias in node.names:
+            whole = full_name(node, self.package) if isinstance(node, ast.ImportFrom) else ""
+            read = self._module(f"{whole}.{alias.name}" if whole else alias.name, node.lineno)
+            if read is not None and read is not self.scope:
+                self._take_all(read, alias.asname or alias.name)
 
     def _module(self, name: str, line: int) -> Scope | None:
         """Return the scope of a module beside the script, read once; None for a library."""
@@ -302,6 +315,19 @@ class _Walk:
             self.scope.imports[own] = module.imports[name]
         elif name in module.bindings and isinstance(value := module.bindings[name][-1].value, ast.Constant):
             self.scope.bind(Binding(target=own, value=value, order=self.found.next()))
+
+    def _take_all(self, module: Scope, own: str) -> None:
+        """Make what a module defines known as `module.name`, and its classes under their own names too."""
+        size = len(self.scope.functions) + len(self.scope.bindings)
+        if (id(self.scope), id(module), own) in self.found.taken or size > _MOST_NAMES:
+            return
+        self.found.taken.add((id(self.scope), id(module), own))
+        self.scope.functions |= {f"{own}.{name}": one for name, one in module.functions.items() if "." not in name}
+        self.scope.classes = {**module.classes, **self.scope.classes}
+        for name, bindings in module.bindings.items():
+            if isinstance(bindings[-1].value, ast.Constant) and "." not in name:
+                target = f"{own}.{name}"
+                self.scope.bind(Binding(target=target, value=bindings[-1].value, order=self.found.next()))
 
     def _calls(self, expression: ast.expr, under: Branch | None) -> None:
         order = self.found.next()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.ghost.loops.batches import Widths, largest
 from vramwise.ghost.optimizers import is_known
+from vramwise.models.compiled import compiled_program
 from vramwise.models.families import family_of
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.types.actions import action
@@ -53,15 +54,20 @@ def assumptions(
         found.append(f"{taken} is assumed; versions differ in the memory of a trained head's gradient")
     if model.left_out:
         found.append(f"not modelled: {model.left_out}")
-    if run.kernels.torch_compile:
+    if run.kernels.torch_compile and compiled_program(run, model) is None:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
+    elif run.kernels.torch_compile:
+        found.append(
+            "torch_compile: buffers and kernels are those of the code of torch 2.13's Inductor for such a model; "
+            "evaluation is predicted uncompiled"
+        )
     found += _preference_assumptions(run)
     if run.savings.tiled_mlp and "mlp" in run.adapter.fused_lora:
         found.append("tiled_mlp has no effect on layers that use the LoRA MLP kernel")
     elif run.savings.tiled_mlp and model.num_experts:
         found.append("tiled_mlp is not modelled for experts: they run on whole sequences")
     if run.precision.compute == "fp8":
-        found.append("fp8 is predicted as bf16")
+        found.append("fp8: linear layers are converted and cast as accelerate 1.15 and torchao 0.18 do")
     if run.loading.quantization == "8bit" and run.loading.int8_outliers and not model.random_weights:
         found.append("8-bit products are assumed to find a handful of outlier columns: not measured on trained weights")
     if run.savings.activation_offloading == "stream" and run.savings.recompute and run.adapter.kind is None:

@@ -24,7 +24,13 @@ from vramwise.ghost.loops.steps import Batch
 from vramwise.ghost.losses import labelled, stock_loss
 from vramwise.ghost.model.liger import head_weight
 from vramwise.ghost.ops.elementwise import gradient_as, to_float
-from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs, tiled_log_probs
+from vramwise.ghost.ops.logprobs import (
+    chunked_log_probs,
+    copied_log_probs,
+    fused_log_probs,
+    selected_log_probs,
+    tiled_log_probs,
+)
 from vramwise.ghost.ops.shape import narrow
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
@@ -127,7 +133,8 @@ class PreferenceRun(Run):
         """Return those of the tokens that follow, one a place."""
         t = self.t
         t.mark("logits", "log-probabilities")
-        return copied_log_probs(t, logits) if self.run.objective.log_probs == "copied" else fused_log_probs(t, logits)
+        ways = {"copied": copied_log_probs, "selected": selected_log_probs}
+        return ways.get(self.run.objective.log_probs, fused_log_probs)(t, logits)
 
     def chunked(self, model: Model, batch: Batch, padded: bool) -> Tensor:
         """Log-probabilities without logits, from the hidden states that count: all of them at most."""

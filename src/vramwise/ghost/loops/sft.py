@@ -14,6 +14,7 @@ from functools import partial
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
+from vramwise.ghost.compiled import CompiledModel
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64, DType
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware, hardware_of
@@ -37,6 +38,7 @@ from vramwise.ghost.trainer_losses import WEIGHTED
 from vramwise.ghost.weights import freeze_blocks, freeze_except
 from vramwise.ghost.work_optimizers import list_clipping, list_update
 from vramwise.limits.garbage_collection import uncollected
+from vramwise.models.compiled import compiled_program
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -143,6 +145,8 @@ class Run:
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
+        program = compiled_program(run, model)
+        self.compiled = None if program is None else CompiledModel(program, self.weights)
         self.trainable = self.trained()
         if not self.trainable:
             named = run.adapter.unfrozen or (*run.adapter.lora_target_modules, *run.adapter.lora_modules_to_save)
@@ -157,8 +161,9 @@ class Run:
         if isinstance(self.optimizer, BlockAdam):
             self.optimizer.prepare(t)
         # DeepSpeed's engine has cast the model instead
-        amp = run.precision.autocast and run.precision.compute in ("bf16", "fp16") and self.engine is None
-        self.amp = BY_NAME[run.precision.compute] if amp else None
+        half = run.precision.half if self.engine is None else None
+        amp = half is not None
+        self.amp = None if half is None else BY_NAME[half]
         # accelerate wraps the forward pass of a model that it prepares itself; FSDP 2 it leaves to torch
         self.widens_outputs = amp and run.sharding.kind != "fsdp2"
         self.compute = self.amp or BY_NAME[run.precision.weights_dtype]
@@ -302,6 +307,8 @@ class Run:
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
+        if self.compiled is not None and t.training:
+            return self.compiled(t, batch["input_ids"])
         hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
         if t.training:
             t.phase("loss", self.step)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.ops.elementwise import add, add_scalar, cast, divide, dropout, mul, scale, subtract, without_node
+from vramwise.ghost.ops.float8 import float8_linear
 from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.matmul import autocast_input, linear
 from vramwise.ghost.ops.quantised import TRAINED_OUTLIERS, linear_4bit, linear_8bit, outlier_share
@@ -48,6 +49,22 @@ class Linear:
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Return the layer's output."""
         return linear(t, x, self.weight, self.bias)
+
+
+class Float8Linear:
+    """torchao's linear layer: it multiplies in fp8, and adds its bias in an operation of its own."""
+
+    __slots__ = ("bias", "scaling", "weight")
+
+    def __init__(self, weight: Parameter, bias: Parameter | None, scaling: str) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.scaling = scaling
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        out = float8_linear(t, x, self.weight, self.scaling)
+        return out if self.bias is None else add(t, out, cast(t, self.bias, out.dtype))
 
 
 class AddedBias:

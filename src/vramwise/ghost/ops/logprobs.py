@@ -2,6 +2,7 @@
 
 - `copied`: the rows are first joined into one matrix, which copies them unless there is only one row, and the copy is
   saved. `fused`: one kernel over the logits as they are (TRL 1.14). Both return fp32, whatever the logits' dtype.
+- `selected`: `gather` from the logits, less the log-sum of each row (`selective_log_softmax` of TRL 0.15 to 1.13).
 - `whole`: `gather` from the log-softmax of all logits, which is saved.
 - `chunked` and `tiled`: from hidden states, never any whole logits. `tiled` follows TRL 1.16's
   `ChunkedLogProbFunction`: one buffer for a tile of tokens × words in the compute dtype, which is autocast's; a slice
@@ -39,6 +40,25 @@ def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
     expected = t.new(shape, FP32)
     t.record(out, gradient_as, (logits,), (logits, log_sums, expected), (logits.shape, logits.dtype))
     del entropy
+    return out
+
+
+def _to_selected(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Return the gradient: zeros for what was gathered, each row's softmax, and the rows stacked together."""
+    gathered = t.new(*node.extra)
+    rows = t.new(*node.extra)
+    out = t.new(*node.extra)
+    del rows, gathered
+    return (out,)
+
+
+def selected_log_probs(t: Tape, logits: Tensor) -> Tensor:
+    """Gathered logits less their log-sums, row by row: nothing is copied before backward."""
+    out = t.new(logits.shape[:-1], FP32)
+    log_sums = t.new(logits.shape[:-1], FP32)
+    if t.grad_enabled and logits.node is not None:
+        out.node = t.node(_to_selected, (logits,), (logits, log_sums))
+        out.node.extra = (logits.shape, logits.dtype)
     return out
 
 

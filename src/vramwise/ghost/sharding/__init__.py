@@ -95,9 +95,7 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     packed = version == 2 and run.loading.quantization == "4bit"
     return Fsdp(
         version=version,
-        compute=BY_NAME[run.precision.compute]
-        if run.precision.autocast and run.precision.compute in ("bf16", "fp16")
-        else None,
+        compute=None if run.precision.half is None else BY_NAME[run.precision.half],
         widens=run.sharding.fsdp_widens if run.precision.autocast and not packed else "nothing",
         one_root=version == 1 or own,
         drops_blocks=run.sharding.reshard_after_forward,

@@ -36,7 +36,7 @@ def mode_of(weights: Weights, trace: Trace) -> str:
             words.append("fp32 norms")
         if table.dtype is FP32:
             words.append("fp32 tables")
-    if precision.autocast and precision.compute in ("bf16", "fp16"):
+    if precision.half is not None:
         words.append("autocast")
     return ", ".join(words)
 

@@ -4,7 +4,6 @@ What a trainer built on TrainingArguments uses from here, and nothing else:
 
     training_arguments(stack)          every key of TrainingArguments in the stack's transformers, as a Vocabulary
     Vocabulary(facts), a | b           keys with type, default, meaning for memory; joined; `check`, `misread`, `held`
-    versioned_facts(name, __file__)    facts by version from JSON beside a module: newest in full, older as differences
     arguments_config(document, words)  a Document → Config with values as the dataclass would hold them
     Arguments(fields, words)           the values of the dataclass while a RunSpec is built: `value`, `take`, `derive`
     resolve_adapter(args)              adapter, lora_*: what PEFT is given
@@ -28,7 +27,12 @@ Rules about arguments that every such trainer shares are in `arguments/rules` (`
 
 from __future__ import annotations
 
-from vramwise.trainers.arguments.resolve.adapter import loads_by_itself, resolve_adapter, resolve_loaded_type
+from vramwise.trainers.arguments.resolve.adapter import (
+    loads_by_itself,
+    resolve_adapter,
+    resolve_loaded_type,
+    resolve_unsaid_type,
+)
 from vramwise.trainers.arguments.resolve.batch import resolve_batch
 from vramwise.trainers.arguments.resolve.checkpointing import resolve_checkpointing
 from vramwise.trainers.arguments.resolve.evaluation import resolve_eval
@@ -39,7 +43,7 @@ from vramwise.trainers.arguments.resolve.unused import resolve_absent
 from vramwise.trainers.arguments.spell import SPELLERS, WORDS, spell_with
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.values import Arguments, arguments_config
-from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key, versioned_facts
+from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
 from vramwise.trainers.fields import resolved
 
 # The package of the rules that all of them share.
@@ -67,10 +71,10 @@ __all__ = [
     "resolve_precision",
     "resolve_savers",
     "resolve_sharding",
+    "resolve_unsaid_type",
     "resolved",
     "side_files",
     "spell_with",
     "training_arguments",
     "unknown_key",
-    "versioned_facts",
 ]

@@ -11,6 +11,7 @@ from vramwise.trainers.arguments.parsing import NO
 from vramwise.trainers.arguments.refusals import Held, argument_refusals
 from vramwise.trainers.arguments.trainer import trainer_of
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers.arguments.vocabulary import RENAMED
 from vramwise.types import Fix, RunSpec, Severity, join_key
 from vramwise.units import whole_number
 
@@ -65,7 +66,9 @@ def argument_misread(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         return
     for found in trainer.vocabulary_of(run).misreadings(run.config.document.values):
         switch = "counts as" in found.sentence
-        ends = "" if switch else ": the parser accepts it, and the run stops where it is used"
+        other = "" if switch else trainer.taken_by(run.config.document, run.target.stack, found.key)
+        taken = f" ({other} takes it)" if other else ""
+        ends = "" if switch else f": the parser accepts it, and the run stops where it is used{taken}"
         yield Hit(
             f"{found.sentence}{ends}",
             join_key((found.key,)),
@@ -104,9 +107,12 @@ def argument_type(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     In YAML 1.1 an unquoted `no` is false, so `eval_strategy: no` is rejected; write `eval_strategy: "no"`.
     """
     trainer = trainer_of(run)
-    errors = trainer.vocabulary_of(run).type_errors(run.config.document.values) if trainer is not None else ()
+    document, stack = run.config.document, run.target.stack
+    errors = trainer.vocabulary_of(run).type_errors(document.values) if trainer is not None else ()
     for key, sentence in errors:
-        yield Hit(f"{sentence}: the run stops", join_key((key,)), _quote_no(run, key))
+        other = trainer.taken_by(document, stack, key) if trainer is not None else ""
+        taken = f" ({other} takes it)" if other else ""
+        yield Hit(f"{sentence}: the run stops{taken}", join_key((key,)), _quote_no(run, key))
 
 
 def _quote_no(run: RunSpec, key: str) -> Fix | None:
@@ -156,6 +162,9 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
     command treats it as an option of `accelerate launch`, which stops with `unrecognized arguments`. A script started
     as a module drops it without warning, and a batch size of 8 may be used where 1 was meant.
 
+    A file without a version is read by the newest release that takes what it sets. What later releases refuse is a
+    warning, which says from which release on.
+
     A key that another known release has is a warning if no version is given: the file may be written for that release.
     Say which one it is (`--with transformers==5.23.0`).
 
@@ -165,8 +174,13 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
     if trainer is None:
         return
     severity, effect = trainer.unknown_keys(run)
+    for name in trainer.stopping(run):
+        now = RENAMED.get(name, "")
+        means = f"; it is {now} now" if now else ""
+        message = f"{name} stops from {trainer.stops_from(run, name)} on{means}"
+        yield Hit(message, _place_of(run, name), _todays_name(run, name, now), severity=Severity.WARNING)
     for strange in trainer.strange_keys(run):
-        key, release = join_key((strange.key,)), trainer.release_with(run, strange.key)
+        key, release = _place_of(run, strange.key), trainer.release_with(run, strange.key)
         if release:
             message = f"{strange.key} is a key of {release}; the version that is assumed here does not have it"
             yield Hit(message, key, severity=Severity.WARNING)
@@ -175,8 +189,25 @@ def unknown_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]
         yield Hit(message, key, fix, severity=severity)
 
 
+def _todays_name(run: RunSpec, name: str, now: str) -> Fix | None:
+    """Return the fix that writes a file's key under its name of today; a script's calls are left alone."""
+    values, key = run.config.document.values, join_key((name,))
+    if not now or name not in values:
+        return None
+    if now in values:
+        return unsafe(f"Delete {name}: {now} is set", delete_key(key))
+    return unsafe(f"Write {now}", insert_key(now, values[name], beside=key), delete_key(key))
+
+
+def _place_of(run: RunSpec, name: str) -> str:
+    """Return the key by which an argument is found: a script's are read under their names of today."""
+    return join_key((name if name in run.config.document.values else RENAMED.get(name, name),))
+
+
 def _drop_or_rename(run: RunSpec, strange: StrangeKey, severity: Severity) -> Fix | None:
     key = join_key((strange.key,))
+    if strange.key not in run.config.document.values:  # a script's, which is read under another name
+        return None
     if strange.drop:
         doubtful = run.config.document.script is not None and severity is not Severity.ERROR
         return (unsafe if doubtful else safe)(f"Delete {strange.key}, which is never read", delete_key(key))

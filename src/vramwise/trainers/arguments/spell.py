@@ -5,17 +5,18 @@ A trainer adds its own spellers to `SPELLERS` and calls `spell_with`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers import spelling
+from vramwise.trainers.arguments.trainer import trainer_of
 from vramwise.trainers.arguments.vocabulary import training_arguments
 from vramwise.trainers.base import Spelling
 from vramwise.trainers.spelling import KWARGS, Speller, placed, reentrant, speller_by_key, tf32
-from vramwise.types import Change, Edit, RunSpec, join_key
+from vramwise.types import Change, Edit, RunSpec, Stack, join_key, split_key
 
 # The keys below which a new line is inserted.
 _BESIDE = {
@@ -36,6 +37,7 @@ _CHOSEN = {
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 # The lines to write if there is no config.
 WORDS: dict[str, tuple[str, ...]] = {
+    "compile-model": ("torch_compile: true",),
     "smaller-micro-batch": ("per_device_train_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
     "equal-eval-batch": ("per_device_eval_batch_size: the value of per_device_train_batch_size",),
     "no-automatic-batch": ("auto_find_batch_size: false",),
@@ -62,9 +64,30 @@ WORDS: dict[str, tuple[str, ...]] = {
 def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
     """Return the edits for all fields of a change, or None; a choice by the card is titled by what is chosen."""
     found = spelling.spell_with(spellers, run, change)
-    if found is None or not change.fields.get("precision_by_card"):
-        return found
-    return replace(found, title=_CHOSEN[_chosen(run)])
+    edits = None if found is None else _in_release(run, found.edits)
+    if found is None or edits is None:
+        return None
+    title = _CHOSEN[_chosen(run)] if change.fields.get("precision_by_card") else found.title
+    return replace(found, edits=edits, title=title)
+
+
+def _in_release(run: RunSpec, edits: Sequence[Edit]) -> tuple[Edit, ...] | None:
+    """Return edits with the names that the run's release has for new keys; None if it lacks one that others have."""
+    trainer = trainer_of(run)
+    if trainer is None or not any(one.op == "insert" for one in edits):
+        return tuple(edits)
+    document, stack = run.config.document, run.target.stack
+    words = trainer.vocabulary(document, stack)
+    newest = trainer.vocabulary(document, stack.at(trainer.package, list(trainer.releases())[-1]))
+    newest = training_arguments(Stack(releases={})) | newest
+    named: list[Edit] = []
+    for one in edits:
+        key = str(split_key(one.key)[0])
+        if one.op == "insert" and key in newest and words.type_of(key) is None:
+            return None
+        old = words.named(key) if one.op == "insert" else key
+        named.append(one if old == key else replace(one, key=old + one.key.removeprefix(key)))
+    return tuple(named)
 
 
 def put(run: RunSpec, key: str, value: object, *, beside: tuple[str, ...] = ()) -> Edit:

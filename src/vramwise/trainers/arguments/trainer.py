@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys
+from vramwise.trainers.arguments.dating import Refused, dated, stops_from
+from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys, written_names
 from vramwise.trainers.arguments.vocabulary import Vocabulary, argument_versions
 from vramwise.trainers.base import Trainer
 from vramwise.types import Document, RunSpec, Schedule, Severity, Stack, version_parts
@@ -27,21 +28,72 @@ class ArgumentsTrainer(Trainer):
     vocabulary_of: Callable[[RunSpec], Vocabulary]
     # Returns the unknown keys of a file.
     strange_keys: Callable[[RunSpec], Iterable[StrangeKey]]
+    # Returns what the releases of a stack refuse of a file; None: its releases refuse nothing that they do not know.
+    refused: Refused | None = None
     # Returns the severity of an unknown key, and its effect as the end of a sentence.
     unknown_keys: Callable[[RunSpec], tuple[Severity, str]]
     # Its releases refuse a transformers newer than the one that they install with.
     caps_transformers: bool = False
 
+    def dated(self, document: Document, stack: Stack) -> tuple[tuple[str, str, str], ...]:
+        """Return the newest releases that take a file, as package, version and why; empty if the assumed ones do."""
+        return () if self.refused is None else dated(document, stack, self.package, self.releases(), self.refused)
+
+    def oldest_for(self, document: Document, stack: Stack) -> Stack | None:
+        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None."""
+        if self.refused is None:
+            return None
+        now = self.refused(document, stack)
+        stacks = (stack.at(self.package, version, installs) for version, installs in self.releases().items())
+        return next((one for one in stacks if self.refused(document, one) <= now), None)
+
+    def taken_by(self, document: Document, stack: Stack, key: str) -> str:
+        """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""
+        if found := Trainer.taken_by(self, document, stack, key):
+            return found
+        for version in reversed(argument_versions()):
+            if key not in dict(self.type_errors(document, stack.at("transformers", version))):
+                return f"transformers {version}"
+        return ""
+
+    def stopping(self, run: RunSpec) -> Sequence[str]:
+        """Return the arguments that a later release refuses, in order, if the run's own is assumed and takes them.
+
+        Not those that a script passes to a trainer itself: a rule of their own reports them.
+        """
+        document, stack = run.config.document, run.target.stack
+        newest = {self.package: tuple(self.releases())[-1], "transformers": argument_versions()[-1]}
+        later = stack
+        for package, version in newest.items():
+            release = stack.releases.get(package)
+            if release is not None and release.origin.kind == "assumed" and release.version != version:
+                later = later.at(package, version)
+        if self.refused is None or later is stack:
+            return ()
+        home = None if document.script is None else document.script.homes.get("trainer")
+        passed = home.arguments.keys() if home is not None else ()
+        return sorted(self.refused(document, later).difference(self.refused(document, stack), passed))
+
+    def stops_from(self, run: RunSpec, key: str) -> str:
+        """Return the release from which on a key of a file stops it, if the run is assumed to use an older one."""
+        document, stack, refused = run.config.document, run.target.stack, self.refused
+        if refused is None:
+            return ""
+        known = {self.package: tuple(self.releases()), "transformers": argument_versions()}
+        assumed = [one for one in known if one in stack.releases and stack.releases[one].origin.kind == "assumed"]
+        stops = ((one, stops_from(document, stack, one, known[one], refused, key)) for one in assumed)
+        return next((f"{package} {version}" for package, version in stops if version), "")
+
     def release_with(self, run: RunSpec, key: str) -> str:
-        """Return the newest known release that has an unknown key, if the run's own is only assumed; otherwise ""."""
+        """Return the newest release that has an unknown key, if the run's own, older one is only assumed; else ""."""
         stack = run.target.stack
-        newest = stack.parts("transformers")
-        newer = [one for one in argument_versions() if not self.caps_transformers and version_parts(one) > newest]
-        known = {"transformers": newer, self.package: list(self.releases())}
+        newer = () if self.caps_transformers else argument_versions()
+        known = {"transformers": newer, self.package: tuple(self.releases())}
         for package, versions in known.items():
             release = stack.releases.get(package)
-            for version in reversed(versions if release is not None and release.origin.kind == "assumed" else []):
-                assert release is not None
+            if release is None or release.origin.kind != "assumed":
+                continue
+            for version in reversed([one for one in versions if version_parts(one) > release.parts]):
                 other = replace(stack, releases={**stack.releases, package: replace(release, version=version)})
                 if key in self.vocabulary(run.config.document, other):
                     return f"{package} {version}"
@@ -73,8 +125,18 @@ def schedule(
 
 def strange_arguments(run: RunSpec, words: Vocabulary, title: str) -> list[StrangeKey]:
     """Return the keys of a file, or of the arguments' call in a script, that its trainer does not have."""
-    found = strange_keys(run.config.document.values, words, title, run.keys)
+    found = strange_keys(written_names(run.config.document), words, title, run.keys)
     return [one for one in found if in_config(run, one.key)]
+
+
+def unknown_in_call(run: RunSpec, package: str, title: str) -> tuple[Severity, str]:
+    """Return the severity of an unknown argument of a script's call, and its effect."""
+    release = run.target.stack.releases[package]
+    if release.origin.kind == "assumed":
+        unpinned = "" if package in run.target.stack.bounds else " (no version is pinned here)"
+        return Severity.WARNING, f"{title} {release.version} stops with a TypeError{unpinned}"
+    said = "" if release.known else f" in {title} {release.version}"
+    return Severity.ERROR, f"the call stops with a TypeError{said}"
 
 
 def argument_type_errors(document: Document, words: Vocabulary) -> list[tuple[str, str]]:

@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any, cast
 
 from vramwise.bundled import bundled_json
-from vramwise.trainers.arguments.vocabulary import Vocabulary
+from vramwise.trainers.arguments.vocabulary import RENAMED, Vocabulary
 from vramwise.trainers.names import suggest
+from vramwise.types import Document
 
 # From this similarity on, a misspelt word is assumed to mean the similar one.
 _VERY_CLOSE = 0.88
@@ -46,6 +47,14 @@ def strange_keys(
             asks = f": did you mean {' or '.join(near)}?" if near else ""
             close = near and SequenceMatcher(None, key, near[0]).ratio() >= _VERY_CLOSE and near[0] not in values
             yield StrangeKey(key=key, why=f"{title} has no key '{key}'{asks}", now=near[0] if close else None)
+
+
+def written_names(document: Document) -> Mapping[Any, Any]:
+    """Return the values of a file under the names that it writes: a script's are read under their names of today."""
+    home = None if document.script is None else document.script.homes.get("args")
+    old = {key: RENAMED[key] for key in (home.arguments if home is not None else ()) if key in RENAMED}
+    named = {now: key for key, now in old.items() if now in document.values}
+    return {named.get(key, key): value for key, value in document.values.items()} if named else document.values
 
 
 @cache

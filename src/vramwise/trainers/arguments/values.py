@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from vramwise.limits import parse_json
-from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
+from vramwise.trainers.arguments.vocabulary import RENAMED, UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
 from vramwise.types import Asked, Config, Document, Origin
 
@@ -27,6 +27,10 @@ def arguments_config(document: Document, words: Vocabulary) -> Config:
         value = _mapping(held, words.type_of(key))
         if isinstance(value, dict) and key in _PREFIXED:
             value = _without_prefix(key, value, sources)
+        now = RENAMED.get(key, key) if key in words else key
+        if now != key and now not in document.values:
+            sources[now] = key
+            key = now
         values[key] = value
     return Asked(document, values, sources)
 

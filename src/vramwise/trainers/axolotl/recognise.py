@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.axolotl.schema import releases
+from vramwise.trainers.axolotl.schema import known_releases, releases, schema_of_version
 from vramwise.trainers.signs import Identity, words
 
 # Keys that are rare outside Axolotl's configs: several of them are enough.
@@ -47,8 +47,23 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
     settings = {key for key in keys & TRAINING if not isinstance(values[key], dict)}
     model = values.get("base_model")
     if model is not None and not isinstance(model, dict | list):
-        return bool(settings)
+        return bool(settings) and not _is_anothers(values, keys)
     return len(settings & OWN) >= _SEVERAL
+
+
+def _is_anothers(values: Mapping[Any, Any], keys: set[str]) -> bool:
+    """Return whether values that name a base model belong to somebody's own script.
+
+    They have no data sets and none of the keys that are rare elsewhere, and their adapter is a folder, or most of their
+    keys are unknown.
+    """
+    if keys & OWN or "datasets" in keys:
+        return False
+    adapter = values.get("adapter")
+    if isinstance(adapter, str) and "/" in adapter:
+        return True
+    schema = schema_of_version(known_releases()[-1])
+    return len(keys - schema.keys() - schema.deprecations().keys()) * 2 > len(keys)
 
 
 IDENTITY = Identity(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.arguments.vocabulary import argument_versions
+from vramwise.trainers import arguments
+from vramwise.trainers.releases import installs
 from vramwise.trainers.signs import Identity, words
 
 # Keys that every dump of TrainingArguments has and that are rarely used elsewhere.
@@ -38,12 +39,11 @@ def is_arguments(values: Mapping[Any, Any]) -> bool:
     return _BATCH in keys and len(keys & TELLING) >= (_SOME if _MODEL in keys else _SEVERAL)
 
 
-_BESIDES = {"accelerate": "1.15.0", "peft": "0.21.2", "liger-kernel": "0.8.5"}
 IDENTITY = Identity(
     name="hf-trainer",
     title="transformers' Trainer",
     package="transformers",
-    releases=lambda: dict.fromkeys(argument_versions(), _BESIDES),
+    releases=lambda: installs(arguments.__file__),
     recognises=is_arguments,
     might_be=lambda keys: False,  # dumps are written by programs, so an unreadable text is not one
 )

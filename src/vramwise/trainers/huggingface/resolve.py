@@ -18,20 +18,24 @@ from vramwise.trainers.arguments import (
     resolve_precision,
     resolve_savers,
     resolve_sharding,
+    resolve_unsaid_type,
     resolved,
     training_arguments,
 )
 from vramwise.trainers.arguments.resolve.accelerate import launched
+from vramwise.trainers.arguments.resolve.adapter import PEFT_WIDENS
 from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpointing
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage
+from vramwise.trainers.installed import default_attention, resolve_quantised_way, resolve_storage, unfollowed_experts
 from vramwise.types import Document, RunSpec, Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LENGTHS = ("block_size", "max_seq_length", "max_length", "model_max_length", "max_source_length")
 _LENGTH = 1024
+# What only a script sets, and a command that stands for one.
+_LOADING = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
@@ -51,17 +55,18 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     # the script decides packing and preferences; what it trains is known if the script itself is read
     _head(args)
     args.fields.neutral_section("objective")
-    if document.script is None:
+    if document.script is None and not _LOADING & document.values.keys():
         args.fields.neutral_section("adapter")
         args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
     else:
-        _adapter(args)
+        _adapter(args, target)
     args.fields.neutral("activation_offloading", why="the plain Trainer has none")
     _weights(args, target, modern)
     _shapes(args)
     _loss(args)
     resolve_eval(args)
-    args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "unsupported checkpointing options")
+    unfollowed = (*unfollowed_checkpointing(args), *unfollowed_experts(args.values, target.stack))
+    args.derive("unfollowed", unfollowed, "unsupported checkpointing options, and experts of transformers 4")
     resolve_absent(args, target)
     title = "transformers' Trainer"
     added = document.script.variables if document.script is not None else {}
@@ -87,7 +92,7 @@ _OTHER_ADAPTER_SETTINGS = (
 )
 
 
-def _adapter(args: Arguments) -> None:
+def _adapter(args: Arguments, target: Target) -> None:
     """Fill what a script passes to PEFT and bitsandbytes itself."""
     script = args.fields.config.document.script
     resolve_adapter(args)
@@ -95,6 +100,8 @@ def _adapter(args: Arguments) -> None:
     bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    if bits is None and target.stack.older_than("peft", PEFT_WIDENS):
+        args.derive("adapters_as_base", True, "PEFT before 0.12 creates adapters in the dtype of their base")
     resolve_storage(args, args.fields.config.get("bnb_4bit_quant_storage"))
     nested = bool(args.fields.config.get("use_bnb_nested_quant"))
     args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
@@ -122,6 +129,8 @@ def _weights(args: Arguments, target: Target, modern: bool) -> None:
     if written:
         name = args.fields.config.get(written[0])
         args.derive("weights_dtype", _TYPES[name], f"{written[0]} is {name}", key=written[0])
+    elif args.fields.config.document.script is not None and resolve_unsaid_type(args, target):
+        pass
     elif modern:
         args.fields.assume("weights_dtype", "bf16", "transformers 5 uses the checkpoint's type: bf16 assumed")
     else:
@@ -154,7 +163,10 @@ def _shapes(args: Arguments) -> None:
         args.fields.assume("sequence_len", _LENGTH, f"no key sets the row length: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
-    args.fields.neutral("samples_apart", "long_rows", "pad_multiple")
+    args.fields.neutral("samples_apart", "long_rows")
+    multiple = config.document.script.facts.get("pad multiple", 1) if config.document.script is not None else 1
+    why = "not rounded" if multiple == 1 else "pad_to_multiple_of of the script's collator"
+    args.derive("pad_multiple", multiple, why)
     args.fields.neutral("sample_packing", "packing_rows")
     args.derive("can_pad", False, "the script decides how rows are padded")
     script = config.document.script

@@ -16,11 +16,19 @@ from vramwise.trainers.arguments import (
     training_arguments,
     unknown_key,
 )
-from vramwise.trainers.arguments.trainer import ArgumentsTrainer, argument_type_errors, schedule, strange_arguments
+from vramwise.trainers.arguments.dating import refused_by
+from vramwise.trainers.arguments.trainer import (
+    ArgumentsTrainer,
+    argument_type_errors,
+    schedule,
+    strange_arguments,
+    unknown_in_call,
+)
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock
 from vramwise.trainers.huggingface.recognise import IDENTITY
 from vramwise.trainers.huggingface.resolve import resolve_arguments
+from vramwise.trainers.scripts.calls import PLAIN_ARGUMENTS
 from vramwise.types import Document, RunSpec, Severity, Stack
 
 
@@ -38,9 +46,23 @@ def _datasets(document: Document) -> tuple[DatasetBlock, ...]:
 
 
 def _strange_keys(run: RunSpec) -> Sequence[StrangeKey]:
-    """Return keys that closely resemble an argument that is not written: a script has its own dataclasses."""
+    """Return keys that closely resemble an argument, or that another release has: a script has its own dataclasses.
+
+    All of them where a script calls the class of transformers itself.
+    """
     found = strange_arguments(run, _vocabulary(run.target.stack), IDENTITY.title)
-    return [strange for strange in found if strange.now is not None]
+    return found if _calls_library(run) else [strange for strange in found if strange.now is not None]
+
+
+def _calls_library(run: RunSpec) -> bool:
+    home = None if run.config.document.script is None else run.config.document.script.homes.get("args")
+    return home is not None and home.name in PLAIN_ARGUMENTS and not home.unpacks
+
+
+def _unknown_keys(run: RunSpec) -> tuple[Severity, str]:
+    if _calls_library(run):
+        return unknown_in_call(run, "transformers", "transformers")
+    return Severity.WARNING, "the argument it resembles keeps its default"
 
 
 TRAINER = ArgumentsTrainer(
@@ -56,6 +78,7 @@ TRAINER = ArgumentsTrainer(
     type_errors=lambda document, stack: argument_type_errors(document, _vocabulary(stack)),
     key_unknown=lambda key, stack: unknown_key(key, _vocabulary(stack), IDENTITY.title),
     strange_keys=_strange_keys,
-    unknown_keys=lambda run: (Severity.WARNING, "the argument it resembles keeps its default"),
+    refused=lambda document, stack: refused_by(_vocabulary(stack), document),
+    unknown_keys=_unknown_keys,
     rules=lambda: (*rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES)),
 )

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
-from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
+from vramwise.trainers.arguments import Vocabulary, training_arguments
+from vramwise.trainers.arguments.vocabulary import strict_facts
+from vramwise.trainers.releases import versioned_facts
 from vramwise.types import RunSpec, Stack
 
 PACKAGE = "llamafactory"
-# What a release does not pin: the current torch; bitsandbytes and Liger are installed with their own extras.
-_OPEN = {"torch": "2.13.0"}
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
@@ -39,19 +38,3 @@ def since(stack: Stack, *version: int) -> bool:
 def release_of(run: RunSpec) -> str:
     """Return the version as text, for messages."""
     return run.target.stack.releases[PACKAGE].version
-
-
-def releases() -> dict[str, dict[str, str]]:
-    """Return the known versions, oldest first, with the newest version of each package that they allow."""
-    return {
-        version: _OPEN | _newest(versioned_facts(version, __file__)["pins"]) for version in known_versions(__file__)
-    }
-
-
-def _newest(pins: Mapping[str, str]) -> dict[str, str]:
-    """Return the upper bound of each package that has one."""
-    found: dict[str, str] = {}
-    for package, wanted in pins.items():
-        bounds = [bound.removeprefix("<=") for bound in wanted.split(",") if bound.startswith("<=")]
-        found |= {package: bounds[0]} if bounds else {}
-    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.llamafactory.keys import releases
+from vramwise.trainers.releases import installs
 from vramwise.trainers.signs import Identity, Sign, words
 
 # Keys of LLaMA-Factory's training files that TRL's and transformers' files do not have.
@@ -99,7 +99,7 @@ IDENTITY = Identity(
     name="llamafactory",
     title="LLaMA-Factory",
     package="llamafactory",
-    releases=releases,
+    releases=lambda: installs(__file__),
     recognises=is_training_config,
     might_be=lambda keys: "model_name_or_path" in keys and bool(keys & OWN),
     other_files=OTHER_FILES,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import ARGUMENT_RULES, side_files, unknown_key
+from vramwise.trainers.arguments.dating import refused_by
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer, argument_type_errors, schedule, strange_arguments
 from vramwise.trainers.llamafactory.datasets import dataset_blocks
 from vramwise.trainers.llamafactory.keys import vocabulary
@@ -54,6 +55,7 @@ TRAINER = ArgumentsTrainer(
     type_errors=lambda document, stack: argument_type_errors(document, vocabulary(stack)),
     key_unknown=lambda key, stack: unknown_key(key, vocabulary(stack), IDENTITY.title),
     strange_keys=lambda run: strange_arguments(run, vocabulary(run.target.stack), IDENTITY.title),
+    refused=lambda document, stack: refused_by(vocabulary(stack), document),
     unknown_keys=lambda run: (Severity.ERROR, f"{IDENTITY.title} stops"),
     caps_transformers=True,
     rules=lambda: (*rules_below("vramwise.trainers.llamafactory.rules"), *rules_below(ARGUMENT_RULES)),

@@ -19,6 +19,7 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
     "UnslothTrainer": ("trl", "sft"),
 }
 # Positional parameters of trainers: model first, arguments second. The old DPOTrainer took the reference second.
+UNKNOWN_FLAG = "unknown flag "
 MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
 # An argument of trainers that load the model by name, and of `from_pretrained`.
 QUANTIZATION = "quantization_config"
@@ -117,13 +118,6 @@ REMOVED: Mapping[str, frozenset[str]] = {
         {"setup_chat_format", "get_kbit_device_map", "DataCollatorForCompletionOnlyLM", "ConstantLengthDataset"}
     )
 }
-# Renamed arguments of a config, and their keys today.
-RENAMED_ARGUMENTS: Mapping[str, str] = {
-    "max_seq_length": "max_length",
-    "evaluation_strategy": "eval_strategy",
-    "use_liger": "use_liger_kernel",
-}
-
 _LORA: Mapping[str, str] = {
     "r": "lora_r",
     "lora_alpha": "lora_alpha",

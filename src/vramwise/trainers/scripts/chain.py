@@ -101,6 +101,19 @@ class Chain(Loads):
         if self.merged or self.values.get("use_peft"):
             return
         self.put("use_peft", True)
+        positional, named, _ = self.evaluator.arguments(called)
+        place = 0 if "AutoPeft" in called.name else 1
+        path = (
+            plain(named.get("model_id", positional[place])) if "model_id" in named or len(positional) > place else None
+        )
+        name = path.value if isinstance(path, Value) and isinstance(path.value, str) else ""
+        saved = self.load(f"{name}/adapter_config.json") if name and "\n" not in name else None
+        if saved is not None:
+            note = f"as {name}/adapter_config.json says"
+            for argument, key in calls.ARGUMENTS["lora"].items():
+                if argument in saved:
+                    self.add(key, Value(value=saved[argument], notes=(note,)))
+            return
         why = f"its settings are saved with the adapter that {called.last} loads"
         self.unsaid.append(Unsaid(key="adapter", name="lora_r", line=called.node.lineno, why=why))
 
@@ -146,7 +159,8 @@ class Chain(Loads):
 
     def _apart(self, model: Called) -> Self:
         """Return what one way to create the model says, read separately."""
-        other = type(self)(found=self.found, evaluator=self.evaluator, source=self.source, said=self.said)
+        parts = {name: getattr(self, name) for name in ("found", "evaluator", "source", "said", "load")}
+        other = type(self)(**parts)
         other.depth = self.depth + 1
         if other.depth < _MOST_SIDES:
             other.read_model(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,9 @@ from vramwise.documents.python.results import Called, Missing, Result, Value, pl
 from vramwise.documents.python.scopes import Site
 from vramwise.documents.python.source import Source
 from vramwise.limits.meter import TooLarge, charge, work
-from vramwise.types import Assumed, Home, KeyPath, Span, Unsaid
+from vramwise.trainers.arguments.parsing import FALSE, TRUE
+from vramwise.trainers.arguments.vocabulary import kinds_of, training_arguments
+from vramwise.types import Assumed, Home, KeyPath, Span, Stack, Unsaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class Collected:
     evaluator: Evaluator
     source: Source
     said: Mapping[str, Any]
+    # Returns the content of a file beside the script; None if there is none.
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[KeyPath, Span] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
@@ -46,6 +50,8 @@ class Collected:
     # Adapters further down the chain were merged into the weights.
     merged: bool = False
     depth: int = 0
+    # Key → the flag of the command line whose value it is; "": any argument is one.
+    words: dict[str, str] = field(default_factory=dict)
     # Key → the role of a call and its argument.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -80,7 +86,8 @@ class Collected:
             lacking = Missing(name=key, line=self.found.call.lineno, why=str(error))
             self.unsaid.append(unsaid_of(key, lacking))
             return
-        self.values[key] = _as_yaml(found.value)
+        self.values[key] = _switch(key, found.value) if found.word else _as_yaml(found.value)
+        self.words |= {key: found.word} if found.word else {}
         self.assume(key, *found.notes)
         home = self.homes.get(role)
         if home is None:
@@ -141,6 +148,13 @@ class Collected:
         """Record what is unknown about a call's arguments."""
         work(len(unknown))
         self.unsaid += [unsaid_of(key, one) for one in unknown]
+
+
+def _switch(key: str, value: Any) -> Any:
+    """Return a value of the command line as a config would hold it: `yes` and `no` of a switch are true and false."""
+    is_word = isinstance(value, str) and value.lower() in TRUE | FALSE
+    written = training_arguments(Stack(releases={})).type_of(key) if is_word else None
+    return value.lower() in TRUE if written is not None and kinds_of(written) == {"bool"} else _as_yaml(value)
 
 
 def is_none(result: Result) -> bool:

@@ -26,7 +26,7 @@ def row_lengths(evaluator: Evaluator) -> list[Value | Missing]:
     found: dict[object, Value] = {}
     missing: list[Missing] = []
     told = [(_named(call)["max_length"], site, 2) for call, site in _truncated(evaluator)]
-    told += _cut(evaluator.found.module)
+    told += _cut(evaluator.found.module, evaluator)
     for expression, site, least in told:
         held = plain(evaluator.evaluate(expression, site))
         if isinstance(held, Missing):
@@ -58,6 +58,8 @@ def _truncated(evaluator: Evaluator) -> Iterator[tuple[ast.Call, Site]]:
         named = _named(call)
         if "max_length" not in named or not ("truncation" in named or _is_filled(named)):
             continue
+        if evaluator.is_left_out(site):
+            continue
         # Text that is tokenized for generation is not trained on.
         if id(site.scope) in generating and (site.scope.parent is not None or "return_tensors" in named):
             continue
@@ -68,10 +70,12 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
+def _cut(scope: Scope, evaluator: Evaluator) -> Iterator[tuple[ast.expr, Site, int]]:
     """Yield the upper ends of slices in the functions of a scope, and the least length that counts as a row."""
     for inner in (*scope.functions.values(), *scope.classes.values()):
         if isinstance(inner.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if inner.defined is not None and evaluator.is_left_out(inner.defined):
+                continue
             site = Site(scope=inner, order=2**31)
             for node in ast.walk(inner.node):
                 work(5)  # a function inside others is walked with each of them
@@ -79,7 +83,7 @@ def _cut(scope: Scope) -> Iterator[tuple[ast.expr, Site, int]]:
                     end = _end(node.value, node.slice)
                     least = 2 if node.slice.lower is None else _SHORTEST_BLOCK
                     yield from [(end, site, least)] if end is not None else []
-        yield from _cut(inner)
+        yield from _cut(inner, evaluator)
 
 
 def _end(rows: ast.expr, part: ast.Slice) -> ast.expr | None:

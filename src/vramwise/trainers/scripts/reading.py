@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from vramwise.documents.python.commands import functions_of_subcommands, options_of
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed, words_of
+from vramwise.documents.python.flags import CLASS_PARSERS, flags_of, parsed, unknown_flags, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.modules import Modules
 from vramwise.documents.python.notebook import whole
@@ -27,7 +27,7 @@ from vramwise.trainers.scripts.loops import Loop, is_loop, loop_of
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.trainers.scripts.variables import own_variables
-from vramwise.types import Bounds, Document, Script, Stack, Unsaid, version_parts
+from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 from vramwise.types.actions import action
 
 # A script passes its data to the trainer as an object, so keys that name it do not apply.
@@ -44,8 +44,8 @@ _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unslo
 class Reading:
     """How to read a script. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
 
-    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script, `load_module`
-    the source of a module beside it and whether that is a package's own, `asked_versions` what its repository asks for.
+    `bf16`, `capability` and `gpus` describe the target card. `load` returns files beside the script; `load_module`
+    the source of a module beside it and whether that is a package's own.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,6 @@ class Reading:
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     load_module: Callable[[str], tuple[bytes, bool] | None] = lambda _: None
-    asked_versions: Callable[[Iterable[str]], Bounds] = lambda _: {}
     # What a notebook has around the sources of its cells, if the data is only these.
     around: tuple[str, ...] = ()
     # Shared by all readings of a command: a search reads each of its edits.
@@ -88,7 +87,9 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree, Modules(reading.load_module))
     flags = flags_of(found)
-    given = parsed(reading.args, {**flags, **options_of(found)} if reading.args else flags)
+    others = options_of(found) if reading.args else {}
+    lists = any(found.named(one) for one in CLASS_PARSERS)
+    given = parsed(reading.args, {**flags, **others}, lists=lists)
     functions = Functions(
         flags=flags,
         given=given,
@@ -113,13 +114,15 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         )
     chosen = _chosen(listed, reading.call, evaluator)
     kind = Training if loop is None else Loop
-    training = kind(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    training = kind(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)
     training.read()
     if loop is not None and "model_name_or_path" not in training.values:
         line = loop.call.lineno
         raise NoTraining(
             f"its model is set at run time (line {line}): name it with --model; {action('predict a loop')}"
         )
+    for flag, near, line in unknown_flags(reading.args, flags, found) if not others else ():
+        training.facts[f"{calls.UNKNOWN_FLAG}{flag}{f': did you mean {near}?' if near else ''}"] = line
     if len(training.values) > _MOST_SETTINGS:
         raise ConfigError(f"a training with {len(training.values):,} settings: the limit is {_MOST_SETTINGS:,}")
     if reading.gpus > 1:
@@ -183,6 +186,7 @@ def _document(
     written, homes, unsloth, known = training.written, training.homes, training.unsloth, set(training.values)
     lacking = {one.key for one in training.unsaid}
     old = not unsloth and _is_old(source)
+    flags = training.words
     raw, around = source.raw, reading.around
 
     def home_of(key: str) -> tuple[str, str] | None:
@@ -203,6 +207,15 @@ def _document(
     def reread(changed: bytes, around: tuple[str, ...]) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1, around=around))
 
+    def flag_of(key: str) -> str:
+        own = flags.get(key, "")
+        return own or (f"--{key}" if "" in flags and key in plain_arguments() and key not in known else "")
+
+    def given(words: str) -> Document:
+        return read_script(
+            path, raw.encode(source.encoding), replace(reading, args=f"{reading.args} {words}", around=around)
+        )
+
     one = training.found
     script = Script(
         trainer=calls.UNSLOTH if training.unsloth and one.kind else one.trainer,
@@ -213,10 +226,11 @@ def _document(
         reread=reread,
         homes=training.homes,
         home_of=home_of,
+        flag_of=flag_of,
+        given=given,
         unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
             ::-1
         ],
-        asked_versions=reading.asked_versions,
         leaves_open=lambda key: key not in known and not lacking.isdisjoint(_with_groups(key)),
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.scripts.calls import UNKNOWN_FLAG
 from vramwise.types import Place, RunSpec, Script, Severity
 from vramwise.variants import changes
 
@@ -38,18 +39,48 @@ def moved_argument(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if script is None or "unsloth" in script.facts:  # Unsloth's trainers still accept them
         return
     release = run.target.stack.releases.get("trl")
-    if release is None or run.target.stack.older_than("trl", _GONE):
+    if release is None:
         return
-    assumed = release.origin.kind == "assumed"
+    assumed, dated = release.origin.kind == "assumed", run.target.stack.older_than("trl", _GONE)
+    if dated and not assumed:
+        return
     for fact in script.facts:
         if fact.startswith(_ARGUMENT):
             name = fact.removeprefix(_ARGUMENT)
-            end = f"; TRL {release.version} is assumed, no version is pinned" if assumed else ""
+            end = f"; TRL {release.version} is assumed, no version is pinned" if assumed and not dated else ""
             yield Hit(
                 place=_at_fact(script, fact),
                 message=f"{name} is passed to the trainer: TRL 0.13 and later stop with a TypeError{end}",
                 severity=Severity.WARNING if assumed else None,
             )
+
+
+_FLAGS = (
+    "import argparse\nfrom trl import SFTConfig, SFTTrainer\n\nparser = argparse.ArgumentParser()\n"
+    'parser.add_argument("--batch-size", type=int, default=8)\nargs = parser.parse_args(["--BATCH", "1"])\n'
+    'trainer = SFTTrainer("Qwen/Qwen3-0.6B", args=SFTConfig(per_device_train_batch_size=args.batch_size))\n'
+)
+
+
+@rule(
+    id="unknown-flag",
+    topic="config",
+    bad=_FLAGS.replace("BATCH", "batchsize"),
+    good=_FLAGS.replace("BATCH", "batch-size"),
+)
+def unknown_flag(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A command passes a flag that the script does not have, so argparse stops it.
+
+    The flags of a script are those that its `add_argument` calls add. argparse takes a shortened flag if only one flag
+    begins with it, and stops at any other: `error: unrecognized arguments`.
+
+    Nothing is reported if the script has another parser, or passes its parser to a function of another package.
+    """
+    script = run.config.document.script
+    for fact in script.facts if script is not None else ():
+        if fact.startswith(UNKNOWN_FLAG) and script is not None:
+            name = fact.removeprefix(UNKNOWN_FLAG)
+            yield Hit(place=_at_fact(script, fact), message=f"the script has no flag {name}")
 
 
 _LOADED = (

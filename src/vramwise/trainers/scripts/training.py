@@ -10,11 +10,16 @@ from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.results import FROM_COMMAND_LINE, Called, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.limits.meter import work
+from vramwise.trainers.arguments.vocabulary import RENAMED
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.collected import Found, is_none, made_elsewhere, unsaid_of
 from vramwise.trainers.scripts.lengths import pads_rows, row_lengths
 from vramwise.trainers.scripts.methods import Methods
+from vramwise.types import version_parts
 from vramwise.variants.versions import GONE
+
+# Before this version, TRL's configs had the defaults of TrainingArguments.
+_CONFIGS_OWN = (0, 22)
 
 
 def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
@@ -141,6 +146,11 @@ class Training(Methods):
         given = named.get("data_collator")
         if given is not None and not (isinstance(given, Value) and given.value is None):
             self.facts["data collator"] = self.found.call.lineno
+        if isinstance(given, Called):
+            _, own, _ = self.evaluator.arguments(given)
+            multiple = plain(own["pad_to_multiple_of"]) if "pad_to_multiple_of" in own else None
+            if isinstance(multiple, Value) and type(multiple.value) is int and multiple.value > 0:
+                self.facts["pad multiple"] = multiple.value
 
     def _changed_arguments(self) -> None:
         """Read `trainer.args.x = …` after the trainer's call."""
@@ -188,7 +198,8 @@ class Training(Methods):
         for key in calls.PLAIN_DEFAULTS:
             if key not in self.values and not self.is_open(key):
                 self.put(key, False)
-                self.assume(key, "off, which is the default of TrainingArguments; that of TRL's config is on")
+                if not () < version_parts(self.source.versions.get("trl", "")) < _CONFIGS_OWN:
+                    self.assume(key, "off, which is the default of TrainingArguments; that of TRL's config is on")
 
     def _length(self) -> None:
         """Set the row length if the script's own tokenizing shows it."""
@@ -239,11 +250,13 @@ class Training(Methods):
         self.lacking("training arguments", unknown)
         if positional:
             named.setdefault("output_dir", positional[0])
+        if FROM_COMMAND_LINE in args.notes:
+            self.words[""] = "--"
         self.assume(args.last, *args.notes)
         for name, held in {**named, **args.assigned}.items():
             if name == calls.INIT:
                 self.read_init(held)
-            self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
+            self.add(RENAMED.get(name, name), held, role="args", argument=name)
 
     def _old_arguments(self, named: Mapping[str, Result]) -> None:
         for name, key in calls.OLD_TRAINER_ARGUMENTS.items():

@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
-from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers import arguments
+from vramwise.trainers.arguments import Vocabulary, training_arguments
+from vramwise.trainers.arguments.unknown_keys import StrangeKey, written_names
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
-from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
+from vramwise.trainers.arguments.vocabulary import kinds_of, strict_facts
+from vramwise.trainers.releases import known_versions, spans, versioned_facts
 from vramwise.trainers.signs import words
-from vramwise.types import RunSpec, Stack
+from vramwise.types import Document, RunSpec, Stack
 
-_NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
+_NOT_KINDS = frozenset({"keys", "launch", "memory", "constructors", "commands"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
+# Types of arguments that set something; others hand over an object.
+_SETTINGS = frozenset({"int", "float", "bool", "str", "one_of"})
 # Keys that the command itself removes from the file first.
 COMMAND_KEYS = frozenset({"env", "accelerate_config"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """A name that TRL once had: its current name ("" = none), and the version that removed the old one."""
-
-    now: str
-    since: str
-
-
-# Old names that recipes still use; `now` is set if the value can be moved unchanged.
-GONE: Mapping[str, Gone] = {
-    "torch_dtype": Gone(now="dtype", since="TRL 0.27"),
-    "max_seq_length": Gone(now="max_length", since="TRL 0.20"),
-    "max_prompt_length": Gone(now="", since="TRL 1.0"),
-    "warmup_ratio": Gone(now="warmup_steps", since="transformers 5.16"),
-    "overwrite_output_dir": Gone(now="", since="transformers 5"),
-    "group_by_length": Gone(now="", since="transformers 5"),
-    "logging_dir": Gone(now="", since="transformers 5.16"),
-    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.46"),
-    "include_tokens_per_second": Gone(now="", since="transformers 5"),
-    "save_safetensors": Gone(now="", since="transformers 5"),
-    "dataset_batch_size": Gone(now="", since="TRL 0.16"),
-    "num_of_sequences": Gone(now="", since="TRL 0.16"),
-    "chars_per_token": Gone(now="", since="TRL 0.16"),
-    "vllm_device": Gone(now="", since="TRL 0.17"),
-    "vllm_max_model_len": Gone(now="vllm_max_model_length", since="TRL 1.0"),
-    "use_liger": Gone(now="use_liger_kernel", since="TRL 0.18"),
-    "use_liger_loss": Gone(now="", since="TRL 1.0"),
-    "generate_during_eval": Gone(now="", since="TRL 1.0"),
-    "rpo_alpha": Gone(now="", since="TRL 1.0"),
+# Old names that recipes still use, whose value can be moved unchanged.
+GONE: Mapping[str, str] = {
+    "torch_dtype": "dtype",
+    "max_seq_length": "max_length",
+    "warmup_ratio": "warmup_steps",
+    "evaluation_strategy": "eval_strategy",
+    "vllm_max_model_len": "vllm_max_model_length",
+    "use_liger": "use_liger_kernel",
 }
 
 
@@ -74,20 +56,6 @@ PROJECTS: Mapping[str, frozenset[str]] = {
 }
 ALL_PROJECT_KEYS = frozenset().union(*PROJECTS.values())
 
-# TRL pins nothing: these were the newest versions at the time of each release.
-_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "liger-kernel": "0.8.5"}
-_OLDER = {"transformers": "5.16.1", **_INSTALLS, "accelerate": "1.13.0", "peft": "0.20.0", "liger-kernel": "0.8.1"}
-RELEASES: dict[str, dict[str, str]] = {
-    "1.9.0": _OLDER,
-    "1.10.0": _OLDER,
-    "1.11.0": _OLDER,
-    "1.12.0": _OLDER,
-    "1.13.0": {**_OLDER, "transformers": "5.17.0", "accelerate": "1.15.0"},
-    "1.14.1": {"transformers": "5.20.1", **_INSTALLS, "liger-kernel": "0.8.4"},
-    "1.15.0": {"transformers": "5.20.1", **_INSTALLS, "liger-kernel": "0.8.4"},
-    "1.16.0": {"transformers": "5.22.2", **_INSTALLS},
-}
-
 # One key of a project may be a mistake in a file for TRL's own command; several make a recipe.
 _RECIPE = 2
 
@@ -112,37 +80,32 @@ def facts(stack: Stack) -> Mapping[str, Any]:
 
 def kinds(stack: Stack) -> tuple[str, ...]:
     """Return the kinds of training that it supports."""
-    return tuple(name for name in facts(stack) if name not in _NOT_KINDS)
+    return kinds_in(facts(stack))
+
+
+def kinds_in(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of training that a release has a config of its own for."""
+    return tuple(name for name in found if name not in _NOT_KINDS)
+
+
+def _of_constructors(found: Mapping[str, Any], kind: str | None) -> Iterator[dict[str, list[Any]]]:
+    """Yield the settings that commands and trainers take themselves, as they did before configs took them over."""
+    yield from (held for name, held in found.get("commands", {}).items() if kind in (None, name))
+    for name, taken in found["constructors"].items():
+        if kind in (None, name.removesuffix("Trainer").lower()):
+            yield {key: value for key, value in taken.items() if kinds_of(value[0]) <= _SETTINGS}
 
 
 def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
     """Return every key of one kind of training, or of all; without those of the command and its launcher."""
-    words = _vocabulary(kind, release_of(stack), training_arguments(stack))
-    for version, defaults in _OLD_DEFAULTS.items():
-        if before(stack, *version):
-            words |= defaults
-    return words
-
-
-# Defaults of releases before these: gradient checkpointing had that of transformers, and packing cut a stream of tokens
-# into rows of max_length (ConstantLengthDataset, then pack_dataset; sft_trainer.py of 0.4.7, 0.17.0 and 0.18.0).
-_OLD_DEFAULTS = {
-    (0, 22): Vocabulary({"keys": {"gradient_checkpointing": ["bool", False]}}),
-    (0, 19): Vocabulary({"keys": {"packing_strategy": ["one_of(bfd,bfd_split,wrapped)", "wrapped"]}}),
-}
-
-
-def before(stack: Stack, *version: int) -> bool:
-    """Return whether this is a TRL that is older than every known release, and older than this version."""
-    release = stack.releases.get("trl")
-    return release is not None and not release.known and () < stack.really("trl") < version
+    return _vocabulary(kind, release_of(stack), training_arguments(stack))
 
 
 @cache
 def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
-    own = [found[name] for name in found if name not in _NOT_KINDS and kind in (None, name)]
-    keys = {**found["keys"], **{key: value for one in own for key, value in one.items()}}
+    own = [*_of_constructors(found, kind), *(found[name] for name in kinds_in(found) if kind in (None, name))]
+    keys = {**found.get("keys", {}), **{key: value for one in own for key, value in one.items()}}
     return arguments | Vocabulary({"keys": keys, "memory": found["memory"], **strict_facts(__file__)})
 
 
@@ -151,11 +114,22 @@ def launcher_keys(stack: Stack) -> frozenset[str]:
     return frozenset(facts(stack)["launch"])
 
 
+def not_taken(document: Document, stack: Stack) -> frozenset[str]:
+    """Return the arguments that a script passes to a trainer itself, and its release does not take."""
+    home = None if document.script is None else document.script.homes.get("trainer")
+    taken = {} if home is None else facts(stack).get("constructors", {}).get(home.name, {})
+    return (
+        frozenset(home.arguments.keys() - taken.keys())
+        if home is not None and taken and "**" not in taken
+        else frozenset()
+    )
+
+
 @cache
 def own_words() -> frozenset[str]:
     """Return keys of TRL's own dataclasses, of every kind, that TrainingArguments does not have."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
-    own = [newest["keys"], *(newest[name] for name in newest if name not in _NOT_KINDS)]
+    own = [newest["keys"], *(newest[name] for name in kinds_in(newest))]
     return frozenset(key for one in own for key in one)
 
 
@@ -165,13 +139,14 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
     everywhere = vocabulary(None, stack)
-    for strange in unknown(values, words, "TRL", run.keys):
+    for strange in unknown(written_names(run.config.document), words, "TRL", run.keys):
         if strange.key in known:
             continue
-        gone = GONE.get(strange.key)
-        if gone is not None:
-            if not _still_there(gone, stack):
-                yield _gone(strange.key, gone, words)
+        since = gone_since(strange.key, run.objective.rl or "sft")
+        if since:
+            library, _, version = since.lower().rpartition(" ")
+            if not stack.older_than(library, version):
+                yield _gone(strange.key, since, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = (
@@ -186,13 +161,16 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             yield strange
 
 
-def _still_there(gone: Gone, stack: Stack) -> bool:
-    """Return whether the run uses a release that still has the name."""
-    library, _, since = gone.since.lower().rpartition(" ")
-    return stack.older_than(library, since)
+def gone_since(key: str, kind: str) -> str:
+    """Return the release that removed a key of a kind of training: `TRL 0.20`; "" if there is none."""
+    own = [("TRL", __file__, section) for section in (kind, "keys", *KINDS)]
+    for title, beside, section in (*own, ("transformers", arguments.__file__, "keys")):
+        if found := spans(beside, section, key):
+            return f"{title} {found[-1].gone.removesuffix('.0')}" if found[-1].gone else ""
+    return ""
 
 
-def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:
-    now = gone.now if gone.now in words else ""
+def _gone(key: str, since: str, words: Vocabulary) -> StrangeKey:
+    now = GONE.get(key, "") if GONE.get(key) in words else ""
     means = f": write {now}" if now else ""
-    return StrangeKey(key=key, why=f"{key} was removed in {gone.since}{means}", now=now or None, drop=not now)
+    return StrangeKey(key=key, why=f"{key} was removed in {since}{means}", now=now or None, drop=not now)

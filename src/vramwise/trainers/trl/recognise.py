@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.trainers.releases import installs
 from vramwise.trainers.signs import Identity, Sign, words
-from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, RELEASES, own_words
+from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, own_words
 
 # Training settings: a file without one of them does not train.
 TRAINING = words(
@@ -84,7 +85,7 @@ IDENTITY = Identity(
     name="trl",
     title="TRL",
     package="trl",
-    releases=lambda: RELEASES,
+    releases=lambda: installs(__file__),
     recognises=is_training_config,
     might_be=might_be,
     other_files=OTHER_FILES,

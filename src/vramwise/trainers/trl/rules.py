@@ -47,9 +47,7 @@ max_length_unlimited = row(
     bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nmax_length: null\n",
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nmax_length: 4096\n",
     beyond_trainer="TRL does not limit rows; one long sample decides whether the run survives.",
-    when=lambda run: (
-        "max_length" in run.config and run.config.get("max_length") is None and run.objective.generation_rows is None
-    ),
+    when=lambda run: _unlimited(run) and run.objective.generation_rows is None,
     field="sequence_len",
     message=lambda run: (
         "max_length is null: no sample is cut, so the longest one decides whether the run fits "
@@ -267,9 +265,15 @@ def refused_later(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield replace(found, message=f"{found.message}: TRL stops")
 
 
+def _unlimited(run: RunSpec) -> bool:
+    """Return whether max_length is null; before TRL 0.15 that means its default."""
+    null = "max_length" in run.config and run.config.get("max_length") is None
+    return null and run.origins["sequence_len"].kind == "assumed"
+
+
 def _refused_later(run: RunSpec) -> Iterator[Hit]:
     config, adapter, kind = run.config, run.adapter, run.objective.kind
-    unlimited = "max_length" in config and config.get("max_length") is None
+    unlimited = _unlimited(run)
     if run.base_model is None:
         yield Hit("no model is set", "model_name_or_path")
     if _no_data(run):

@@ -169,13 +169,15 @@ def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return ()
 
 
-def _never(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    return None
+def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Write Liger's loss, which supervised training has before TRL 1.15; since then there is one loss."""
+    old = run.target.stack.older_than("trl", "1.15") and run.objective.kind == "tokens"
+    return COMMON["loss_kernel"](run, value) if old else None
 
 
 SPELLERS: dict[str, Speller] = {
     **COMMON,
-    "loss_kernel": _never,  # there is one
+    "loss_kernel": _loss,
     "liger": _liger,
     "sharding": _sharding,
     "sample_packing": _packing,

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import VramwiseError
 from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import ARGUMENT_RULES, SCRIPT_RULES, Vocabulary, side_files, unknown_key
-from vramwise.trainers.arguments.trainer import ArgumentsTrainer, argument_type_errors, in_config, schedule
+from vramwise.trainers.arguments.dating import refused_by
+from vramwise.trainers.arguments.trainer import (
+    ArgumentsTrainer,
+    argument_type_errors,
+    in_config,
+    schedule,
+    unknown_in_call,
+)
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.trl.datasets import dataset_blocks
 from vramwise.trainers.trl.keys import (
@@ -16,6 +23,7 @@ from vramwise.trainers.trl.keys import (
     COMMAND_KEYS,
     KINDS,
     launcher_keys,
+    not_taken,
     strange_keys,
     vocabulary,
 )
@@ -45,15 +53,16 @@ def _strange_keys(run: RunSpec) -> Iterable[StrangeKey]:
     return [one for one in strange_keys(run, _vocabulary_of(run)) if in_config(run, one.key)]
 
 
+def _refused(document: Document, stack: Stack, kind: str | None) -> frozenset[str]:
+    """Return what TRL refuses of a file, or of a script's calls."""
+    known = COMMAND_KEYS | launcher_keys(stack) | ALL_PROJECT_KEYS
+    return (refused_by(vocabulary(kind_of(document, kind).name, stack), document) - known) | not_taken(document, stack)
+
+
 def _unknown_keys(run: RunSpec) -> tuple[Severity, str]:
     """Return the effect: the command passes them to `accelerate launch`, which stops; a module drops them."""
     if run.config.document.script is not None:
-        release = run.target.stack.releases["trl"]
-        if release.origin.kind == "assumed":
-            unpinned = "" if "trl" in run.target.stack.bounds else " (no version is pinned here)"
-            return Severity.WARNING, f"TRL {release.version} stops with a TypeError{unpinned}"
-        said = "" if release.known else f" in TRL {release.version}"
-        return Severity.ERROR, f"the call stops with a TypeError{said}"
+        return unknown_in_call(run, "trl", "TRL")
     if run.target.launcher == "module":
         return Severity.WARNING, "the script drops it without warning"
     return Severity.ERROR, "the command passes it on to `accelerate launch`, which stops"
@@ -106,6 +115,7 @@ def _trainer(kind: str | None) -> ArgumentsTrainer:
         type_errors=lambda document, stack: argument_type_errors(document, vocabulary_in(document, stack)),
         key_unknown=_key_unknown,
         strange_keys=_strange_keys,
+        refused=lambda document, stack: _refused(document, stack, kind),
         unknown_keys=_unknown_keys,
         rules=lambda: (
             *rules_below("vramwise.trainers.trl.rules"),

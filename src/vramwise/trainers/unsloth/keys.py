@@ -11,30 +11,12 @@ from functools import cache
 from typing import Any
 
 from vramwise.models.names import is_wide
-from vramwise.trainers.arguments import Vocabulary, versioned_facts
-from vramwise.trainers.arguments.vocabulary import known_versions
+from vramwise.trainers.arguments import Vocabulary
+from vramwise.trainers.releases import known_versions, versioned_facts
 from vramwise.trainers.trl.keys import vocabulary as trl_vocabulary
 from vramwise.types import Document, Stack
 
 PACKAGE = "unsloth"
-# The newest versions at the time of each release, for packages that it does not pin.
-_INSTALLS = {
-    "accelerate": "1.15.0",
-    "peft": "0.21.2",
-    "bitsandbytes": "0.50.2",
-    "torch": "2.13.0",
-    "xformers": "0.0.35",
-}
-# The same for older releases, if it differs.
-_THEN: Mapping[str, dict[str, str]] = {
-    "2024.8": {"torch": "2.4.0", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2024.11.9": {"torch": "2.5.1", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2025.3.19": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2025.5.9": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2025.9.1": {"torch": "2.8.0", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2025.12.8": {"torch": "2.9.0", "transformers": "4.57.6", "trl": "1.9.0"},
-    "2026.4.4": {"torch": "2.10.0"},
-}
 # Section and key of the command's file → key.
 CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("training", "max_seq_length"): "max_seq_length",
@@ -94,7 +76,9 @@ def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
 @cache
 def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
-    replaced = {key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)}
+    replaced = {
+        key: [below.type_of(key), default] for key, default in found.get("replaced", {}).items() if below.type_of(key)
+    }
     keys = {**replaced, **found["keys"], **_DERIVED, **_ADDED}
     return below | Vocabulary({"keys": keys, "memory": found["memory"]})
 
@@ -106,7 +90,7 @@ def is_cli(document: Document) -> bool:
 
 def cli_defaults(stack: Stack) -> dict[str, Any]:
     """Return the defaults of the command's file, by key."""
-    sections = facts(stack)["sections"]
+    sections = facts(stack).get("sections", {})
     return {
         key: sections[section][name][1]
         for (section, name), key in CLI_KEYS.items()
@@ -125,24 +109,3 @@ def wide_checkpoint(name: str | None) -> str | None:
     """Return the checkpoint that is loaded instead of a model if its 16-bit layers take much more memory, or None."""
     found = dynamic_checkpoint(name)
     return found if is_wide(found) else None
-
-
-def releases() -> dict[str, dict[str, str]]:
-    """Return the known versions, oldest first, with the newest version of each package that they allow."""
-    return {
-        version: {
-            **_INSTALLS,
-            **_newest(versioned_facts(version, __file__).get("pins", {})),
-            **_THEN.get(version, {}),
-        }
-        for version in known_versions(__file__)
-    }
-
-
-def _newest(pins: Mapping[str, str]) -> dict[str, str]:
-    """Return the upper bound of each package that has one."""
-    found: dict[str, str] = {}
-    for package, wanted in pins.items():
-        bounds = [bound.removeprefix("<=") for bound in wanted.split(",") if bound.startswith("<=")]
-        found |= {package: bounds[0]} if bounds else {}
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.trainers.releases import installs
 from vramwise.trainers.signs import Identity, words
-from vramwise.trainers.unsloth.keys import CLI_KEYS, releases
+from vramwise.trainers.unsloth.keys import CLI_KEYS
 
 _TOP = words("model data training lora logging")
 # Keys that no other tool nests in such sections.
@@ -31,7 +32,7 @@ IDENTITY = Identity(
     name="unsloth",
     title="Unsloth",
     package="unsloth",
-    releases=releases,
+    releases=lambda: installs(__file__),
     recognises=is_training_config,
     might_be=might_be,
     other_names=("Unsloth", "unsloth_zoo"),

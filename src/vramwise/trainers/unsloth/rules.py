@@ -115,7 +115,7 @@ dropout_costs_masks = row(
     text="""lora_dropout above 0 costs memory and speed in Unsloth's kernels.
 
     With dropout each of the seven projections of a layer keeps a mask, and 4-bit weights are opened anew for every
-    product instead of into one buffer. Before Unsloth 2026.10 dropout left the fast path altogether: LoRA ran as PEFT
+    product instead of into one buffer. Before Unsloth 2026.10.7 dropout left the fast path altogether: LoRA ran as PEFT
     has it. Unsloth's own advice is 0.
     """,
     bad=f"{_MODEL}lora:\n  lora_r: 16\n  lora_dropout: 0.05\n",
@@ -127,7 +127,7 @@ dropout_costs_masks = row(
         f"lora_dropout {run.adapter.lora_dropout:g}: "
         + (
             "the kernels keep a mask for each projection"
-            if since(run.target.stack, 2026, 10)
+            if since(run.target.stack, 2026, 10, 7)
             else "LoRA leaves Unsloth's fast path and runs as PEFT has it"
         )
     ),

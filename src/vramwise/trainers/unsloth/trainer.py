@@ -41,8 +41,8 @@ def _strange_keys(run: RunSpec) -> Iterable[StrangeKey]:
 
 
 def _unknown_keys(run: RunSpec) -> tuple[Severity, str]:
-    """Return the effect: the call stops; since 2026.10 the argument is dropped (models/rl_config_compat.py)."""
-    if since(run.target.stack, 2026, 10):
+    """Return the effect: the call stops; since 2026.8.11 the argument is dropped (models/rl_config_compat.py)."""
+    if since(run.target.stack, 2026, 8, 11):
         return Severity.WARNING, "Unsloth leaves it out, with a warning"
     return Severity.ERROR, "the call stops with a TypeError"
 

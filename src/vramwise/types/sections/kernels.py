@@ -49,6 +49,10 @@ class Kernels:
     ] = field(metadata=setting("stock", compared=False))
     # the head casts its outputs to fp32: logits in half precision go at once
     head_in_fp32: bool = field(metadata=setting(False, rare=True, plain="the plain Trainer leaves the head as it is"))
+    # the plain loss copies the logits of all tokens but the last of each row
+    shifts_logits: bool = field(
+        metadata=setting(False, compared=False, rare=True, plain="as transformers since 4.49, which shifts the labels")
+    )
     # slices of the logits that the chunked loss takes one at a time
     loss_chunks: int = field(metadata=setting(8, rare=True))
     # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
@@ -68,6 +72,8 @@ class Kernels:
     # the collator passes the sample boundaries of packed rows; otherwise every layer reads them from the card
     samples_told: bool = field(metadata=setting(False, compared=False))
     torch_compile: bool = field(metadata=setting(False, phrase="torch.compile"))
+    # torch.compile's mode, "regional", or what else changes what is one graph
+    compile_mode: str = field(metadata=setting("default", rare=True, compared=False))
     # Layers without such kernels (norms, feed-forward layers) run compiled; LoRA is added as a separate product
     compiled_layers: bool = field(
         metadata=setting(False, compared=False, rare=True, plain="the plain Trainer compiles no layers")

@@ -32,7 +32,7 @@ class Objective:
     # a second model is loaded that the trainer does not use
     spare_model: bool = field(metadata=setting(False, rare=True))
     # How log-probabilities are computed from logits; "whole": by a log-softmax over all of them
-    log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"] = field(metadata=setting("fused"))
+    log_probs: Literal["copied", "fused", "selected", "chunked", "tiled", "whole"] = field(metadata=setting("fused"))
     # the chosen rows of pairs also get a cross-entropy loss
     chosen_cross_entropy: bool = field(metadata=setting(False))
     empties_cache_each_step: bool = field(metadata=setting(False, rare=True))

@@ -23,6 +23,7 @@ LIGER_ON = kind("liger-kernels")
 LIGER_OFF = kind("no-liger-kernels")
 LORA_KERNELS_ON = kind("lora-kernels")
 LORA_KERNELS_OFF = kind("no-lora-kernels")
+COMPILE = kind("compile-model")
 _LOSSES = {"liger_fused_linear": FUSE_LOSS, "chunked": CHUNK_LOSS, "stock": PLAIN_LOSS}
 _LORA_KERNELS = ("mlp", "qkv", "o")
 
@@ -110,7 +111,12 @@ def _before_ampere(run: RunSpec) -> bool:
 
 def compile_model(run: RunSpec) -> Change | None:
     """Use torch.compile, which fuses operations."""
-    return None if run.kernels.torch_compile else kind("compile-model").to(torch_compile=True)
+    return None if run.kernels.torch_compile else COMPILE.to(torch_compile=True)
+
+
+def compiled(run: RunSpec) -> Change | None:
+    """Use torch.compile where rows have one width: it compiles again for every other one."""
+    return compile_model(run) if run.shapes.constant_shapes and run.kernels.attn_implementation == "sdpa" else None
 
 
 def expandable_segments(run: RunSpec) -> Change | None:

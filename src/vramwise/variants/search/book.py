@@ -125,10 +125,12 @@ class Book:
         return run is not None and has_no_upper_bound(run)
 
     def key(self, pick: Pick) -> Key | None:
-        """Return the sort key of a variant; None if it cannot be written."""
+        """Return the sort key of a variant; None if it cannot be written, or not be compared with the original."""
         if self.attempt(pick).run is None:
             return None
         speed = self.speed(pick)
+        if speed is None and self.speed(self.space.start) is not None:
+            return None
         return grade_of(None if speed is None else speed.step_seconds), count_changes(pick)
 
     def judged(self, pick: Pick) -> Attempt:

@@ -37,8 +37,9 @@ def _reaches_beside(run: RunSpec) -> bool:
 
 
 def _alike(run: RunSpec) -> bool:
-    """Return whether the trained weights do not depend on a layer's number."""
-    return not any(digit in pattern for pattern in run.adapter.unfrozen for digit in "0123456789")
+    """Return whether layers do the same work whatever their number; compiled ones share kernels with others."""
+    named = any(digit in pattern for pattern in run.adapter.unfrozen for digit in "0123456789")
+    return not named and not run.kernels.torch_compile
 
 
 def _whole(model: ModelSpec) -> Shallow:

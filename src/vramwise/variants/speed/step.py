@@ -10,6 +10,7 @@ from math import log
 
 from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
 from vramwise.ghost.loops.batches import BatchShape
+from vramwise.models.compiled import compiled_program
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.batches import train_shapes
 from vramwise.variants.effort import KERNEL, Effort
@@ -60,8 +61,8 @@ def no_speed(run: RunSpec, model: ModelSpec | None = None) -> str:
         return f"no speed estimate: the rates of {run.target.gpu.name} are unknown"
     if run.objective.generation_rows is not None:
         return "no speed estimate: the time to generate completions is not modelled"
-    if run.kernels.torch_compile:
-        return "no speed estimate: what torch.compile fuses is not modelled"
+    if run.kernels.torch_compile and (model is None or compiled_program(run, model) is None):
+        return "no speed estimate: what torch.compile fuses is not modelled for this run"
     return ""
 
 

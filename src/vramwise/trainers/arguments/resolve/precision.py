@@ -19,6 +19,7 @@ def resolve_precision(args: Arguments, *, bf16_unless_fp16: bool = False, accele
         args.put("precision", key, precision)
     else:
         args.derive("precision", precision, why, key=key)
+    args.fields.neutral("fp8_scaling")
     on = precision != "fp32"
     args.derive("autocast", on, "mixed precision: autocast around the model" if on else "no autocast", key=key)
     return precision

@@ -50,6 +50,8 @@ def liger_loss(args: Arguments) -> bool:
 
 
 def _compiles(args: Arguments) -> None:
+    mode, backend = args.value("torch_compile_mode"), args.value("torch_compile_backend") or "inductor"
+    args.derive("compile_mode", mode or "default" if backend == "inductor" else str(backend), "torch.compile's mode")
     for key in ("torch_compile_mode", "torch_compile_backend"):
         if args.value(key) is not None and not args.value("torch_compile"):
             args.derive("torch_compile", True, f"{key} turns it on", key=key)

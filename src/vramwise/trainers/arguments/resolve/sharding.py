@@ -11,6 +11,8 @@ from vramwise.trainers.base import SideFiles
 from vramwise.trainers.deepspeed import Filled, read_deepspeed, resolve_offload, resolve_zero
 from vramwise.types import Origin, Target
 
+# Since this release, `no_sync` holds FSDP 2's gradients back too (accelerator.py of 1.10.1 and 1.11.0).
+_KEEPS_GRADIENTS = (1, 11)
 NO_ACCELERATE = Accelerate()
 _FILES = ("deepspeed", "fsdp_config", "accelerator_config")
 _FILE_ENDINGS = (".json", ".yaml", ".yml")
@@ -45,7 +47,6 @@ def resolve_sharding(
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
     args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
     args.derive("host_weights_wide", False, "no weight is cast before DeepSpeed takes them")
-    as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
     older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 by default
     unsaid = 1 if older else 2
     if args.value("deepspeed"):
@@ -61,10 +62,11 @@ def resolve_sharding(
         resolve_fsdp(args, accelerate.fsdp, accelerate.key, unsaid)
     else:
         _plain(args, target, accelerate)
+    as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
 
 
 def as_wrapped(args: Filled, release: tuple[int, ...]) -> None:
-    """Fill how this release of accelerate wraps a model for FSDP 2 (`fsdp2_prepare_model`).
+    """Fill how this release of accelerate wraps a model for FSDP 2 (`fsdp2_prepare_model`). Needs the sharding.
 
     Since 1.14, embeddings and head are separate units, and trained weights are cast to fp32 before they are sharded.
     1.13 casts copies that are not kept. Before that, all shards are cast, including frozen ones.
@@ -73,6 +75,8 @@ def as_wrapped(args: Filled, release: tuple[int, ...]) -> None:
     args.derive("fsdp_one_root", not newer, f"accelerate {'since' if newer else 'before'} 1.14")
     widens = "trained" if newer else "nothing" if release >= (1, 13) else "all"
     args.derive("fsdp_widens", widens, f"accelerate {'.'.join(map(str, release)) or 'since 1.14'}")
+    if args.values["sharding"] == "fsdp2" and () < release < _KEEPS_GRADIENTS:
+        args.derive("sync_each_batch", True, "accelerate before 1.11 reduces FSDP 2's gradients at every micro-step")
 
 
 def _ranks(args: Arguments, target: Target, accelerate: Accelerate) -> None:

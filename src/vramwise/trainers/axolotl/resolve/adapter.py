@@ -188,6 +188,7 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
         "compiled_layers",
         "tables_each_layer",
         "head_in_fp32",
+        "shifts_logits",
     )
     fields.neutral(*absent, why="Axolotl has no default")
     fields.neutral("saved_pair_tied", why="PEFT copies each module")

@@ -22,6 +22,7 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     why = "mixed precision: autocast around the model" if amp else "no autocast"
     fields.derive("autocast", amp, why)
     _embeddings(fields, schema_in(target.stack))
+    fields.take("fp8_scaling", "tensorwise", key="fp8_config.recipe")
     fields.derive("refuses_fp8_below", (9, 0), "Axolotl takes fp8 from Hopper on")
     resolve_loading(fields, target.stack)
 

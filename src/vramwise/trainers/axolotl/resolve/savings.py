@@ -26,6 +26,9 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     fields.take("layer_offloading", False)
     fields.take("tiled_mlp", False)
     fields.take("tiled_mlp_pieces", None, key="tiled_mlp_num_shards", why="by the sequence's length")
+    options = any(config.get(f"torch_compile_{key}") for key in ("regional", "backend", "options"))
+    mode = "other" if options else config.get("torch_compile_mode") or "default"
+    fields.derive("compile_mode", mode, "torch.compile's mode", key="torch_compile_mode")
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"

@@ -145,6 +145,26 @@ fp8_checkpointing_slow = row(
 )
 
 
+fp8_lora_kernels = row(
+    id="fp8-lora-kernels",
+    severity=Severity.WARNING,
+    text="""fp8 has no effect on layers that Axolotl's LoRA kernels have taken over.
+
+    The kernels read the base weights themselves and multiply in bf16, so torchao's fp8 layers are never called. Axolotl
+    turns the kernels on by itself for LoRA without dropout, also with `fp8: true`. The other layers pay for the casts.
+
+    Remove `fp8`. LoRA's base weights are frozen, and its small products gain nothing from fp8.
+    """,
+    bad="adapter: lora\nlora_target_linear: true\nfp8: true\ntorch_compile: true\nlora_mlp_kernel: true\n",
+    good="adapter: lora\nlora_target_linear: true\nbf16: true\ntorch_compile: true\nlora_mlp_kernel: true\n",
+    beyond_trainer="Axolotl accepts both without warning (read in its source).",
+    when=lambda run: run.precision.compute == "fp8" and any(one != "embedding" for one in run.adapter.fused_lora),
+    key="fp8",
+    message="fp8 has no effect on layers with Axolotl's LoRA kernels: they multiply the base weights in bf16",
+    fix=unsafe("Train in bf16: remove fp8", delete_key("fp8")),
+)
+
+
 def _upcast_anyway(run: RunSpec) -> str | None:
     if schema_of(run).since("0.20.0"):
         return "without a quantised base" if run.loading.quantization is None else None

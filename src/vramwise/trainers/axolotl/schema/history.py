@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from vramwise.bundled import bundled_json
 from vramwise.trainers.axolotl.schema.version import Schema, known_releases, schema_of_version
 
 
@@ -24,6 +25,8 @@ class History:
     def known_in(self, version: str) -> bool:
         """Return whether this version has it."""
         versions = known_releases()
+        if self.gone and self.gone not in versions:  # before the oldest known one
+            return False
         at = versions.index(version)
         came = versions.index(self.since) if self.since else 0
         return came <= at < (versions.index(self.gone) if self.gone else len(versions))
@@ -31,7 +34,7 @@ class History:
 
 def short(version: str) -> str:
     """Return the common name of a release: `0.21` for `0.21.0`."""
-    return schema_of_version(version).short
+    return version.removesuffix(".0")
 
 
 def elsewhere(found: History | None, version: str) -> str:
@@ -48,9 +51,12 @@ def elsewhere(found: History | None, version: str) -> str:
 def history(key: str) -> History | None:
     """Return when a key appeared and disappeared: top-level, of a plugin or of a block.
 
-    `fsdp_config.offload_params` is a key of a block. None for a key that no known version has.
+    `fsdp_config.offload_params` is a key of a block. None for a key that no known version has, and none since 0.5.
     """
-    return _history(key, lambda one: one.key_type(key) is not None)
+    # Keys that left before the oldest known release, from the schemas of the tags from 0.5.0 on.
+    gone = bundled_json("older.json", __file__).get(key)
+    found = _history(key, lambda one: one.key_type(key) is not None)
+    return found if found or gone is None else History(name=key, since=None, gone=gone, successor=None)
 
 
 @cache

@@ -53,7 +53,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     resolve_shapes(args)
     resolve_evaluation(args)
     args.derive("upcasts_stay", True, "nothing is cast back")
-    resolve_unfollowed(args, media)
+    resolve_unfollowed(args, media, target.stack)
     resolve_absent(args, target)
     added = added_variables(target, document.values)
     run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)

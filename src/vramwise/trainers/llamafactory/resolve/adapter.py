@@ -151,7 +151,8 @@ def _added_tokens(args: Arguments) -> None:
 
 def _quantization(args: Arguments) -> None:
     """On the fly, or as the checkpoint is stored: then `quantization_bit` has no effect."""
-    bits, method = args.value("quantization_bit"), args.value("quantization_method")
+    bits = args.value("quantization_bit")
+    method = args.value("quantization_method") if "quantization_method" in args.words else "bnb"  # before it was a key
     stored = _STORED.search(args.text("model_name_or_path") or "")
     name, key = "quantization", "quantization_bit"
     if stored:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.installed import resolve_quantised_way
+from vramwise.trainers.llamafactory.keys import since
 from vramwise.types import Target
 
 _AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
@@ -14,9 +15,10 @@ _AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
 
 def resolve_dtypes(args: Arguments, target: Target) -> None:
     """Fill precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding."""
-    _trained(args)
+    _trained(args, target)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
+    args.fields.neutral("fp8_scaling")
     args.derive("refuses_fp8_below", None, "LLaMA-Factory does not check the card", key="fp8")
     if args.value("train_from_scratch") and not args.value("bf16"):
         args.derive("weights_dtype", "fp32", "a model built from its config, in fp32", key="train_from_scratch")
@@ -28,15 +30,16 @@ def resolve_dtypes(args: Arguments, target: Target) -> None:
     _loading(args, target)
 
 
-def _trained(args: Arguments) -> None:
+def _trained(args: Arguments, target: Target) -> None:
     name = "trains_in_fp32"
-    zero3 = args.values["sharding"] == "zero3" and args.values["quantization"] is None
+    engines = ("zero3",) if since(target.stack, 0, 9, 3) else ("zero3", "fsdp1", "fsdp2")
+    shards = args.values["sharding"] in engines and args.values["quantization"] is None
     for key in ("pure_bf16", "use_badam"):
         if args.value(key):
             args.derive(name, False, f"{key}: trained weights stay in half precision", key=key)
             return
-    if zero3:
-        args.derive(name, False, "ZeRO 3 keeps its own fp32 copies", key="deepspeed")
+    if shards:
+        args.derive(name, False, "the engine keeps fp32 copies (adapter.py of 0.9.2, 0.9.3)", key="deepspeed")
     else:
         args.derive(name, True, "trained weights are cast to fp32 unless pure_bf16 is set", key="pure_bf16")
 

@@ -53,6 +53,8 @@ def _form(args: Arguments, off: bool, asked: bool) -> None:
         args.derive(name, not off, why, key="gradient_checkpointing")
     elif args.values["sharding"] == "fsdp2" and "train_sampling_strategy" not in args.words:
         args.derive(name, False, "LLaMA-Factory's choice under FSDP 2, as reported by transformers 4", key=own)
+    elif own not in args.words:  # LLaMA-Factory before 0.9.2 (model_utils/checkpointing.py of 0.7.1 to 0.9.1)
+        args.derive(name, True, "LLaMA-Factory before 0.9.2 always passes use_reentrant", key="gradient_checkpointing")
     else:
         args.put(name, own, bool(args.value(own)))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.installed import unfollowed_experts
 from vramwise.trainers.llamafactory.resolve.adapter import block_by_block, projects
-from vramwise.types import Unfollowed
+from vramwise.types import Stack, Unfollowed
 
 # Key that is on → name, whether the run as predicted takes at least as much, and why.
 _SWITCHES = {
@@ -14,7 +15,7 @@ _SWITCHES = {
     "use_apollo": ("APOLLO", True, "its states are counted like AdamW's but are smaller"),
     "use_badam": ("BAdam", True, "it has states for a share of each weight; AdamW's are counted"),
     "use_adam_mini": ("Adam-mini", True, "it shares second moments; AdamW's are counted"),
-    "use_unsloth": ("Unsloth", False, "it uses its own kernels and checkpointing"),
+    "use_unsloth": ("Unsloth", True, "its kernels and checkpointing hold less; transformers' are counted"),
     "use_kt": ("KTransformers", True, "experts stay in host memory but are counted on the card"),
     "shift_attn": ("shift_attn", False, "attention in shifted groups copies heads"),
     "mixture_of_depths": ("mixture_of_depths", False, "routers decide how many tokens pass a block"),
@@ -25,9 +26,9 @@ _SWITCHES = {
 _OTHER_BASES = ("hqq", "eetq", "quanto")
 
 
-def resolve_unfollowed(args: Arguments, media_templates: frozenset[str]) -> None:
+def resolve_unfollowed(args: Arguments, media_templates: frozenset[str], stack: Stack) -> None:
     """Fills unfollowed. Needs everything else."""
-    found = tuple(_found(args, media_templates))
+    found = (*_found(args, media_templates), *unfollowed_experts(args.values, stack))
     why = "; ".join(f"{one.name}: {one.why}" for one in found) or "no known option"
     args.derive("unfollowed", found, why)
 

@@ -20,7 +20,7 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.trl.keys import before, vocabulary
+from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.trainers.trl.resolve.adapter import resolve_method
 from vramwise.trainers.trl.resolve.allocator import accelerate_of, allocator_variables
@@ -40,8 +40,9 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     resolve_sharding(args, target, files, accelerate)
     resolve_batch(args)
     # Before TRL 0.19, bf16 was off by default, as in transformers.
-    resolve_precision(args, bf16_unless_fp16=not before(target.stack, 0, 19), accelerate=accelerate.mixed_precision)
-    _checkpointing(args)
+    bf16 = not target.stack.older_than("trl", "0.19")
+    resolve_precision(args, bf16_unless_fp16=bf16, accelerate=accelerate.mixed_precision)
+    _checkpointing(args, target)
     resolve_method(args, target)
     resolve_optimizer(args)
     resolve_savers(args)
@@ -50,7 +51,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     resolve_shapes(args, kind.name)
     _evaluation(args, kind.name)
     _order(args)
-    resolve_unfollowed(args)
+    resolve_unfollowed(args, target.stack)
     resolve_absent(args, target)
     added = allocator_variables(document.values)
     return resolved(args.fields, target, trainer="trl", title="TRL", added=added, whose="the file's env", block="env")
@@ -69,9 +70,20 @@ def _order(args: Arguments) -> None:
         args.derive("shuffle_seed", None, "a stream keeps its own order", key="dataset_streaming")
 
 
-def _checkpointing(args: Arguments) -> None:
-    """Fill checkpointing: non-reentrant unless the kwargs say otherwise; LoRA under ZeRO 3 is always reentrant."""
-    resolve_checkpointing(args, why="TRL's default is non-reentrant")
+def _checkpointing(args: Arguments, target: Target) -> None:
+    """Fill checkpointing: non-reentrant since 0.27 unless the kwargs say otherwise; LoRA under ZeRO 3 is reentrant.
+
+    Before 0.7.1, TRL prepared a quantised base with PEFT's defaults, which turn it on (sft_trainer.py of 0.4.7). So
+    does the wheel of 0.7.1, but not what its repository was under that number.
+    """
+    own = target.stack.parts("trl") >= (0, 27) or target.stack.parts("transformers") >= (5,)
+    why = "TRL's default is non-reentrant" if own else "transformers 4's default, before TRL 0.27"
+    resolve_checkpointing(args, reentrant=not own, why=why)
+    quantised = args.value("use_peft") and (args.value("load_in_4bit") or args.value("load_in_8bit"))
+    if quantised and () < target.stack.really("trl") < (0, 7, 1) and not args.values["recompute"]:
+        why = "TRL before 0.7.1 turns it on for a quantised base"
+        for name in ("gradient_checkpointing", "recompute", "checkpointing_reentrant"):
+            args.derive(name, True, why, key="gradient_checkpointing")
     on = bool(args.value("use_peft")) and args.values["gradient_checkpointing"]
     if on and args.values["sharding"] == "zero3":
         args.derive("checkpointing_reentrant", True, "forced: LoRA under ZeRO 3", key="gradient_checkpointing_kwargs")

@@ -25,10 +25,17 @@ _ENGINE = ("engine", "engine_share", "engine_sleeps")
 _GENERATION = ("generation_rows", "completion_len", "rows_per_prompt", "old_log_probs")
 # Since this version, the head is fused into the loss everywhere.
 _FUSED_HEAD = (1, 15)
+# Since this version, slices of tokens are the default (`SFTConfig.__post_init__` of 1.6.0 and 1.8.0).
+_SLICED = (1, 7)
+# Before this version, log-probabilities were gathered from the log-softmax of all logits (dpo_trainer.py of 0.14.0).
+_SELECTIVE = (0, 15)
+# Before this version, they were selected row by row, without a kernel (`selective_log_softmax` of 1.13.0).
+_ONE_KERNEL = (1, 14)
 # Before this version, slices were computed from fp32 copies of hidden states and the head's weight.
 _PRODUCT_IN_COMPUTE_TYPE = (1, 13)
-# Before this version, the reference of a model that a script loaded had TRL's own default dtype.
-_REFERENCE_LIKE_POLICY = (1, 16)
+# Between these versions, the reference of a model that a script loaded had TRL's own default dtype. Before, it was a
+# copy of the policy (`create_reference_model` in dpo_trainer.py of 0.7.11 to 0.26.2).
+_REFERENCE_ANEW, _REFERENCE_LIKE_POLICY = (0, 27), (1, 16)
 
 
 def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
@@ -58,8 +65,14 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
         _sliced(args, target)
     else:
         args.derive("loss_kernel", "tiled", "TRL before 1.15 uses slices of tokens, which hold less than these tiles")
-    without = fused and name in ("dpo", "kto", "grpo", "rloo")
-    args.derive("log_probs", "tiled" if without else "fused", tiles if without else "TRL's kernel takes the logits")
+    if fused and name in ("dpo", "kto", "grpo", "rloo"):
+        args.derive("log_probs", "tiled", tiles)
+    elif name in ("dpo", "kto") and () < target.stack.parts("trl") < _SELECTIVE:
+        args.derive("log_probs", "whole", "TRL before 0.15 gathers them from the log-softmax of all logits")
+    elif () < target.stack.parts("trl") < _ONE_KERNEL:
+        args.derive("log_probs", "selected", "TRL before 1.14 selects them row by row")
+    else:
+        args.derive("log_probs", "fused", "TRL's kernel takes the logits")
     losses = args.value("loss_type")
     chosen = name == "orpo" or (name == "dpo" and "sft" in (losses if isinstance(losses, list) else [losses]))
     args.derive("chosen_cross_entropy", chosen, "part of the loss" if chosen else "not part of the loss")
@@ -67,7 +80,7 @@ def _loss(args: Arguments, target: Target, name: str) -> None:
 
 def _sliced(args: Arguments, target: Target) -> None:
     """Fill the SFT loss before 1.15: slices of 256 tokens, unless `loss_type` or Liger says otherwise."""
-    loss = args.value("loss_type")
+    loss = args.value("loss_type") or ("chunked_nll" if target.stack.parts("trl") >= _SLICED else "nll")
     if liger_loss(args):
         args.derive("loss_kernel", "liger_fused_linear", "use_liger_kernel, before TRL 1.15", key="use_liger_kernel")
     elif loss in ("nll", "dft") or args.value("use_liger_kernel"):
@@ -85,7 +98,8 @@ def _reference(args: Arguments, target: Target, name: str) -> None:
     kind, why = _kind(args, name, before)
     args.derive("reference", kind, why, key="use_peft" if adapter else key if before else None)
     args.derive("reference_whole", kind == "model", "TRL's `prepare_fsdp` names no blocks")
-    if kind == "model" and _loaded_anew(args) and target.stack.parts("trl") < _REFERENCE_LIKE_POLICY:
+    anew = _REFERENCE_ANEW <= target.stack.parts("trl") < _REFERENCE_LIKE_POLICY
+    if kind == "model" and anew and _loaded_anew(args):
         args.derive("reference_dtype", "fp32", "before TRL 1.16, where model_init_kwargs names no dtype")
     else:
         args.derive("reference_dtype", weights, "loaded as the policy is")

@@ -10,8 +10,15 @@ from vramwise.units import whole_number
 UNLIMITED = 1024
 # Prompts of generated completions have no limit since TRL 1.0.
 _PROMPT = 512
-_FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
-_FILLS = {"bfd": "best_fit", "bfd_split": "best_fit_split", "bfd-requeue": "best_fit_split", "wrapped": "stream"}
+# "ffd" is that of 0.19, first fit instead of best fit.
+_FLATTENING = ("ffd", "bfd", "bfd_split", "bfd-requeue")
+_FILLS = {
+    "ffd": "best_fit",
+    "bfd": "best_fit",
+    "bfd_split": "best_fit_split",
+    "bfd-requeue": "best_fit_split",
+    "wrapped": "stream",
+}
 # The batch size of `datasets.map`.
 _TOGETHER = 1000
 _GENERATING = ("grpo", "rloo", "distillation")
@@ -36,6 +43,10 @@ def _length(args: Arguments, kind: str) -> int:
         why = f"a completion of {completion} after a prompt without a limit: {_PROMPT} tokens assumed"
         args.fields.keys["sequence_len"] = "max_completion_length"
         return int(args.fields.assume("sequence_len", completion + _PROMPT, why))
+    if args.value("max_length") is None and args.words.named("max_length") == "max_seq_length":
+        why = f"unset: TRL before 0.15 takes {UNLIMITED:,}, or less if the tokenizer names a smaller length"
+        args.fields.keys["sequence_len"] = "max_length"
+        return int(args.derive("sequence_len", UNLIMITED, why, key="max_length"))
     if args.value("max_length") is None:
         why = f"max_length is null, so nothing limits the rows: {UNLIMITED:,} tokens assumed"
         args.fields.keys["sequence_len"] = "max_length"
@@ -44,7 +55,8 @@ def _length(args: Arguments, kind: str) -> int:
 
 
 def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
-    strategy = args.value("packing_strategy") if kind == "sft" else None
+    # Before 0.19, a stream of tokens was cut into rows (ConstantLengthDataset, then pack_dataset; 0.4.7 and 0.18.0).
+    strategy = args.value("packing_strategy") or "wrapped" if kind == "sft" else None
     if packing and strategy in _FLATTENING:
         args.derive("packing_rows", "one", f"{strategy} packing flattens the batch to one row", key="packing_strategy")
         name = args.values["attn_implementation"]

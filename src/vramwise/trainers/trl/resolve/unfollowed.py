@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.arguments.resolve.checkpointing import KWARGS, checkpointing_kwargs, unfollowed_checkpointing
-from vramwise.types import Unfollowed
+from vramwise.trainers.installed import unfollowed_experts
+from vramwise.types import Stack, Unfollowed
 
 
-def resolve_unfollowed(args: Arguments) -> None:
+def resolve_unfollowed(args: Arguments, stack: Stack) -> None:
     """Fill unfollowed. Needs checkpointing and the kind of training."""
-    found = tuple(_found(args))
+    found = (*_found(args), *unfollowed_experts(args.values, stack))
     why = "; ".join(f"{one.name}: {one.why}" for one in found) or "no known option"
     args.derive("unfollowed", found, why)
 

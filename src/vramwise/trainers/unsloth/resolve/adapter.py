@@ -35,13 +35,13 @@ def bits_of(args: Arguments) -> str | None:
 
 
 def _tied(args: Arguments, target: Target) -> None:
-    """Fill saved_pair_tied: since 2026.10, embeddings and a tied head share one copy.
+    """Fill saved_pair_tied: since 2026.8.20, embeddings and a tied head share one copy.
 
     `ensure_weight_tying=False` turns that off.
     """
     key = "ensure_weight_tying"
     asked = args.value(key)
-    tied = since(target.stack, 2026, 10) if asked is None else bool(asked)
+    tied = since(target.stack, 2026, 8, 20) if asked is None else bool(asked)
     why = "embeddings and a tied head share one trained copy" if tied else "each is a trained copy of its own"
     args.derive("saved_pair_tied", tied, why, key=key)
 

@@ -45,7 +45,8 @@ def _assumed(stack: Stack, package: str) -> bool:
 
 def _loss(stack: Stack) -> tuple[str, str]:
     """Return the loss kernel of the release, and why."""
-    if since(stack, 2026, 10):
+    # The loss is unsloth_zoo's, which is released apart: fused_losses/fused_linear.py is new in 2026.10.9.
+    if (stack.parts("unsloth-zoo") or stack.parts("unsloth")) >= (2026, 10, 9):
         return "rows", "head and loss some rows at a time: logits are never all held"
     if since(stack, 2025, 9):
         return "room", "head and loss in chunks that half of the free memory holds"

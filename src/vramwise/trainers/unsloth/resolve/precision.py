@@ -6,10 +6,10 @@ from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import since
 from vramwise.types import Target
 
-# Models that Unsloth does not run in float16 (FORCE_FLOAT32 in loader.py of 2025.9.1, model_lists.py of 2026.10.9): the
-# residual stream and attention run in fp32 instead.
+# Models that Unsloth does not run in float16: the residual stream and attention run in fp32 instead. FORCE_FLOAT32 in
+# loader.py of 2025.9.1, and in unsloth_zoo's model_lists.py, which has the others from 2026.7.1 on.
 _FORCED = ("gemma-3", "functiongemma", "medgemma", "embeddinggemma", "gpt-oss")
-_FORCED_SINCE_2026_10 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
+_FORCED_SINCE_2026_7 = ("gemma-4", "qwen3.5", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder", "glm-4")
 _MIXES_SINCE = (2025, 2, 15)
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -46,6 +46,7 @@ def _compute(args: Arguments, target: Target, dtype: str) -> None:
     """Fill the precision: `bf16` and `fp16` must match the weights; if neither is on, the weights decide."""
     key = "fp16" if dtype == "fp16" else "bf16"
     compute = dtype if dtype != "fp32" else "bf16" if target.gpu is None or target.gpu.bf16 else "fp16"
+    args.fields.neutral("fp8_scaling")
     by_card = not args.value("bf16") and not args.value("fp16")
     args.derive("precision_by_card", by_card, "unset: as the weights" if by_card else "the config says", key=key)
     args.derive("precision", compute, f"mixed precision in the weights' type, {compute}", key=key)
@@ -62,5 +63,5 @@ def without_autocast(args: Arguments, target: Target) -> bool:
 def forced_to_fp32(args: Arguments, target: Target) -> bool:
     """Return whether Unsloth does not run the model in float16 although the card has no bf16. Needs the dtypes."""
     named = str(args.values["base_model"]).lower()
-    words = _FORCED + (_FORCED_SINCE_2026_10 if since(target.stack, 2026, 10) else ())
+    words = _FORCED + (_FORCED_SINCE_2026_7 if since(target.stack, 2026, 7) else ())
     return args.values["weights_dtype"] == "fp16" and any(word in named for word in words)

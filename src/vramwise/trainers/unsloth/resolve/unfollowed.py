@@ -60,7 +60,7 @@ def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
 
 
 def _compiled(args: Arguments, target: Target) -> bool:
-    """Return whether Unsloth's own layers are compiled (models/_block_compile.py of 2026.10.9)."""
+    """Return whether Unsloth's own layers are compiled (models/_block_compile.py, new in 2026.10.6)."""
     own = bool(args.values["fused_layers"]) and args.values["adapter"] is not None
     flat = args.values["packing_rows"] != "none"
-    return own and not flat and target.torch >= _TRACED and since(target.stack, 2026, 10)
+    return own and not flat and target.torch >= _TRACED and since(target.stack, 2026, 10, 6)

@@ -97,10 +97,10 @@ class _Module:
     __file__ = __file__
 
     def call(self, _args: Any) -> Any:
-        raise NotRun
+        raise NotRunError
 
 
-class NotRun(RuntimeError):
+class NotRunError(RuntimeError):
     """Compiled code was called: there is no card to run it."""
 
 

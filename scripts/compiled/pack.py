@@ -22,7 +22,10 @@ def main() -> None:
     """Write the file."""
     programs = {}
     for path in sorted(Path(sys.argv[1]).glob("*.raw.json")):
-        text = json.dumps(read(path), separators=(",", ":"))
+        found = read(path)
+        if not all(any(part["loop"] for part in half) for half in found["halves"]):
+            raise SystemExit(f"{path.name}: its layers are not told apart")
+        text = json.dumps(found, separators=(",", ":"))
         key = path.name.removesuffix(".raw.json").replace("_", ", ")
         programs[key] = b85encode(zlib.compress(text.encode(), 9)).decode()
     OUT.write_text(json.dumps({"torch": "2.13.0", "programs": programs}, indent=1) + "\n")

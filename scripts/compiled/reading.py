@@ -20,6 +20,7 @@ ITEMS = {
 BYTES = {"float32": 4, "int64": 8, "float64": 8, "int32": 4, "bfloat16": 2, "float16": 2, "uint64": 8}
 WHOLE = {"T": "B*S", "Q": "D*N", "K": "D*M"}
 LAYER = re.compile(r"layers_modules_(\d+)_")
+SKIPPED = r"#|def |args\.clear|with |torch\.cuda|assert_|raw_stream|.* = args$|.*copy_if_misaligned|.*workspace"
 Event = tuple[Any, ...]
 
 
@@ -33,7 +34,7 @@ class Wrapper:
         start = source.find("def call(")
         self.lines = [line.strip() for line in source[start : source.find("\nrunner =", start)].split("\n")]
         self.kernels = dict(re.findall(r"^def (triton_\w+)\((.*?)\):", source, re.M))
-        self.kernels |= {name: code for name, code in re.findall(r"\n\s*def (triton_\w+)\(([^)]*)\)", source)}
+        self.kernels |= dict(re.findall(r"\n\s*def (triton_\w+)\(([^)]*)\)", source))
         self.parameters = parameters
         self.at: dict[str, Any] = {}
         self.forms: dict[Any, tuple[tuple[int, ...], str]] = {}
@@ -164,9 +165,8 @@ class Wrapper:
         elif found := re.match(r"torch\.ops\.\w+\.(\w+)\.\w+\((.*)\)$", line):
             names = [one for one in re.findall(NAME, found[2]) if one in self.at]
             self._kernel(found[1], names, names)
-        elif line and not re.match(r"(#|def |args\.clear|with |torch\.cuda|assert_|raw_stream|.* = args$)", line):
-            if "copy_if_misaligned" not in line and "workspace" not in line:
-                raise SystemExit(f"not understood: {line[:200]}")
+        elif line and not re.match(SKIPPED, line):
+            raise SystemExit(f"not understood: {line[:200]}")
 
     def _storage(self, text: str) -> Any:
         names = [one for one in re.findall(NAME, text) if one in self.at]

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import types
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -126,10 +127,8 @@ def compiled(ask: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
             given["inputs_embeds"] = torch.empty(shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
         else:
             given["num_items_in_batch"] = torch.ones((), dtype=torch.int64, device="cuda")
-        try:
+        with suppress(fake_cuda.NotRunError):
             torch.compile(model, backend=backend)(**given)
-        except fake_cuda.NotRun:
-            pass
     return inputs, [code for _, code in fake_cuda.wrappers]
 
 

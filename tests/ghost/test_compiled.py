@@ -4,9 +4,9 @@ import json
 from functools import cache
 from pathlib import Path
 
-import axolotl
 import pytest
 
+import axolotl_memory as axolotl
 from vramwise.ghost.compiled import expanded
 from vramwise.models.compiled import Program
 from vramwise.variants.speed.step import speed_of

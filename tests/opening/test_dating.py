@@ -3,7 +3,7 @@
 import pytest
 
 from vramwise.api import check, predict
-from vramwise.opening.options import Options
+from vramwise.opening.options import Command, Options
 from vramwise.opening.subject import open_subject
 
 PLAIN = """\
@@ -103,3 +103,10 @@ def test_a_what_if_upgrade_keeps_what_else_the_file_names(tmp_path):
     assert [one.run.target.stack.releases["trl"].version for one in (before, after)] == ["0.19.1", "1.16.0"]
     assert after.stops
     assert not before.stops
+
+
+def test_a_launch_line_is_typed_by_the_release_that_takes_it():
+    line = "llamafactory-cli train --stage sft --do_train True --model_name_or_path Qwen/Qwen3-0.6B --dataset identity "
+    found = open_subject(Command(f"{line} --finetuning_type lora --template qwen --flash_attn False --output_dir out"))
+    assert found.document.values["flash_attn"] is False
+    assert versions(found, "llamafactory") == ["0.6.3"]

@@ -217,3 +217,11 @@ def test_what_a_plain_run_is_called_elsewhere_is_understood(here):
     assert (run.adapter.kind, run.adapter.lora_r, run.evaluation.evaluates) == ("lora", 8, True)
     run = opened(here, f"python own.py --model {MODEL} --train_type sft --use_lora=True --learning_rate 1e-4").run
     assert run.adapter.kind == "lora"
+
+
+def test_the_name_of_a_script_that_is_not_here_says_the_method(here):
+    words = f"--model {MODEL} --learning_rate 1e-4 --accumulation_steps 6 --epochs 2"
+    run = opened(here, f"CUDA_VISIBLE_DEVICES=0,1,2 accelerate launch train_qlora.py {words}").run
+    assert (run.adapter.kind, run.batch.gpus, run.batch.gradient_accumulation_steps) == ("qlora", 3, 6)
+    run = opened(here, f"CUDA_VISIBLE_DEVICES=0,1 deepspeed finetune_dpo.py {words} --beta 0.2 --own_flag 3").run
+    assert (run.trainer, run.objective.kind, run.batch.gpus) == ("trl", "dpo", 2)

@@ -131,6 +131,7 @@ AXIS_FIELDS = {
     "targets": ("lora_target_modules",),
     "packing": ("sample_packing",),
     "precision": ("precision",),
+    "compile": ("torch_compile",),
     "weights": ("weights_dtype", "trains_in_fp32"),
     "experts": ("expert_quantization",),
     "optimizer": ("optimizer",),

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from vramwise.bundled import bundled_json
+from vramwise.models.parameters import parameters
 from vramwise.types import ModelSpec, RunSpec
 
 FILE = "models/compiled_programs.json"
@@ -71,7 +72,11 @@ def compiled_program(run: RunSpec, model: ModelSpec) -> Program | None:
     trained = _adapter(run)
     if not one_graph or trained is None or model.trace is not None or model.sliding_window:
         return None
-    wide = "wide" if run.precision.weights_dtype == "fp32" else "fp32 ends" if run.precision.fp32_embeddings else "half"
+    # keys are repeated for groups of heads, and no layer has a bias
+    if model.num_attention_heads == model.num_key_value_heads or any(one.kind == "bias" for one in parameters(model)):
+        return None
+    all_wide = run.precision.weights_dtype == "fp32" or (run.loading.trains_in_fp32 and not trained)
+    wide = "wide" if all_wide else "fp32 ends" if run.precision.fp32_embeddings else "half"
     words = [
         _ALIKE.get(model.model_type, model.model_type),
         wide,
@@ -88,6 +93,7 @@ def _adapter(run: RunSpec) -> str | None:
     adapter = run.adapter
     if adapter.kind is None:
         return None if adapter.unfrozen else ""
-    if adapter.kind != "lora" or adapter.use_dora or adapter.lora_dropout or adapter.lora_modules_to_save:
+    half = adapter.adapters_as_base or adapter.half_adapters
+    if adapter.kind != "lora" or adapter.use_dora or adapter.lora_dropout or adapter.lora_modules_to_save or half:
         return None
     return "lora kernels" if {"mlp", "qkv", "o"} <= {*adapter.fused_lora} else None if adapter.fused_lora else "lora"

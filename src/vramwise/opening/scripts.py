@@ -22,14 +22,14 @@ from vramwise.opening.sources import NotOurs, Source, other_tool, read_document
 from vramwise.opening.stacks import make_stack
 from vramwise.trainers.arguments.parsing import converted
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
-from vramwise.trainers.arguments.vocabulary import kinds_of
+from vramwise.trainers.arguments.vocabulary import Vocabulary, kinds_of
 from vramwise.trainers.launch import EARLY, Launch, read_launch, read_shell
 from vramwise.trainers.other_tools import PLAIN, Tool, plain_values
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
 from vramwise.trainers.scripts.reading import Reading, may_train, read_script
-from vramwise.types import Document
+from vramwise.types import Document, Stack
 
 
 def read_training(path: str, data: bytes, options: Options) -> Document:
@@ -166,7 +166,7 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:
-        gpus = _processes(accelerate)
+        gpus = _processes(accelerate) or launch.visible
     options = replace(options, gpus=gpus, accelerate=tuple(accelerate.items()))
     arguments, dropped = _known(launch.arguments)
     if dropped:
@@ -229,14 +229,22 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if config is not None and not plain_values(launch.options) and _is_config(config):
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
-    given = _typed(launch.options, PLAIN)
+    given = _typed(launch.options, PLAIN) if any(word.startswith("--") for word in launch.arguments) else {}
     plain = plain_values(given)
-    if plain and "lora" in Path(launch.script).name.lower() and not plain.get("use_peft"):
-        reason = f"{reason}, trains LoRA by its name"
-        plain = plain_values({**given, "use_lora": True})
+    name = Path(launch.script).name.lower()
+    meant = {"use_lora": True} if "lora" in name and not plain.get("use_peft") else {}
+    meant |= {"use_qlora": True} if "qlora" in name and not plain.keys() & {"load_in_4bit", "load_in_8bit"} else {}
+    if meant:
+        reason = f"{reason}, trains {'QLoRA' if 'qlora' in name else 'LoRA'} by its name"
+        plain = plain_values({**given, **meant})
     if plain:
-        note = f"{reason}): its options are read as those of transformers' Trainer, and the rest has its defaults"
-        return plain, replace(options, trainer=options.trainer or PLAIN, notes=(*options.notes, note))
+        trainer = trainer_named(options.trainer or launch.plain_trainer)
+        if launch.plain_trainer != PLAIN and isinstance(trainer, ArgumentsTrainer):
+            known = trainer.vocabulary(None, make_stack(trainer.package, trainer.releases(), look_around=False))
+            plain = {key: value for key, value in plain.items() if key in known}
+        note = f"{reason}): its options are read as those of {trainer.title}, and the rest has its defaults"
+        options = replace(options, trainer=options.trainer or launch.plain_trainer, notes=(*options.notes, note))
+        return plain, options
     if not is_there and where != _LINE:
         raise _absent(launch.script, launch, where)
     return source, said
@@ -293,12 +301,31 @@ def _known(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _typed(given: Mapping[str, str | bool | list[str]], trainer: str) -> dict[str, Any]:
     """Return options as their fields hold them: what takes text stays text."""
     found = trainer_named(trainer)
-    words = None
-    if isinstance(found, ArgumentsTrainer):
-        words = found.vocabulary(None, make_stack(found.package, found.releases(), look_around=False))
-    found_keys = sorted(words.keys()) if words is not None else []
+    if not isinstance(found, ArgumentsTrainer):
+        return {key: _value(value, None) for key, value in given.items()}
+    stack = make_stack(found.package, found.releases(), look_around=False)
+    words = found.vocabulary(None, stack)
+    found_keys = sorted(words.keys())
     named = {_meant(key, found_keys, given): value for key, value in given.items()}
-    return {key: _value(value, None if words is None else words.type_of(key)) for key, value in named.items()}
+    return {key: _held(key, value, words, found, stack) for key, value in named.items()}
+
+
+def _held(key: str, text: str | bool | list[str], words: Vocabulary, trainer: ArgumentsTrainer, stack: Stack) -> Any:
+    """Return an option's value, by the newest release that takes it."""
+    value = _value(text, words.type_of(key))
+    if _takes(words, key, value):
+        return value
+    for version in reversed(list(trainer.releases())):
+        older = trainer.vocabulary(None, stack.at(trainer.package, version))
+        held = _value(text, older.type_of(key))
+        if older.type_of(key) is not None and _takes(older, key, held):
+            return held
+    return value
+
+
+def _takes(words: Vocabulary, key: str, value: Any) -> bool:
+    misread = words.misread(key, value)
+    return words.check(key, value) is None and (misread is None or not misread.grave)
 
 
 def _meant(key: str, known: Sequence[str], given: Mapping[str, Any]) -> str:

@@ -142,6 +142,13 @@ def _copied(trainer: str, place: Path, known: Sequence[str]) -> Release:
     return replace(_known_release(trainer, wanted, known), said=version, origin=origin, age="own")
 
 
+def trainers_packages() -> set[str]:
+    """Return the package of every trainer: a version of another one's has no effect, but is no mistake."""
+    from vramwise.trainers.registry import all_identities  # late: only for names that resemble another
+
+    return {one.package for one in all_identities()}
+
+
 def said_release(words: str) -> tuple[str, str]:
     """Return ("torch", "2.13.0") for `torch==2.13.0`; raises VramwiseError for any other form."""
     match = _SAID.match(words)
@@ -154,7 +161,7 @@ def _from_words(said: Sequence[str], torch: str | None, packages: Sequence[str])
     found: dict[str, Release] = {}
     for words in said:
         name, version = said_release(words)
-        if name not in packages and (near := suggest(name, packages)) and name not in OTHERS:
+        if name not in packages and (near := suggest(name, packages)) and name not in {*OTHERS, *trainers_packages()}:
             raise VramwiseError(f"--with {words}: the version of '{name}' has no effect: did you mean {near[0]}?")
         if name in found and found[name].version != version:
             raise VramwiseError(f"--with sets {name} twice: {found[name].version} and {version}")
@@ -211,7 +218,9 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
 
 
 def _marked(found: Release, known: Sequence[str]) -> Release:
-    """Return a release with its own version, marked as unknown if it is outside the known range."""
+    """Return a release with its own version, marked as unknown if it is outside the known range, and not assumed."""
+    if found.origin.kind == "assumed":
+        return found
     return replace(found, age=_age(found.parts[:2], version_parts(known[0])[:2], version_parts(known[-1])[:2]))
 
 

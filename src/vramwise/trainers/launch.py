@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.documents.shell import Shell
 from vramwise.errors import ConfigError
 from vramwise.limits.meter import Meter, metered
-from vramwise.trainers.other_tools import Tool, tool_of_command
+from vramwise.trainers.other_tools import PLAIN, Tool, tool_of_command
 
 # Programs that run the rest of their words: what they run is found behind their own options.
 _WRAPPERS = frozenset(
@@ -53,6 +53,7 @@ _WRAPPERS = frozenset(
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 # TRL's own scripts, known by name.
 _TRLS = re.compile(r"(?:.*/)?(?:trl/scripts|examples/scripts)/(sft|dpo|kto|grpo|rloo|reward|orpo|cpo)\.py")
+_METHOD = re.compile(r"(?:^|[_-])(dpo|kto|orpo|cpo|grpo|rloo)(?=[_.-])")
 # Scripts of LLaMA-Factory, and options that only it has.
 _FACTORYS = re.compile(r"(?:.*/)?(?:src/train|train_bash|train_sft|train_pt|train_rm|run_exp)(?:_wrapper)?\.py")
 _FACTORY_OPTIONS = frozenset({"stage", "finetuning_type", "template"})
@@ -90,6 +91,8 @@ class Launch:
     is_own: bool = True
     # Whether a launcher starts its processes, not the trainer's own command.
     distributed: bool = False
+    # How many cards CUDA_VISIBLE_DEVICES shows to a launcher that uses all of them.
+    visible: int | None = None
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -122,6 +125,12 @@ class Launch:
             elif equals and key.isidentifier():
                 found[key] = value
         return found
+
+    @property
+    def plain_trainer(self) -> str:
+        """The trainer for the options of a script that is not here: by the method in its name, or the plain one."""
+        named = _METHOD.search((self.script or "").rpartition("/")[2])
+        return f"trl:{named[1]}" if named is not None else PLAIN
 
     @property
     def trains(self) -> bool:
@@ -197,8 +206,13 @@ def _launch(words: list[str], line: int, shell: Shell | None = None) -> Launch |
     if found is None:
         return None
     visible = own.get("CUDA_VISIBLE_DEVICES") or (shell.value("CUDA_VISIBLE_DEVICES") if shell else None)
-    if found.gpus is None and visible and re.fullmatch(r"[\d,]+", visible) and found.program != "script":
-        found = replace(found, gpus=len(visible.strip(",").split(",")))
+    if found.gpus is None and visible and re.fullmatch(r"[\d,]+", visible):
+        count = len(visible.strip(",").split(","))
+        program = words[0].rpartition("/")[2]
+        if found.program != "script" or program == "deepspeed":
+            found = replace(found, gpus=count)
+        elif program.startswith("accelerate"):
+            found = replace(found, visible=count)
     early = own.get(EARLY) or (shell.value(EARLY) if shell else None)
     return replace(found, line=line, environment={} if early is None else {EARLY: early})
 

@@ -29,7 +29,10 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("max_seq_len", "seq_len", "seq_length", "max_source_length"), _LENGTH),
     **dict.fromkeys(("torch_dtype", "dtype"), "dtype"),
     **dict.fromkeys(("attn_impl", "attn_implementation"), "attn_implementation"),
-    "num_epochs": "num_train_epochs",
+    **dict.fromkeys(("train_batch_size", "per_gpu_train_batch_size"), _BATCH),
+    **dict.fromkeys(("accumulation_steps", "grad_accum", "grad_accum_steps", "gradient_accumulation"), _STEPS),
+    **dict.fromkeys(("num_epochs", "epochs"), "num_train_epochs"),
+    "lr": "learning_rate",
     "evaluation_strategy": "eval_strategy",
     "lora_dimension": "lora_r",
     "enable_activation_checkpointing": "gradient_checkpointing",
@@ -208,7 +211,8 @@ def plain_values(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
         found.setdefault("lora_r", _PEFT_RANK)
     else:
         found = {key: value for key, value in found.items() if not key.startswith("lora_")}
-    if not isinstance(found.get(_MODEL), str) or not _TELLING & own.keys():
+    tells = bool(_TELLING & own.keys()) or bool(method) or switch is not None
+    if not isinstance(found.get(_MODEL), str) or not tells:
         return {}
     return {key: value for key, value in found.items() if value is not None}
 

@@ -66,7 +66,6 @@ AXES: tuple[Axis, ...] = (
     Axis(name="targets", allow="narrower-targets", choices=_all(methods.narrower_targets), kinds=(methods.NARROWER,)),
     Axis(name="packing", allow="packing", choices=_all(methods.packed_rows), kinds=(methods.PACK,)),
     Axis(name="precision", allow="fp8", choices=_all(methods.fp8_products), kinds=(methods.FP8,)),
-    Axis(name="compile", allow="compile", choices=_one(kernels.compiled), kinds=(kernels.COMPILE,)),
     Axis(name="weights", choices=_one(dtypes.bf16_base), kinds=(dtypes.BF16_BASE,)),
     Axis(name="weights", allow="bf16-weights", choices=_all(dtypes.bf16_weights), kinds=(dtypes.BF16_WEIGHTS,)),
     Axis(name="experts", choices=_one(weights.quantize_experts), kinds=(weights.EXPERTS,)),
@@ -95,6 +94,7 @@ AXES: tuple[Axis, ...] = (
         kinds=(kernels.LORA_KERNELS_ON, kernels.LORA_KERNELS_OFF),
     ),
     Axis(name="padding", choices=_all(activations.paddings), kinds=(activations.PAD, activations.UNPAD)),
+    Axis(name="compile", allow="compile", choices=_one(kernels.compiled), kinds=(kernels.COMPILE,)),
     Axis(name="allocator", choices=_one(kernels.expandable_segments), kinds=(kernels.EXPANDABLE_SEGMENTS,)),
 )
 

@@ -54,7 +54,7 @@ def versions_line(run: RunSpec) -> str:
     if matters is None:
         return ""
     differs = whys[matters].removeprefix(f"{NEWEST}; ")
-    return f"No version is given: {shown} assumed, but {differs} ({action('say the version').format(matters)})"
+    return f"No version is given: {shown} assumed, but {matters} {differs} ({action('say the version').format(matters)})"
 
 
 def differing(run: RunSpec, other: RunSpec) -> str:
@@ -69,6 +69,9 @@ def unknown_versions(stack: Stack) -> str:
 
 
 def _said(name: str, release: Release) -> str:
+    if release.age == "own":
+        copy = f"own copy of {release.said}" if release.said else "own copy"
+        return f"{name} is the repository's {copy} (treated as {release.version})"
     taken = f" (treated as {release.version})" if release.said else f" ({release.age} than all known ones)"
     return f"{name} {release.meant} is unknown{taken}"
 

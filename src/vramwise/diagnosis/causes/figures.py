@@ -33,7 +33,7 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
         yield Cause(
             id="not-a-shortage",
             sentence="the card is said to have room left: the limit is elsewhere, as in pinned memory or a quota",
-            confidence=0.7,
+            confidence=0.7 if case.symptom.kind == "driver-oom" else 0.4,
             has_rule=False,
             evidence=("what the text says of the card's memory contradicts a shortage",),
             quotes=(said,),
@@ -45,11 +45,9 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
     if free < 2 * requested or free < requested + _PLENTY:
         return
     sleeping = case.uses_vllm
-    who = (
-        "the driver refused to map memory, as after vLLM's sleeping allocator failed"
-        if sleeping
-        else ("something else refused it, or freed memory only after the request")
-    )
+    who = "something else refused it, or freed memory only after the request"
+    if sleeping:
+        who = "the driver refused to map memory, as after vLLM's sleeping allocator failed"
     yield Cause(
         id="not-a-shortage",
         sentence=(

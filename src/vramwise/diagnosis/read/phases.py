@@ -215,8 +215,3 @@ def in_zero_optimizer(frames: Sequence[Frame]) -> bool:
     return any(
         "deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(frame.file.replace("\\", "/")) for frame in frames
     )
-
-
-def in_pinning(frames: tuple[Frame, ...]) -> bool:
-    """Whether the innermost calls pin host memory, which also goes through the driver."""
-    return place_of(frames[-3:]).stage == "pin-memory"

@@ -37,6 +37,7 @@ _CHOSEN = {
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 # The lines to write if there is no config.
 WORDS: dict[str, tuple[str, ...]] = {
+    "compile-model": ("torch_compile: true",),
     "smaller-micro-batch": ("per_device_train_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
     "equal-eval-batch": ("per_device_eval_batch_size: the value of per_device_train_batch_size",),
     "no-automatic-batch": ("auto_find_batch_size: false",),

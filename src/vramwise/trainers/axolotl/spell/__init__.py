@@ -65,6 +65,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "no-evaluation": ('eval_strategy: "no"',),
     "lower-rank": ("lora_r: half of it", "lora_alpha: half of it"),
     "pack-samples": ("sample_packing: true",),
+    "compile-model": ("torch_compile: true",),
     "train-in-fp8": ("fp8: true", "torch_compile: true"),
     "train-in-bf16": ("bf16: auto", "fp16: (remove)"),
     "train-in-bf16-with-flash": ("bf16: auto", "attn_implementation: flash_attention_2"),

@@ -15,7 +15,7 @@ _SWITCHES = {
     "use_apollo": ("APOLLO", True, "its states are counted like AdamW's but are smaller"),
     "use_badam": ("BAdam", True, "it has states for a share of each weight; AdamW's are counted"),
     "use_adam_mini": ("Adam-mini", True, "it shares second moments; AdamW's are counted"),
-    "use_unsloth": ("Unsloth", False, "it uses its own kernels and checkpointing"),
+    "use_unsloth": ("Unsloth", True, "its kernels and checkpointing hold less; transformers' are counted"),
     "use_kt": ("KTransformers", True, "experts stay in host memory but are counted on the card"),
     "shift_attn": ("shift_attn", False, "attention in shifted groups copies heads"),
     "mixture_of_depths": ("mixture_of_depths", False, "routers decide how many tokens pass a block"),

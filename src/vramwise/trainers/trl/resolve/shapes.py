@@ -10,8 +10,15 @@ from vramwise.units import whole_number
 UNLIMITED = 1024
 # Prompts of generated completions have no limit since TRL 1.0.
 _PROMPT = 512
-_FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
-_FILLS = {"bfd": "best_fit", "bfd_split": "best_fit_split", "bfd-requeue": "best_fit_split", "wrapped": "stream"}
+# "ffd" is that of 0.19, first fit instead of best fit.
+_FLATTENING = ("ffd", "bfd", "bfd_split", "bfd-requeue")
+_FILLS = {
+    "ffd": "best_fit",
+    "bfd": "best_fit",
+    "bfd_split": "best_fit_split",
+    "bfd-requeue": "best_fit_split",
+    "wrapped": "stream",
+}
 # The batch size of `datasets.map`.
 _TOGETHER = 1000
 _GENERATING = ("grpo", "rloo", "distillation")

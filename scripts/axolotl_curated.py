@@ -1,8 +1,9 @@
 """Facts about Axolotl that its schema does not spell out: read in its validators and its trainer builder.
 
-Read and compared for 0.18.0, 0.19.0, 0.20.0 and 0.21.0. What one version has and another has not is filtered by the
-names that the version knows, or stands in a table under the version that brought it. The optimizer and scheduler names
-of transformers are the same from 5.14.1 to 5.20.1, the versions pinned; the generator compares them with a wheel of it.
+Read and compared for 0.18.0, 0.19.0, 0.20.0 and 0.21.0; older releases by what their source says. What one version has
+and another has not is filtered by the names that the version knows, or stands in a table under the version that brought
+it. The optimizer and scheduler names of transformers are the same from 5.14.1 to 5.20.1; the generator compares them
+with the wheel of the version pinned.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ TRANSFORMERS_OPTIMIZERS: list[str] = [
     "apollo_adamw",
     "apollo_adamw_layerwise",
     "stable_adamw",
+    "adamw_hf",
+    "adamw_apex_fused",
 ]
 
 OPTIMIZER_GROUPS: dict[str, list[str]] = {
@@ -61,6 +64,8 @@ OPTIMIZER_GROUPS: dict[str, list[str]] = {
         "adamw_torch_xla",
         "adamw_torch_npu_fused",
         "adamw_anyprecision",
+        "adamw_hf",
+        "adamw_apex_fused",
         "paged_adamw_32bit",
         "grokadamw",
         "stable_adamw",
@@ -132,6 +137,7 @@ OPTIMIZER_PACKAGES: dict[str, str] = {
     **dict.fromkeys(("lomo", "adalomo"), "lomo_optim"),
     "grokadamw": "grokadamw",
     "adamw_anyprecision": "torchdistx",
+    "adamw_apex_fused": "apex",
     "adamw_torch_xla": "torch_xla",
     "adamw_torch_npu_fused": "torch_npu",
 }
@@ -225,6 +231,8 @@ DEPRECATED_SINCE: dict[str, dict[str, dict[str, Any]]] = {
     "0.21.0": {"diffusion": {"effect": "mapped", "successor": "diffusion_lm"}},
 }
 
+UNSLOTH = frozenset(key for key in DEPRECATED if key.startswith("unsloth_"))
+
 
 def optimizer_groups(known: set[str], unhandled: list[str]) -> dict[str, list[str]]:
     """The groups, with the names that the version knows."""
@@ -238,9 +246,22 @@ def optimizer_packages(known: set[str]) -> dict[str, str]:
     return {name: package for name, package in OPTIMIZER_PACKAGES.items() if name in known}
 
 
-def deprecated(version: str, legacy_flags: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The keys on their way out in a version."""
+def deprecated(
+    version: str, legacy_flags: dict[str, str], keys: set[str], leaving: set[str]
+) -> dict[str, dict[str, Any]]:
+    """The keys on their way out in a version. `keys`: those of its schema; `leaving`: those that it has for this alone.
+
+    Before 0.18 a key of the table is on its way out if the schema says so, or has its successor beside it.
+    """
     table = dict(DEPRECATED)
+    if _number(version) < _number("0.18.0"):
+        table = {
+            key: fact
+            for key, fact in table.items()
+            if key in leaving
+            or (key in UNSLOTH and key not in keys)
+            or (fact["effect"] != "refused" and {key, fact.get("successor")} <= keys)
+        }
     table |= {flag: {"effect": "mapped", "successor": "attn_implementation"} for flag in legacy_flags}
     for since, changed in DEPRECATED_SINCE.items():
         if _number(since) <= _number(version):

@@ -11,6 +11,7 @@ import importlib.machinery
 import sys
 import types
 import typing
+from collections.abc import Mapping
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,14 @@ _STAND_INS = (
     "axolotl.integrations.base",
     "axolotl.integrations.kd.utils",
 )
+# Packages whose `__init__` holds models: the second and third up to 0.7.
+_MODELS = (
+    "axolotl.utils.schemas.internal",
+    "axolotl.utils.config.models.input.v0_4_1",
+    "axolotl.utils.config.models.internals",
+)
+# The module of transformers' enumerations: types of keys up to 0.17, whose names are checked elsewhere.
+_ELSEWHERE = "transformers"
 _BOUNDS = ("ge", "gt", "le", "lt")
 
 # Fields whose validator decides on the raw value before the declared type is looked at.
@@ -78,14 +87,16 @@ class _Stand(types.ModuleType):
 
 
 class _Finder:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, names: Mapping[str, list[str]]) -> None:
         self.root = root
+        pairs = {kind: [(name.upper(), name) for name in members] for kind, members in names.items()}
+        self.names = [Enum(kind, members, type=str, module=_ELSEWHERE) for kind, members in pairs.items()]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         heavy = name.split(".")[0] in _HEAVY or name in _STAND_INS
         package = self.root / Path(*name.split("."))
         # Packages are emptied: their __init__ would pull in the trainer. The schema files themselves are loaded.
-        emptied = name.startswith("axolotl") and package.is_dir() and name != "axolotl.utils.schemas.internal"
+        emptied = name.startswith("axolotl") and package.is_dir() and not name.startswith(_MODELS)
         if not (heavy or emptied):
             return None
         spec = importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
@@ -96,17 +107,24 @@ class _Finder:
         stand = _Stand(spec.name)
         if spec.name == "PIL.Image":
             stand.Resampling = Resampling  # type: ignore[attr-defined]
+        if spec.name.split(".")[0] == "transformers":  # up to 0.17, types of keys whose names are checked elsewhere
+            stand.OptimizerNames, stand.SchedulerType = self.names  # type: ignore[attr-defined]
         return stand
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Nothing to run."""
 
 
-def load_schema(root: Path) -> type[BaseModel]:
-    """The config model of the Axolotl unpacked in `root` (the folder that holds `axolotl/`)."""
-    sys.meta_path.insert(0, _Finder(root))  # type: ignore[arg-type]
+def load_schema(root: Path, names: Mapping[str, list[str]]) -> type[BaseModel]:
+    """The config model of the Axolotl unpacked in `root` (the folder that holds `axolotl/`).
+
+    `names`: the optimizers and schedulers of transformers.
+    """
+    sys.meta_path.insert(0, _Finder(root, names))  # type: ignore[arg-type]
     sys.path.insert(0, str(root))
-    model: type[BaseModel] = importlib.import_module("axolotl.utils.schemas.config").AxolotlInputConfig
+    older = (root / "axolotl/utils/config/models/input/v0_4_1").is_dir()
+    module = "axolotl.utils.config.models.input.v0_4_1" if older else "axolotl.utils.schemas.config"
+    model: type[BaseModel] = importlib.import_module(module).AxolotlInputConfig
     return model
 
 
@@ -155,7 +173,7 @@ class Writer:
         if origin in (list, dict, tuple) or annotation in (list, dict):
             return self.container(origin or annotation, args, metadata, where)
         if isinstance(annotation, type) and issubclass(annotation, Enum):
-            return _enumeration(annotation)
+            return "str" if annotation.__module__ == _ELSEWHERE else _enumeration(annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             return self.block(annotation, where)
         return f"{annotation.__name__}{_constraints(metadata)}"

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from registry import Archive
+
 ENUMS = "axolotl/utils/schemas/enums.py"
+OLD_SCHEMA = "axolotl/utils/config/models/input/v0_4_1/__init__.py"  # up to 0.7
 PINNED = (
     "torch",
     "transformers",
@@ -71,7 +74,10 @@ def built_in_plugins(root: Path) -> list[str]:
 
 
 def attention(root: Path) -> dict[str, Any]:
-    """The attention names and what the schema knows of them, in the source's order (the first flag set wins)."""
+    """The attention names and what the schema knows of them, in the source's order (the first flag set wins).
+
+    Empty before 0.17: there the flags are keys of their own, and any name goes to transformers.
+    """
     tables = {
         "names": "CANONICAL_ATTN_IMPLS",
         "legacy_flags": "LEGACY_ATTN_FLAG_TO_IMPL",
@@ -80,22 +86,38 @@ def attention(root: Path) -> dict[str, Any]:
         "flash_library": "ATTN_IMPLS_USING_FLASH_LIB",
         "fp32_embeddings": "ATTN_IMPLS_WITHOUT_DTYPE_CAST",
     }
-    return {name: _constant(root / ENUMS, table) for name, table in tables.items()}
+    empty = {"legacy_flags": {}, "refused_short_names": {}}
+    return {name: _constant(root / ENUMS, table) or empty.get(name, []) for name, table in tables.items()}
 
 
 def compile_options(root: Path) -> list[str]:
-    """The names that torch_compile_options takes."""
-    return sorted(_constant(root / ENUMS, "INDUCTOR_COMPILE_OPTIONS_ALLOWLIST"))
+    """The names that torch_compile_options takes; none before 0.18, which has no such key."""
+    return sorted(_constant(root / ENUMS, "INDUCTOR_COMPILE_OPTIONS_ALLOWLIST") or ())
 
 
 def own_optimizers(root: Path) -> list[str]:
-    """The optimizers that Axolotl adds to those of transformers."""
-    return enumeration(_tree(root / ENUMS), "CustomSupportedOptimizers")
+    """The optimizers that Axolotl adds to those of transformers: an enumeration since 0.8, before that a type."""
+    if (root / ENUMS).is_file():
+        return enumeration(_tree(root / ENUMS), "CustomSupportedOptimizers")
+    for node in ast.walk(_tree(root / OLD_SCHEMA)):
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "optimizer":
+            return [one.value for one in ast.walk(node.annotation) if isinstance(one, ast.Constant)]
+    raise LookupError("no type of optimizer")
+
+
+def deprecated_fields(root: Path) -> set[str]:
+    """The keys that the schema has only to refuse or rename them."""
+    file = root / "axolotl/utils/schemas/deprecated.py"
+    for node in _tree(file if file.is_file() else root / OLD_SCHEMA).body:
+        if isinstance(node, ast.ClassDef) and node.name == "DeprecatedParameters":
+            return {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
+    raise LookupError("no DeprecatedParameters")
 
 
 def optimizers_without_branch(root: Path) -> list[str]:
     """Those of its own optimizers that the trainer builder does not mention: it raises at them."""
-    tree = _tree(root / "axolotl/core/builders/base.py")
+    file = root / "axolotl/core/builders/base.py"
+    tree = _tree(file if file.is_file() else root / "axolotl/core/trainer_builder.py")
     mentioned = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     return [name for name in own_optimizers(root) if name not in mentioned]
 
@@ -109,20 +131,29 @@ def enumeration(tree: ast.Module, name: str) -> list[str]:
     raise LookupError(f"no enumeration {name}")
 
 
-def pins(metadata: str) -> tuple[str, dict[str, str]]:
-    """The Python range and the version ranges of the packages that matter here, from a wheel's METADATA."""
-    python = re.search(r"^Requires-Python: (.+)$", metadata, re.MULTILINE)
-    found = {}
-    for package in PINNED:
-        line = re.search(rf"^Requires-Dist: {package}(?![\w-])([^;\n]*)(?!.*extra ==)", metadata, re.MULTILINE)
-        if line is not None:
-            found[package] = ",".join(sorted(line[1].strip().split(","), reverse=True))
-    return (python[1] if python else ""), found
+def pins(archive: Archive) -> tuple[str, dict[str, str]]:
+    """The Python range and the version ranges of the packages that matter here.
+
+    Up to 0.12 the source archive lists no torch, because setup.py takes the one that is there: then what its README
+    asks for.
+    """
+    text = archive.metadata() + _readme(archive)
+    python = re.search(r"^Requires-Python: (.+)$|Python >=([\d.]+) and", text, re.MULTILINE)
+    wanted = {name: str(one.specifier) for name, one in archive.requires().items()}
+    torch = re.search(r"PyTorch (?:≥|>=)([\d.]+\d)", text)
+    ranges = {"torch": f">={torch[1]}" if torch else "", **wanted}
+    named = {package: ranges.get(package.replace("_", "-"), "") for package in PINNED}
+    found = {name: ",".join(sorted(one.split(","), reverse=True)) for name, one in named.items() if one}
+    return (python[1] or f">={python[2]}" if python else ""), found
+
+
+def _readme(archive: Archive) -> str:
+    return archive.text("README.md") or ""
 
 
 def _constant(file: Path, name: str) -> Any:
-    """A module-level table; a frozenset comes as the list that it is written as."""
-    for node in _tree(file).body:
+    """A module-level table; a frozenset comes as the list that it is written as. None if there is none."""
+    for node in _tree(file).body if file.is_file() else ():
         if isinstance(node, ast.Assign) and any(ast.unparse(target) == name for target in node.targets):
             if not isinstance(node.value, ast.Call):
                 return ast.literal_eval(node.value)

@@ -40,7 +40,7 @@ from registry import Archive
 def collect(root: Path, version: str, transformers: Mapping[str, list[str]]) -> dict[str, Any]:
     """All facts of one unpacked version as one tree. Nothing in it is null. `transformers`: names that it has."""
     writer = Writer()
-    model = load_schema(root)
+    model = load_schema(root, transformers)
     keys = writer.model(model, "")
     brought, plugin_defaults = {}, {}
     for plugin in source.plugins(root):
@@ -78,7 +78,7 @@ def collect(root: Path, version: str, transformers: Mapping[str, list[str]]) -> 
             "built_in": curated.BUILT_IN_ADAPTERS,
             "by_plugin": {name: path for name, path in curated.PLUGIN_ADAPTERS.items() if path in brought},
         },
-        "deprecated": curated.deprecated(version, attention["legacy_flags"]),
+        "deprecated": curated.deprecated(version, attention["legacy_flags"], {*keys}, source.deprecated_fields(root)),
     }
 
 
@@ -89,7 +89,7 @@ def ordered(names: list[str], known: list[str]) -> list[str]:
 
 def release_of(archive: Archive) -> dict[str, Any]:
     """Which Python and which packages a release asks for."""
-    python, pins = source.pins(archive.metadata())
+    python, pins = source.pins(archive)
     return {"python": python, "pins": pins}
 
 

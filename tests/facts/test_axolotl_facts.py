@@ -11,6 +11,7 @@ from installed import needs_corpus
 from vramwise.trainers.axolotl import schema as axolotl
 from vramwise.trainers.axolotl.schema.pins import admits, shown_range
 from vramwise.trainers.value_types import accepts, describe, describe_value, parse_type
+from vramwise.types import version_parts
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 DATA = Path(__file__).parents[1] / "data"
@@ -308,11 +309,13 @@ def test_a_type_outside_the_grammar_is_an_error() -> None:
         parse_type("integer?")
 
 
-VERSIONS = ("0.18.0", "0.19.0", "0.20.0", "0.21.0")
+VERSIONS = axolotl.known_releases()
 
 
 def test_known_releases_are_in_order() -> None:
-    assert axolotl.known_releases() == VERSIONS
+    assert (VERSIONS[0], VERSIONS[-1]) == ("0.5.0", "0.21.0")
+    assert list(VERSIONS) == sorted(VERSIONS, key=version_parts)
+    assert {f"0.{minor}" for minor in range(5, 22)} == {version.rpartition(".")[0] for version in VERSIONS}
     with pytest.raises(KeyError):
         axolotl.schema_of_version("0.1.0")
 
@@ -354,7 +357,8 @@ def test_since_compares_versions(version: str, other: str, since: bool) -> None:
         ("eval_on_start", "0.19.0", "was added in Axolotl 0.21"),
         ("eval_on_start", "0.21.0", ""),
         ("fsdp", "0.21.0", "was removed in Axolotl 0.20"),
-        ("relora_steps", "0.18.0", "was removed in Axolotl 0.12"),  # before the oldest known release
+        ("relora_steps", "0.18.0", "was removed in Axolotl 0.12"),
+        ("tiled_mlp", "0.10.0", "was added in Axolotl 0.11"),
         ("no_such_key", "0.21.0", ""),
     ],
 )
@@ -387,6 +391,9 @@ def test_ranges_for_people() -> None:
 @pytest.mark.parametrize(
     ("version", "released", "python", "torch", "transformers"),
     [
+        ("0.5.2", "2024-11-19", ">=3.10", ">=2.3.1", "==4.46.3"),
+        ("0.10.0", "2025-06-17", ">=3.10", ">=2.5.1", "==4.52.3"),
+        ("0.14.0", "2026-01-30", ">=3.10", "==2.8.0", "==5.0.0"),
         ("0.18.0", "2026-07-17", ">=3.10", ">=2.11.0,<=2.12.1", "==5.14.1"),
         ("0.19.0", "2026-09-10", ">=3.10", ">=2.11.0,<=2.13.0", "==5.16.1"),
         ("0.20.0", "2026-09-30", ">=3.12", ">=2.13.0,<=2.14.0", "==5.17.0"),
@@ -412,10 +419,10 @@ def test_pins(version: str, released: str, python: str, torch: str, transformers
         ("selective_checkpointing.save_modules", "0.20.0", None, None),
         ("ple_cpu_offload", "0.19.0", None, None),
         ("fsdp", None, "0.20.0", "fsdp_config"),
-        ("fsdp_config.use_orig_params", None, "0.20.0", None),
-        ("fsdp_config.fsdp_offload_params", None, None, None),
+        ("fsdp_config.use_orig_params", "0.13.1", "0.20.0", None),
+        ("fsdp_config.fsdp_offload_params", "0.13.1", None, None),
         ("dataset_processes", None, None, "dataset_num_proc"),
-        ("diffusion", None, None, "diffusion_lm"),
+        ("diffusion", "0.13.1", None, "diffusion_lm"),
     ],
 )
 def test_history(key: str, since: str | None, gone: str | None, successor: str | None) -> None:
@@ -459,7 +466,7 @@ def test_history_of_names(key: str, name: str, since: str | None) -> None:
 
 
 def test_defaults_that_changed() -> None:
-    of = {version: axolotl.schema_of_version(version) for version in VERSIONS}
+    of = {version: axolotl.schema_of_version(version) for version in VERSIONS[-4:]}
     assert [one.defaults().get("fsdp_version") for one in of.values()] == [None, None, 2, 2]
     assert [one.defaults("vllm").get("gpu_memory_utilization") for one in of.values()] == [0.9, 0.9, 0.9, None]
     assert of["0.21.0"].plugin_defaults()["expert_parallel_backend"] == "auto"

@@ -1,4 +1,4 @@
-"""Resolves a Document to a RunSpec for Axolotl 0.18–0.21: what the run really does, with a reason for every value.
+"""Resolves a Document to a RunSpec for Axolotl 0.5–0.21: what the run really does, with a reason for every value.
 
 Follows the schema defaults of the stack's version and its normalisation (sources: docs/axolotl.md). Does not know the
 model: if Axolotl looks at the model's config (head size, mixture of experts), the common case is assumed and reported.
@@ -36,8 +36,8 @@ def resolve_axolotl(document: Document, target: Target, files: SideFiles) -> Run
     resolve_dtypes(fields, target)
     resolve_memory_savers(fields, target)
     resolve_preference(fields, target)
-    resolve_shapes(fields)
-    resolve_varlen(fields)
+    resolve_shapes(fields, schema_in(target.stack))
+    resolve_varlen(fields, schema_in(target.stack))
     resolve_eval(fields, schema_in(target.stack))
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
     fields.derive("trained_blocks", None, "unfrozen_parameters lists what is trained, if it is set")

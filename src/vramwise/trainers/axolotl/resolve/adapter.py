@@ -216,7 +216,11 @@ def _embeddings_want_grads(fields: Fields) -> None:
 
 def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
     """Which LoRA kernels are on, and why. One key that is written, even as false, leaves the others off."""
-    config = fields.config
+    config, schema = fields.config, schema_in(target.stack)
+    # monkeypatch/lora_kernels.py up to 0.15: "Cannot patch layers - requires no dropout"
+    drops = not schema.since("0.16.0") and config.get("lora_dropout", 0) != 0
+    if drops:
+        return (), f"not with lora_dropout in Axolotl {schema.short}"
     if any(config.get(kernel) is not None for kernel in KERNELS):
         on = [kernel for kernel in KERNELS if config.get(kernel)]
         # the embeddings' kernel is installed along with the others only
@@ -227,14 +231,17 @@ def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
         (config.get("adapter") not in ("lora", "qlora"), "no LoRA adapter"),
         (config.get("rl") is not None, "not enabled for RL"),
         (config.get("adapter") == "lora" and config.get("load_in_8bit"), "not for 8-bit LoRA"),
-        (config.get("trust_remote_code"), "not with trust_remote_code"),
+        # check_auto_enable_lora_kernels (utils/schemas/config.py) came with 0.10, and up to 0.15 wants a written 0
+        (not schema.since("0.10.0"), f"Axolotl {schema.short} leaves them off"),
+        (not schema.since("0.16.0") and "lora_dropout" not in config, "lora_dropout: 0 is not written"),
+        (config.get("trust_remote_code") and schema.since("0.15.0"), "not with trust_remote_code"),
         (config.get("nvfp4_merge_aware"), "not with nvfp4_merge_aware"),
         (fields.values["sharding"] == "fsdp1" and target.gpus > 1, "not under FSDP1"),
     )
     for applies, why in blocked:
         if applies:
             return (), why
-    return _parts(KERNELS), "on by themselves for LoRA"
+    return _parts(kernel for kernel in KERNELS if schema.key_type(kernel)), "on by themselves for LoRA"
 
 
 def _parts(kernels: Iterable[str]) -> tuple[str, ...]:

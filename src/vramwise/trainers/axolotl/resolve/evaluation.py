@@ -50,7 +50,9 @@ def _emptied_eval(fields: Fields) -> None:
 def _eval_on_start(fields: Fields, schema: Schema, evaluates: bool) -> None:
     key = "eval_on_start"
     written = fields.config.get(key) if schema.key_type(key) else None
-    if not (evaluates and _scheduled(fields)):
+    if not schema.since("0.10.0"):  # core/trainer_builder.py does not set it, core/builders/base.py does
+        fields.derive(key, False, "no eval before the first step up to Axolotl 0.9")
+    elif not (evaluates and _scheduled(fields)):
         fields.derive(key, False, "no eval is scheduled")
     elif written is not None:
         fields.put(key, bool(written), fields.written(key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.facts.attention import supports_packing
+from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 
 # The old boolean flags, in order of precedence.
@@ -21,15 +22,22 @@ def isolates_packed_samples(implementation: str) -> bool:
     return supports_packing(implementation) or implementation in ("sdpa", "eager")
 
 
-def keeps_embeddings_fp32(implementation: str) -> bool:
-    """Return whether full fine-tuning keeps embeddings, head and norms in fp32 with this backend."""
-    return implementation in ("sdpa", "eager")
+def keeps_embeddings_fp32(implementation: str, schema: Schema) -> bool:
+    """Return whether full fine-tuning keeps embeddings, head and norms in fp32 with this backend.
+
+    Up to 0.16 (loaders/model.py) the flags of the other backends cast them back: sage_attention's since 0.15.
+    """
+    if schema.since("0.17.0"):
+        return implementation in ("sdpa", "eager")
+    back = ("flash_attention_2", "flex_attention", *(("sage",) if schema.since("0.15.0") else ()))
+    return implementation not in back
 
 
-def resolve_varlen(fields: Fields) -> None:
+def resolve_varlen(fields: Fields, schema: Schema) -> None:
     """Fill varlen_sdpa: packed rows under sdpa, unless `sdpa_varlen` is false or the weights are in fp32."""
     name, key, values = "varlen_sdpa", "sdpa_varlen", fields.values
     reasons = (
+        (schema.key_type(key) is None, "Axolotl 0.18 brought it"),
         (fields.config.get(key) is False, f"{key} is false"),
         (values["attn_implementation"] != "sdpa" or not values["sample_packing"], "only for packing under sdpa"),
         (values["weights_dtype"] == "fp32", "the kernel takes half precision only"),

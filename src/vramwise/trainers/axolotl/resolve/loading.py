@@ -31,7 +31,8 @@ def resolve_loading(fields: Fields, stack: Stack) -> None:
     fields.derive("packed_as_bytes", False, "Axolotl stores 4-bit weights in the type of the others")
     fields.derive("upcasts_stay", False, "the cast is undone, except as fp32_embeddings says")
     fields.derive("trains_in_fp32", False, "weights are trained in the type they are loaded in")
-    fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")
+    resets = schema.since("0.13.1")  # gpu_memory_usage_all (utils/bench.py)
+    fields.derive("resets_load_peaks", resets, "since 0.13 Axolotl resets torch's peak figures after loading")
 
 
 def _way(fields: Fields, stack: Stack) -> None:

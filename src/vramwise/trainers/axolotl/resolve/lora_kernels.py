@@ -25,8 +25,8 @@ _UNKNOWN = frozenset(
 
 
 def attention_unknown(run: RunSpec) -> bool:
-    """Return whether the kernels cannot rewrite the model's attention; False if the model is unknown."""
-    return run.model_type in _UNKNOWN
+    """Return whether the kernels cannot rewrite the model's attention; False if model or release was not looked at."""
+    return run.model_type in _UNKNOWN and schema_of(run).since("0.18.0")
 
 
 def model_refused(run: RunSpec) -> bool:

@@ -19,7 +19,7 @@ _OBJECTIVES = {
 }
 # TRL's own defaults, and vLLM's default share of the card in the same process.
 _COMPLETION, _GENERATIONS = 256, 8
-_ENGINE_SHARE = {"0.21.0": 0.3, "0.18.0": 0.9}
+_ENGINE_SHARE = {"0.21.0": 0.3, "0.5.0": 0.9}
 _NO_ENGINE: dict[str, Any] = {"engine": "policy", "engine_share": 0.0, "engine_sleeps": False}
 
 

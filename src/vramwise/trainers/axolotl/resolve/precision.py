@@ -112,27 +112,31 @@ def _embeddings(fields: Fields, schema: Schema) -> None:
         fields.derive("fp32_embeddings", True, "all weights are fp32")
         fields.derive("host_weights_wide", False, "all weights are of one type")
         return
-    _host_weights(fields)
+    _host_weights(fields, schema)
     fsdp = str(values["sharding"]).startswith("fsdp")
     if fsdp and values["adapter"] == "qlora" and schema.since("0.20.0") and _stays_wide(fields):
         fields.derive("fp32_embeddings", True, "QLoRA under FSDP: nothing casts norms, embeddings and lm_head back")
         return
+    attention = values["attn_implementation"]
     back = (
         (values["adapter"] is not None, "an adapter is trained"),
         (fsdp, "FSDP"),
         (str(values["sharding"]).startswith("zero"), "DeepSpeed casts the whole model"),
-        (not keeps_embeddings_fp32(values["attn_implementation"]), f"attention {values['attn_implementation']}"),
+        (
+            not keeps_embeddings_fp32(values["attn_implementation"], schema),
+            f"attention {values['attn_implementation']}",
+        ),
         (values["loss_kernel"] == "cut", "cut cross entropy"),
     )
     for applies, why in back:
         if applies:
             fields.derive("fp32_embeddings", False, f"cast back to {values['weights_dtype']}: {why}")
             return
-    why = f"full fine-tune under {values['attn_implementation']}: norms, embeddings and lm_head stay fp32"
+    why = f"full fine-tune under {attention}: norms, embeddings and lm_head stay fp32"
     fields.derive("fp32_embeddings", True, why)
 
 
-def _host_weights(fields: Fields) -> None:
+def _host_weights(fields: Fields, schema: Schema) -> None:
     """Fill host_weights_wide.
 
     Under ZeRO 3 the cast of embeddings only reaches placeholders, and DeepSpeed's buffer on the host takes the dtype of
@@ -144,7 +148,7 @@ def _host_weights(fields: Fields) -> None:
         and bool(values["offload_params"])
         and values["adapter"] is None
         and values["loss_kernel"] != "cut"
-        and keeps_embeddings_fp32(values["attn_implementation"])
+        and keeps_embeddings_fp32(values["attn_implementation"], schema)
     )
     why = (
         "Axolotl's cast of the embeddings gives offloaded weights their type" if wide else "nothing is cast that stays"

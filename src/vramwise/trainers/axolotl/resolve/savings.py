@@ -20,7 +20,7 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
         fields.derive("gradient_checkpointing", True, f"{written}: old spelling", key="gradient_checkpointing")
     else:
         fields.take("gradient_checkpointing", False)
-    offload = _activation_offloading(fields, written)
+    offload = _activation_offloading(fields, written, schema_in(target.stack))
     _recompute(fields, asked, offload, target)
     _emptying(fields)
     fields.take("layer_offloading", False)
@@ -55,8 +55,12 @@ def _emptying(fields: Fields) -> None:
         fields.derive("collect_steps", written or None, old if written else "no garbage collection", key=old)
 
 
-def _activation_offloading(fields: Fields, checkpointing: object) -> str:
+def _activation_offloading(fields: Fields, checkpointing: object, schema: Schema) -> str:
     written = fields.config.get("activation_offloading", False)
+    if isinstance(checkpointing, str) and not schema.since("0.12.0"):
+        # its own checkpoint function (utils/gradient_checkpointing, later monkeypatch/gradient_checkpointing)
+        why = f"gradient_checkpointing: {checkpointing} is the older offloading in Axolotl {schema.short}"
+        return str(fields.derive("activation_offloading", "legacy", why, key="gradient_checkpointing"))
     if checkpointing in ("offload", "offload_disk"):
         why = f"gradient_checkpointing: {checkpointing} streams activations to host memory"
         return str(fields.derive("activation_offloading", "stream", why, key="gradient_checkpointing"))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from vramwise.facts.attention import supports_packing
 from vramwise.trainers.axolotl.resolve.kernels import isolates_packed_samples
+from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 
 
-def resolve_shapes(fields: Fields) -> None:
+def resolve_shapes(fields: Fields, schema: Schema) -> None:
     """Fill sequence_len, sample_packing, packing_rows, pad_to_sequence_len, pad_multiple, constant_shapes…"""
     config = fields.config
     length = fields.at_least_one("sequence_len", 512)
     packing = bool(fields.take("sample_packing", False))
-    _packing_rows(fields, packing)
-    padded = _padding(fields, packing)
+    _packing_rows(fields, packing, schema)
+    padded = _padding(fields, packing, schema)
     multiple = max(1, config.get("pad_to_multiple_of") or 64)
     if _pads_itself(fields):
         _trl_padding(fields)
@@ -73,14 +74,19 @@ def _can_pad(fields: Fields) -> None:
     fields.derive("can_pad", True, "text in rows")
 
 
-def _packing_rows(fields: Fields, packing: bool) -> None:
+def _packing_rows(fields: Fields, packing: bool, schema: Schema) -> None:
     if not packing:
         fields.derive("packing_rows", "none", "sample_packing is off")
         fields.derive("samples_apart", True, "a row holds one sample")
         return
     attention = fields.values["attn_implementation"]
     real_batches = fields.config.get("multipack_real_batches")
-    one = supports_packing(attention) if real_batches is None else not real_batches
+    flash = attention == "flash_attention_2"
+    one = supports_packing(attention) if schema.since("0.12.0") else flash  # core/builders/causal.py
+    if not schema.since("0.10.0"):  # core/trainer_builder.py: `not flash_attention or multipack_real_batches`
+        one = flash and not real_batches
+    elif real_batches is not None:
+        one = not real_batches
     why = f"{attention} takes one row of micro × sequence_len tokens" if one else f"{attention}: micro rows"
     fields.derive("packing_rows", "one" if one else "micro", why)
     apart = fields.origins["attn_implementation"].kind != "default" and isolates_packed_samples(attention)
@@ -88,12 +94,14 @@ def _packing_rows(fields: Fields, packing: bool) -> None:
     fields.derive("samples_apart", apart, why, key=fields.origins["attn_implementation"].key)
 
 
-def _padding(fields: Fields, packing: bool) -> bool:
+def _padding(fields: Fields, packing: bool, schema: Schema) -> bool:
     name = "pad_to_sequence_len"
     if _pads_itself(fields):
         return bool(fields.derive(name, False, "TRL's collator pads to the longest row of a batch", key=name))
     if fields.config.get(name) is not None:
         return bool(fields.take(name, False))
+    # up to 0.9 utils/schemas/config.py only recommends it with packing
+    packing = packing and schema.since("0.10.0")
     for key, on in (("sample_packing", packing), ("reward_model", bool(fields.config.get("reward_model")))):
         if on:
             return bool(fields.derive(name, True, f"on by itself with {key}", key=key))

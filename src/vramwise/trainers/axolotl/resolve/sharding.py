@@ -32,7 +32,8 @@ def resolve_sharding(fields: Fields, target: Target, files: SideFiles) -> None:
         fields.put("sync_each_batch", True, fields.written("accelerator_config"))
     else:
         fields.derive("sync_each_batch", False, "the default: gradients are exchanged at the last micro-step")
-    if config.get("fsdp_config") or config.get("fsdp"):
+    # up to 0.11 utils/trainer.py looks at `fsdp` alone
+    if config.get("fsdp") or (config.get("fsdp_config") and schema_in(target.stack).since("0.12.0")):
         _fsdp(fields, ranks, schema_in(target.stack))
     elif config.get("deepspeed"):
         written = config.get("deepspeed")
@@ -92,6 +93,8 @@ def _fsdp(fields: Fields, ranks: int, schema: Schema) -> None:
     unset = schema.defaults().get("fsdp_version", 1)
     why = f"fsdp_version {written}" if written else f"fsdp_version unset means {unset} in Axolotl {schema.short}"
     version = 2 if str(written or unset) == "2" else 1
+    if version == 2 and not schema.since("0.9.0"):  # setup_fsdp_envs (utils/trainer.py) does not ask for it
+        version, why = 1, f"Axolotl {schema.short} has FSDP1 only"
     if version == 1 and schema.since("0.20.0"):
         version, why = 2, f"Axolotl {schema.short} has FSDP2 only; it refuses fsdp_version {written}"
     fields.derive("sharding", f"fsdp{version}", why, key=key)
@@ -122,13 +125,22 @@ def _count(fields: Fields, key: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-# the newest DeepSpeed that Axolotl before 0.20 supports
-_BEFORE_0_20 = (0, 18, 9)
+# The DeepSpeed of Axolotl's extra of that name from a release on (setup.py); from 0.17 on the newest that it allows.
+_DEEPSPEEDS = {
+    "0.17.0": (0, 18, 9),
+    "0.13.1": (0, 18, 2),
+    "0.12.0": (0, 17, 2),
+    "0.10.0": (0, 17, 0),
+    "0.8.0": (0, 15, 4),
+    "0.6.0": (0, 16, 1),
+    "0.5.0": (0, 15, 4),
+}
 
 
 def _zero(fields: Fields, target: Target, content: Mapping[str, Any] | None) -> None:
     zero = read_deepspeed(fields.config.get("deepspeed"), content)
     release = target.stack.parts("deepspeed")
-    if not release and not schema_in(target.stack).since("0.20.0"):
-        release = _BEFORE_0_20
+    schema = schema_in(target.stack)
+    if not release and not schema.since("0.20.0"):
+        release = next(one for since, one in _DEEPSPEEDS.items() if schema.since(since))
     resolve_zero(fields, zero, release, "deepspeed")

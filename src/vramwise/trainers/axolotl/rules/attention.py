@@ -27,7 +27,8 @@ def legacy_attention_flag(run: RunSpec, memory: MemoryReport | None) -> Iterator
     flash, sdp, eager. Axolotl refuses a flag beside `attn_implementation`, even if both mean the same. A single old
     flag is harmless and reported only with `--pedantic`, or if you name the rule with `--select`.
     """
-    flags = [flag for flag in LEGACY_FLAGS if run.config.get(flag)]
+    schema = schema_of(run)
+    flags = [flag for flag in LEGACY_FLAGS if run.config.get(flag) and flag in schema.deprecations()]  # since 0.17
     chosen = run.config.get("attn_implementation")
     for flag in flags:
         name = LEGACY_FLAGS[flag]

@@ -212,7 +212,7 @@ def _not_read(run: RunSpec) -> Iterator[Hit]:
 def _others(run: RunSpec) -> Iterator[Hit]:
     facts = schema_of(run).deprecations()
     for old, successor in _ON_THE_WAY_OUT.items():
-        if run.config.get(old) and facts[old].effect == "works":
+        if run.config.get(old) and old in facts and facts[old].effect == "works":
             yield Hit(f"{old} is deprecated: use {successor}", old)
     if run.config.get("flash_attn_d512") and not run.config.get("large_head_attention"):
         edits = (insert_key("large_head_attention", "auto", beside="flash_attn_d512"), delete_key("flash_attn_d512"))
@@ -304,7 +304,7 @@ def removed_key(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         if "." not in key and fact.refuses(values.get(key)):
             yield Hit(_removed_message(fact), key, _fix_removed(run, fact, values[key]))
     yield from _fsdp_options(run, schema)
-    if run.config.get("save_safetensors") is False:
+    if run.config.get("save_safetensors") is False and schema.since("0.14.0"):
         yield Hit(
             "Axolotl refuses save_safetensors: false: transformers 5 writes only safetensors",
             "save_safetensors",

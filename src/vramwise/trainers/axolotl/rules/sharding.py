@@ -300,6 +300,8 @@ fsdp2_efficient_loading_4bit = row(
         and run.config.get(_EFFICIENT)
         and run.config.get("load_in_4bit")
         and not _staged_on_the_cpu(run)
+        # 0.12 refuses it too; what 0.9 to 0.11 and 0.13 to 0.17 do was not tried
+        and (schema_of(run).since("0.18.0") or schema_of(run).version.startswith("0.12."))
     ),
     key=_EFFICIENT,
     message="Axolotl refuses cpu_ram_efficient_loading with load_in_4bit under FSDP2: loading would hang",

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from vramwise.trainers import axolotl
 from vramwise.trainers.axolotl.schema.history import History, elsewhere, history, short, value_history
 from vramwise.trainers.axolotl.schema.version import Deprecation, Schema, known_releases, schema_of_version
 from vramwise.trainers.names import suggest
+from vramwise.trainers.releases import installs
 from vramwise.types import RunSpec, Stack
 
 __all__ = [
@@ -38,10 +40,13 @@ def schema_of(run: RunSpec) -> Schema:
 
 
 def releases() -> dict[str, dict[str, str]]:
-    """Return the known versions, oldest first, with the lowest version of each package that they install with."""
+    """Return the known versions, oldest first, with the lowest version of each package that they install with.
+
+    Up to 0.17 torch has no upper limit: then the newest of the release's day.
+    """
     return {
-        version: {package: _lowest(wanted) for package, wanted in schema_of_version(version).pins.items()}
-        for version in known_releases()
+        version: {package: _lowest(wanted) for package, wanted in schema_of_version(version).pins.items()} | found
+        for version, found in installs(axolotl.__file__).items()
     }
 
 

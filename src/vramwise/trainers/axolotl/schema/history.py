@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from vramwise.bundled import bundled_json
 from vramwise.trainers.axolotl.schema.version import Schema, known_releases, schema_of_version
 
 
@@ -25,8 +24,6 @@ class History:
     def known_in(self, version: str) -> bool:
         """Return whether this version has it."""
         versions = known_releases()
-        if self.gone and self.gone not in versions:  # before the oldest known one
-            return False
         at = versions.index(version)
         came = versions.index(self.since) if self.since else 0
         return came <= at < (versions.index(self.gone) if self.gone else len(versions))
@@ -53,10 +50,7 @@ def history(key: str) -> History | None:
 
     `fsdp_config.offload_params` is a key of a block. None for a key that no known version has, and none since 0.5.
     """
-    # Keys that left before the oldest known release, from the schemas of the tags from 0.5.0 on.
-    gone = bundled_json("older.json", __file__).get(key)
-    found = _history(key, lambda one: one.key_type(key) is not None)
-    return found if found or gone is None else History(name=key, since=None, gone=gone, successor=None)
+    return _history(key, lambda one: one.key_type(key) is not None)
 
 
 @cache

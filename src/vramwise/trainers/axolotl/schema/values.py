@@ -20,7 +20,7 @@ def axolotl_config(document: Document, stack: Stack) -> Config:
     schema = schema_in(stack)
     values: dict[str, Any] = {}
     for key, value in document.values.items():
-        if schema.check_type(key, value) is None:
+        if schema.reads(key) and schema.check_type(key, value) is None:
             value = _plain(value)
             block = isinstance(value, dict)
             values[key] = _coerce_block(schema, key, value) if block else coerce(schema.key_type(key), value)

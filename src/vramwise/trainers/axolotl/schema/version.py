@@ -105,6 +105,10 @@ class Schema:
             found = self._facts["plugins"][plugin][key]
         return cast(str | None, found)
 
+    def reads(self, key: Any) -> bool:
+        """Return whether a top-level key is read: before 0.18, not those that later releases brought."""
+        return self.since("0.18.0") or self.key_type(str(key)) is not None or key in self.deprecations()
+
     def blocks(self) -> frozenset[str]:
         """Return the nested mappings whose keys are known: `fsdp_config`, `trl`, `datasets[]` (items of a list)…"""
         return frozenset(self._facts["blocks"])

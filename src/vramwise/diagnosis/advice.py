@@ -16,6 +16,7 @@ from typing import Any
 
 from vramwise.bundled import bundled_json
 from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.causes.resident import resident_of
 from vramwise.diagnosis.circumstances import circumstances
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
@@ -42,10 +43,22 @@ _OF_TOKENS = ("capacity", "oversized-batch", "long-tail", "logits")
 
 def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes with their remedies; those of the likeliest cause are tried on the ghost run."""
-    words = circumstances(case)
+    words = circumstances(case).union(_known_too_large(case))
     if any(cause.id == "long-tail" for cause in causes):
         words |= {"longer-batch"}
     return [_advised(case, cause, words, first=at == 0) for at, cause in enumerate(causes)]
+
+
+def _known_too_large(case: Case) -> Iterator[str]:
+    there, told = resident_of(case), case.told.prediction if case.told is not None else None
+    if there is not None and there.too_large:
+        yield "too-large"
+        if there.weights_too_large:
+            yield "weights-too-large"
+    if there is not None and there.large_adapter:
+        yield "large-adapter"
+    if told is not None and told.memory_fits is False:
+        yield "lean"  # checkpointing and a fused loss were simulated, and are not enough
 
 
 def _advised(case: Case, cause: Cause, words: frozenset[str], *, first: bool) -> Cause:
@@ -78,7 +91,7 @@ def _offered(case: Case, cause: Cause, words: frozenset[str]) -> Iterator[tuple[
             remedy = Remedy(title=row["title"], command=row.get("command"), keys=tuple(row.get("keys", ())))
             own = case.speaker.trainer.words.get(row.get("named", ""))
             yield "", replace(remedy, keys=own) if own else remedy
-        elif _holds(_stored()["changes"][name], words):
+        elif "mlx" not in words and _holds(_stored()["changes"][name], words):
             built = build(name, subject, case.speaker.trainer)
             if built is not None and (known := _with_known_values(case, built)) is not None:
                 yield name, with_diff(case, known)

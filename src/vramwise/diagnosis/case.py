@@ -11,8 +11,7 @@ from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.speakers import Speaker, speaker_of
-from vramwise.diagnosis.witness import Ghost, Match
-from vramwise.errors import VramwiseError
+from vramwise.diagnosis.witness import Ghost, Match, known_card
 from vramwise.facts.gpus import find_gpu
 from vramwise.models.known import by_name
 from vramwise.models.parameters import parameter_count, parameters
@@ -82,10 +81,8 @@ class Case:
             return self.said_card[1]
         if self.ghost is not None and self.ghost.run.target.gpu is not None:
             return self.ghost.run.target.gpu
-        try:
-            return find_gpu(self.log.setup.gpu) if self.log.setup.gpu else None
-        except VramwiseError:
-            return None  # a card's name that is not in the catalogue
+        name = known_card(self.log.setup)
+        return find_gpu(name) if name else None
 
     @cached_property
     def cards(self) -> int:
@@ -147,7 +144,8 @@ class Case:
         # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
         printed = self.number("base_parameters") or self.number("all_params")
         told = None if printed or self.log.setup.model is None else by_name(self.log.setup.model)
-        return printed or (parameter_count(told) if told is not None else 0)
+        named = int(self.log.setup.billions * 1e9)
+        return printed or (parameter_count(told) if told is not None else named)
 
     @property
     def steps_passed(self) -> int | None:

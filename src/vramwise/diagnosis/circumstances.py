@@ -22,12 +22,12 @@ _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly d
 
 def circumstances(case: Case) -> frozenset[str]:
     """Return the words that hold for this failure."""
-    return frozenset((*_machine(case), *_moment(case), *_sharding(case), *_settings(case)))
+    return frozenset((*_machine(case), *_moment(case), *_sharding(case), *_settings(case), *case.log.setup.named))
 
 
 def _machine(case: Case) -> Iterator[str]:
     platform = case.log.platform
-    if platform == "mac" or case.memory.wording == "mps":
+    if platform == "mac" or case.memory.wording == "mps" or "mlx" in case.log.setup.named:
         yield "mac"
     if platform in ("windows", "wsl"):
         yield platform

@@ -143,6 +143,9 @@ class Stated:
     only_on_resume: Quote | None = None
     late: Quote | None = None  # "after a few hours": training had gone well for a while
     gpu_has_room: Quote | None = None  # "two thirds were unused"
+    grows: Quote | None = None  # memory rises, in whatever way
+    extra_processes: Quote | None = None  # "7 extra processes on GPU 0"
+    absurd_size: Quote | None = None  # "trying to allocate 1 EB"
     host_memory: Quote | None = None  # RAM fills up
     host_bytes: int | None = None  # how much of it, if a figure is given
     tried: Mapping[str, Quote] = field(default_factory=dict)
@@ -161,6 +164,8 @@ class Setup:
     gpu: str | None = None  # a name of `facts.gpus`
     sequence_len: int | None = None
     micro_batch: int | None = None
+    billions: float = 0  # parameters, in billions, by the smallest size that the text names; 0 if it names none
+    named: frozenset[str] = frozenset()  # circumstances that it names: MLX, rollouts, a split model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

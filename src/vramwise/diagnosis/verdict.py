@@ -27,6 +27,8 @@ RECORD_LINES = (
     "torch.cuda.memory._record_memory_history(max_entries=200_000)",
     'torch._C._cuda_attach_out_of_memory_observer(lambda *_: torch.cuda.memory._dump_snapshot("snapshot.pickle"))',
 )
+# Parts of a run that use the card: a text that says that RAM ran out speaks of another failure there.
+_ON_CARD = ("forward", "loss", "backward", "clip", "optimizer")
 _HOST_FACTS = (
     "what the kernel wrote (run `dmesg -T | grep -iE 'killed process|oom-kill'` and paste it); how host memory rose "
     "(run `free -m -s 5` beside it and paste the last lines)"
@@ -165,7 +167,9 @@ def _where(symptom: Symptom) -> str:
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
-    return " ".join(filter(None, (what, stages()[symptom.stage].words if symptom.stage else "", _step(symptom), rank)))
+    on_card = symptom.told and symptom.kind.startswith("host-") and symptom.phase in _ON_CARD
+    stage = stages()[symptom.stage].words if symptom.stage and not on_card else ""
+    return " ".join(filter(None, (what, stage, _step(symptom), rank)))
 
 
 def _step(symptom: Symptom) -> str:

@@ -6,6 +6,7 @@ contradict, but never overrule the log. Without a model in the catalogue there i
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from vramwise.diagnosis.evidence import MemoryText, Setup
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import find_gpu
 from vramwise.opening.options import Options
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.timeline import Action
@@ -125,7 +127,7 @@ def summon_told(setup: Setup, memory: MemoryText | None, options: Options | None
 
     It is given gradient checkpointing and a fused loss: a run that does not fit with them does not fit without.
     """
-    card = options.gpu if options is not None and options.gpu else setup.gpu
+    card = options.gpu if options is not None and options.gpu else known_card(setup)
     if setup.model is None or setup.method is None or (card is None and (memory is None or memory.total_bytes is None)):
         return None
     length = setup.sequence_len if setup.sequence_len is not None and setup.sequence_len <= _LONGEST_ROWS else None
@@ -154,6 +156,15 @@ def summon_told(setup: Setup, memory: MemoryText | None, options: Options | None
     except Exception:
         return None  # a name that is no card or model: the text is explained without it
     return ghost if ghost.prediction is not None else None
+
+
+def known_card(setup: Setup) -> str | None:
+    """Return the catalogue's name of the card that a text names, without a size it does not come in; None if unknown."""
+    for name in (setup.gpu, (setup.gpu or "").partition("-")[0]):
+        with contextlib.suppress(VramwiseError):
+            if name and find_gpu(name):
+                return name
+    return None
 
 
 def _sharding(setup: Setup) -> str:

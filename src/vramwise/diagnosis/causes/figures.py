@@ -62,7 +62,19 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
 
 def rank_contexts(case: Case) -> Iterator[Cause]:
     """Yield rank-contexts if the other processes on the card are the run's other ranks with a context on it."""
-    others = sibling_contexts(case)
+    others, said = sibling_contexts(case), case.log.stated.extra_processes
+    if said is not None and not others:
+        yield Cause(
+            id="rank-contexts",
+            sentence=(
+                "the other processes on the first card are the run's other ranks: each opened a context on it, because "
+                "something touched CUDA before the rank had chosen its own card"
+            ),
+            confidence=0.84,
+            has_rule=False,
+            evidence=("a context takes some 500 MiB; collectives and copies without a device then land there, too",),
+            quotes=(said,),
+        )
     if not others:
         return
     held = sum(process.size_bytes for process in others)
@@ -226,6 +238,21 @@ def impossible_request(case: Case) -> Iterator[Cause]:
     )
 
 
+def absurd_size(case: Case) -> Iterator[Cause]:
+    """Yield absurd-size if the text names a size that no run needs."""
+    if (said := case.log.stated.absurd_size) is not None:
+        yield Cause(
+            id="absurd-size",
+            sentence=(
+                "a size that no run needs was requested: a wrong number (a corrupt shape, or a fault of this version "
+                "of the library), not a lack of memory"
+            ),
+            confidence=0.9,
+            has_rule=False,
+            quotes=(said,),
+        )
+
+
 def oversized_batch(case: Case) -> Iterator[Cause]:
     """Yield oversized-batch if one request takes a quarter of the card or more: too many tokens in one micro-batch."""
     capacity = case.capacity
@@ -252,7 +279,7 @@ def capacity(case: Case) -> Iterator[Cause]:
     if memory.allocated_bytes is None or not requested:
         yield Cause(
             id="capacity",
-            sentence="the card's memory was used up",
+            sentence=f"{'the Mac' if 'mlx' in case.log.setup.named else 'the card'}'s memory was used up",
             confidence=0.5,
             evidence=("the message gives no figures",),
         )

@@ -28,6 +28,9 @@ def host_budget(case: Case) -> tuple[str, ...]:
         state = trained * (_OFFLOADED_STATE_BYTES + _OFFLOADED_GRADIENT_BYTES)
         if state:
             said.append(f"the offloaded optimizer state, fp32 weights and gradients take {readable(state)} more")
+    elif case.log.setup.method == "full" and case.symptom.phase not in ("load", "save") and case.run is None:
+        least, most = readable(8 * count), readable(16 * count)
+        said.append(f"if training is offloaded to it, weights, gradients and AdamW's state take {least} to {most}")
     if "host-saving" in words:
         said.append(f"a full state that one process gathers for saving takes {one} to {single} more")
     return tuple(said)

@@ -19,6 +19,12 @@ _WHOLE = {
     "zero-init": "DeepSpeed's initialisation put the whole model on each card before it was sharded",
 }
 _ABOUT_MEMORY = re.compile(r"memory|vram|\bram\b|usage|leak|\bg(?:i?b|pu)\b|oom|显存|内存|泄", re.IGNORECASE)
+# Growth that rows of different length do not explain.
+_EACH_STEP = re.compile(
+    r"\b(?:a (?:little|bit|few \w+)|slightly|\d+ ?[MG]i?B)\b.{0,30}\b(?:every|each|per)\b|\bconstant (?:shape|length)"
+    r"|\bslowly\b.{0,40}\b(?:every|each) step|\b(?:every|each) step\b.{0,30}\b(?:a little|slightly|\d+ ?[MG]i?B)|每(?:一)?步.{0,10}[MG]B",
+    re.IGNORECASE,
+)
 # Adam keeps two values of up to four bytes per trained parameter.
 _MOST_STATE_BYTES = 8
 
@@ -144,7 +150,7 @@ def saving(case: Case) -> Iterator[Cause]:
         yield Cause(
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
-            confidence=0.88 if sharded else 0.78,
+            confidence=0.88 if sharded else 0.6 if "sharded-saving" in case.log.setup.named else 0.78,
             evidence=(case.seen("in saving"), *case.arithmetic("parameter")),
             has_rule=sharded,
         )
@@ -222,9 +228,14 @@ def growing(case: Case) -> Iterator[Cause]:
             ),
         )
         return
-    said = stated.grows_steadily or stated.grows_at_save
-    if said is not None and _ABOUT_MEMORY.search(said.text):
+    readings = case.log.memory
+    climbs = shape([reading.size_bytes for reading in readings])
+    said = stated.grows_steadily or stated.grows_at_save or stated.grows
+    if said is not None and climbs != "steady" and _ABOUT_MEMORY.search(said.text):
         when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
+        if said is not stated.grows_at_save and (case.vision or not _EACH_STEP.search(said.text)):
+            yield from _said_to_grow(case, said)
+            return
         yield Cause(
             id="leak",
             sentence=f"memory is said to grow a little {when}: something is kept that should be freed",
@@ -233,8 +244,7 @@ def growing(case: Case) -> Iterator[Cause]:
             quotes=(said,),
         )
         return
-    readings = case.log.memory
-    if shape([reading.size_bytes for reading in readings]) != "steady":
+    if climbs != "steady":
         return
     first_reading, last = readings[0], readings[-1]
     yield Cause(
@@ -249,10 +259,38 @@ def growing(case: Case) -> Iterator[Cause]:
     )
 
 
+def _said_to_grow(case: Case, said: Quote) -> Iterator[Cause]:
+    """Yield long-tail and leak for growth that a person tells: each longer batch raises what torch keeps reserved."""
+    rows = "a larger image or a longer row" if case.vision else "a longer row"
+    yield Cause(
+        id="long-tail",
+        sentence=(
+            f"memory is said to grow. First suspect {rows} than those before: activations grow with batch × length, and "
+            "torch keeps each new maximum reserved"
+        ),
+        confidence=0.62,
+        has_rule=False,
+        evidence=(
+            "a leak only if torch.cuda.memory_allocated() rises after each step with rows of one length: such as "
+            "outputs or graphs that are kept (forward passes without backward or torch.no_grad)",
+        )
+        if "mlx" not in case.log.setup.named
+        else ("the rows' length decides: a leak only if the peak rises with rows of one length",),
+        quotes=(said,),
+    )
+    yield Cause(
+        id="leak",
+        sentence="something may be kept from step to step that should be freed",
+        confidence=0.45,
+        quotes=(said,),
+    )
+
+
 def long_tail(case: Case) -> Iterator[Cause]:
     """Yield long-tail: a late failure that a longer batch than before may explain."""
     symptom, said = case.symptom, case.log.stated.late
-    if said is not None and symptom.step is None and symptom.phase in ("train", ""):
+    told_growth = case.log.stated.grows_steadily or case.log.stated.grows
+    if said is not None and told_growth is None and symptom.step is None and symptom.phase in ("train", ""):
         yield Cause(
             id="long-tail",
             sentence="training had gone well for a while: a longer batch than those before, or memory that grows",

@@ -44,7 +44,7 @@ _WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     *(figures.not_a_shortage, figures.other_process, figures.fragmentation, moment.growing),
     *(request.logits, request.eager_attention, request.masked_attention),
     *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.generation, moment.long_tail),
-    *(figures.impossible_request, figures.oversized_batch),
+    *(figures.impossible_request, figures.absurd_size, figures.oversized_batch),
     *(outside.pinned_memory, outside.vllm_memory, outside.outside_torch, figures.rank_contexts, told.capacity),
 )
 _LEAST = 0.15

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.causes import figures
+from vramwise.diagnosis.causes.resident import resident_of
+from vramwise.diagnosis.circumstances import circumstances
 from vramwise.diagnosis.evidence import Cause, Setup
 from vramwise.units import gib
 
@@ -13,8 +16,27 @@ from vramwise.units import gib
 def capacity(case: Case) -> Iterator[Cause]:
     """Yield capacity: the run as described does not fit, or else what the message's figures say."""
     prediction = case.told.prediction if case.told is not None else None
+    there = resident_of(case)
+    if there is not None and there.too_large and not (case.memory.allocated_bytes and not case.symptom.told):
+        whole = ". Nothing shards it: each process holds a whole copy, and the cards' memory does not add up"
+        yield Cause(
+            id="capacity",
+            sentence=f"the model leaves no room for training: {there.sentence}{whole if there.whole else ''}",
+            confidence=0.8,
+            evidence=("before any activation, so a smaller batch or shorter rows cannot help", *told_lines(case)),
+        )
+        return
+    if there is not None and there.large_adapter:
+        yield Cause(
+            id="capacity",
+            sentence=f"the adapter is large ({case.number('trainable_params'):,} trained parameters): {there.sentence}",
+            confidence=0.65,
+            evidence=("an adapter's weights, gradients and AdamW's state take 16 bytes for each parameter",),
+        )
+        return
     if prediction is None or prediction.memory_fits is not False or case.memory.allocated_bytes is not None:
-        yield from figures.capacity(case)
+        for cause in figures.capacity(case):
+            yield replace(cause, evidence=(*cause.evidence, *_copies(case)))
         return
     needed, there = gib(prediction.needs.highest_reserved_bytes), gib(prediction.capacity_bytes or 0)
     yield Cause(
@@ -22,6 +44,14 @@ def capacity(case: Case) -> Iterator[Cause]:
         sentence=f"the run as described needs more memory than the card has: about {needed} of {there}",
         confidence=0.75,
         evidence=told_lines(case),
+    )
+
+
+def _copies(case: Case) -> tuple[str, ...]:
+    if not case.symptom.told or not {"zero3", "fsdp", "several-cards"} & circumstances(case) == {"several-cards"}:
+        return ()
+    return (
+        "unless the model is sharded, each process holds a whole copy: more cards leave no more room on any of them",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from vramwise.diagnosis.evidence import Setup
 from vramwise.diagnosis.read.said import said
 
-_PATTERNS = said("setup")
+_PATTERNS, _NAMED = said("setup"), said("named")
 
 
 def read_setup(text: str) -> Setup:
@@ -30,6 +30,8 @@ def read_setup(text: str) -> Setup:
         gpu=None if gpu is None else gpu[2] + (f"-{gpu[3]}gb" if gpu[3] else ""),
         sequence_len=_length(text),
         micro_batch=_number("batch", text),
+        billions=min((float(found) for found in _PATTERNS["billions"].findall(text)), default=0),
+        named=frozenset(name for name, pattern in _NAMED.items() if pattern.search(text)),
     )
 
 

@@ -18,13 +18,13 @@ from vramwise.facts.gpus import find_gpus
 from vramwise.opening.files import read_config_bytes
 from vramwise.opening.options import Options, Text
 from vramwise.opening.sidecar import read_module, read_side_files, texts_of
-from vramwise.opening.sources import NotOurs, Source, other_tool, read_document
+from vramwise.opening.sources import Given, NotOurs, Source, other_tool, read_document
 from vramwise.opening.stacks import make_stack
 from vramwise.trainers.arguments.parsing import converted
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.vocabulary import Vocabulary, kinds_of
 from vramwise.trainers.launch import EARLY, Launch, read_launch, read_shell
-from vramwise.trainers.other_tools import PLAIN, Tool, plain_values
+from vramwise.trainers.other_tools import LORA_RANKS, PLAIN, Tool, plain_values
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
@@ -151,6 +151,14 @@ _NAMING = re.compile(r".*(?:model|path|dir|file|name|data|config|deepspeed)", re
 
 
 def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
+    """Return what a command starts. `where`: the name of its shell script, or what a launch line is called."""
+    source, options = _started(launch, options, folder, where)
+    if isinstance(source, Mapping):
+        source = Given(source, where if where == _LINE else f"{options.home}:{launch.line}")
+    return source, options
+
+
+def _started(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
     text_alone = options.text_alone
     accelerate = dict(launch.accelerate)
     config_file = accelerate.get("config_file")
@@ -163,6 +171,8 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
         accelerate.setdefault(_EARLY, str(early.lower() in ("1", "true", "yes", "on")).lower())
     if launch.distributed and not launch.kind:
         options = replace(options, launcher=options.launcher or "module")
+    elif launch.forced:
+        options = replace(options, launcher=options.launcher or "torchrun")
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:
@@ -178,7 +188,7 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
     if launch.tool is not None:
         return _of_tool(launch.tool, launch, options)
     if launch.script is not None:
-        return _of_script(launch, options, folder, where)
+        return _of_script(launch, options, folder, where, dropped)
     if launch.trainer:
         options = replace(options, trainer=options.trainer or launch.trainer)
     if launch.config is None:
@@ -203,8 +213,13 @@ def _of_config(launch: Launch, options: Options, folder: str, where: str) -> tup
     return found or launch.config, options
 
 
-def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
-    """Return the script that a command starts, or what its options describe if it is not here or trains elsewhere."""
+def _of_script(
+    launch: Launch, options: Options, folder: str, where: str, dropped: Sequence[str]
+) -> tuple[Source, Options]:
+    """Return the script that a command starts, or what its options describe if it is not here or trains elsewhere.
+
+    `dropped`: its options whose value only the shell knows.
+    """
     assert launch.script is not None
     script = launch.files.get(launch.script)
     found = None if options.text_alone else _place(launch.script, folder, launch.folder)
@@ -230,6 +245,8 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
     given = _typed(launch.options, PLAIN) if any(word.startswith("--") for word in launch.arguments) else {}
+    if {name for word in dropped if (name := word.split()[0].lstrip("-")) in LORA_RANKS}:
+        given.setdefault("use_lora", True)
     plain = plain_values(given)
     name = Path(launch.script).name.lower()
     meant = {"use_lora": True} if "lora" in name and not plain.get("use_peft") else {}

@@ -124,7 +124,8 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
     line = found.line if found.line is None or report.document is None else report.document.label(found.line)
     at = "" if line is None else f":{line}:{found.place.column}"
     # A path without a line needs its own colon.
-    place = style(f"{report.path}{at or ':'}", bold=True)
+    path = report.path if report.document is None else report.document.place_name
+    place = style(f"{path}{at or ':'}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))

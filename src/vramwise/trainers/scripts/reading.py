@@ -68,7 +68,9 @@ def plain_arguments() -> Vocabulary:
 
 
 class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
-    """Raised for source that calls no known trainer."""
+    """Raised for source that calls no known trainer. `imports`: the modules that it imports."""
+
+    imports: tuple[str, ...] = ()
 
 
 def may_train(data: bytes) -> bool:
@@ -103,10 +105,12 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
-        raise NoTraining(
+        nothing = NoTraining(
             f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one; "
             f"{action('name the call')}"
         )
+        nothing.imports = tuple(found.module.imports.values())
+        raise nothing
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)
     training.read()

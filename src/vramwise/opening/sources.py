@@ -145,10 +145,8 @@ def _read_source(path: str, data: bytes, options: Options) -> Document:
         return read_training(path, data, options)
     except NoTraining as nothing:
         tool = tool_of_imports(nothing.imports)
-        if tool is not None:
-            raise NotOurs(Foreign(kind="python", what=f"a script for {tool.title}")) from None
-        what = Foreign(kind="python", what="Python source that calls no known trainer")
-        raise NotOurs(what, nothing.message) from None
+        what = f"a script for {tool.title}" if tool else "Python source that calls no known trainer"
+        raise NotOurs(Foreign(kind="python", what=what), "" if tool else nothing.message) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:

@@ -225,3 +225,62 @@ def test_the_name_of_a_script_that_is_not_here_says_the_method(here):
     assert (run.adapter.kind, run.batch.gpus, run.batch.gradient_accumulation_steps) == ("qlora", 3, 6)
     run = opened(here, f"CUDA_VISIBLE_DEVICES=0,1 deepspeed finetune_dpo.py {words} --beta 0.2 --own_flag 3").run
     assert (run.trainer, run.objective.kind, run.batch.gpus) == ("trl", "dpo", 2)
+
+
+def test_other_words_of_scripts_that_are_not_here(here):
+    fsdp = f"--model_name {MODEL} --batch_size_training 2 --enable_fsdp --pure_bf16"
+    run = opened(here, f"torchrun --nproc_per_node 2 finetuning.py {fsdp}").run
+    assert (run.precision.weights_dtype, run.sharding.kind, run.batch.gpus) == ("bf16", "fsdp2", 2)
+    words = f"--model_name_or_path {MODEL} --per_device_train_batch_size 2 --deepspeed"
+    run = opened(here, f"deepspeed --num_gpus 2 main.py {words} --zero_stage 3 --max_seq_len 64").run
+    assert (run.sharding.kind, run.shapes.sequence_len) == ("zero3", 64)
+    assert opened(here, f"deepspeed --num_gpus 2 main.py {words}").run.sharding.kind == "ddp"
+    words = f"--base_model {MODEL} --micro_batch_size 4 --use_gradient_checkpointing"
+    for told in ("--adapter_name lora", "--lora_r $1"):
+        run = opened(here, f"python finetune.py {words} {told}").run
+        assert (run.adapter.kind, run.savings.gradient_checkpointing) == ("lora", True)
+
+
+def test_a_wrong_option_is_named_with_its_command(here, vramwise):
+    (here / "run.sh").write_text(f"set -e\nllamafactory-cli train {FACTORY} --lora_rank eight\n")
+    done = vramwise("predict", "run.sh")
+    assert done.exit_code == 2
+    assert "run.sh:2: lora_rank takes a whole number, found the text 'eight'" in str(done.exception)
+    done = vramwise("check", "run.sh")
+    assert "run.sh:2: error argument-misread: lora_rank" in done.stdout
+    assert "<text>" not in done.stdout
+
+
+def test_an_unknown_program_is_named(here, vramwise):
+    (here / "run.sh").write_text(f"echo hi\nown_trainer train --model_name_or_path {MODEL} --lr 1\n")
+    done = vramwise("predict", "run.sh")
+    assert (done.exit_code, "run.sh:2" in str(done.exception)) == (2, True)
+    assert "own_trainer is a program that vramwise does not know" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("imports", "title"), [("import keras", "Keras"), ("from lightning import Trainer", "Lightning")]
+)
+def test_a_script_names_the_tool_that_it_imports(here, vramwise, imports, title):
+    (here / "own.py").write_text(f"{imports}\nimport datasets\nfit(datasets.load())\n")
+    done = vramwise("predict", "own.py")
+    assert (done.exit_code, f"this is a script for {title}, which vramwise does not read" in str(done.exception)) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize("start", ["FORCE_TORCHRUN=1 ", "export FORCE_TORCHRUN=1\n", ""])
+def test_llamafactorys_command_told_to_start_torchrun_takes_deepspeed_on_one_card(here, vramwise, start):
+    (here / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "auto"}')
+    text = f"{start}llamafactory-cli train {FACTORY} --output_dir o --deepspeed ds.json\n"
+    subject = opened(here, text)
+    assert subject.target.launcher == ("torchrun" if start else "cli")
+    assert "expandable_segments:True" in subject.run.allocator.settings  # the command sets it before torchrun
+    done = vramwise("check", "run.sh")
+    assert ("deepspeed on one card is rejected" in done.stdout) is (not start)
+
+
+def test_options_of_an_old_llamafactory_date_it_behind_any_launcher(here):
+    subject = opened(here, f"deepspeed --num_gpus 1 src/train_bash.py {FACTORY} --flash_attn False")
+    assert subject.target.stack.releases["llamafactory"].version.startswith("0.6.")

@@ -18,13 +18,13 @@ from vramwise.facts.gpus import find_gpus
 from vramwise.opening.files import read_config_bytes
 from vramwise.opening.options import Options, Text
 from vramwise.opening.sidecar import read_module, read_side_files, texts_of
-from vramwise.opening.sources import NotOurs, Source, other_tool, read_document
+from vramwise.opening.sources import Given, NotOurs, Source, other_tool, read_document
 from vramwise.opening.stacks import make_stack
 from vramwise.trainers.arguments.parsing import converted
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.vocabulary import Vocabulary, kinds_of
 from vramwise.trainers.launch import EARLY, Launch, read_launch, read_shell
-from vramwise.trainers.other_tools import PLAIN, Tool, plain_values
+from vramwise.trainers.other_tools import LORA_RANKS, PLAIN, plain_values
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import NoTraining as NoTraining
@@ -140,8 +140,6 @@ def _rank(launch: Launch, folder: str) -> int:
     return 0 if looks and found is not None and plain_values(launch.options) else 1 if looks else 2
 
 
-# The variable by which `accelerate launch` passes its option of the same name on.
-_EARLY = "fsdp_cpu_ram_efficient_loading"
 _MOST_NAMED = 5
 # A file may be named relative to the root of its repository, so many folders above the shell script.
 _MOST_PARENTS = 4
@@ -151,6 +149,14 @@ _NAMING = re.compile(r".*(?:model|path|dir|file|name|data|config|deepspeed)", re
 
 
 def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
+    """Return what a command starts. `where`: the name of its shell script, or what a launch line is called."""
+    source, options = _started(launch, options, folder, where)
+    if isinstance(source, Mapping):
+        source = Given(source, where if where == _LINE else f"{options.home}:{launch.line}")
+    return source, options
+
+
+def _started(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
     text_alone = options.text_alone
     accelerate = dict(launch.accelerate)
     config_file = accelerate.get("config_file")
@@ -160,9 +166,11 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
         accelerate["config_file"] = _place(config_file, folder, launch.folder) or config_file
     early = launch.environment.get(EARLY)
     if early is not None:
-        accelerate.setdefault(_EARLY, str(early.lower() in ("1", "true", "yes", "on")).lower())
+        accelerate.setdefault(EARLY.lower(), str(early.lower() in ("1", "true", "yes", "on")).lower())
     if launch.distributed and not launch.kind:
         options = replace(options, launcher=options.launcher or "module")
+    elif launch.forced:
+        options = replace(options, launcher=options.launcher or "torchrun")
     options = _with_idle_cards(options, launch.gpus)
     gpus = options.gpus or launch.gpus
     if gpus is None and options.gpu is None and not text_alone:
@@ -176,9 +184,10 @@ def _source(launch: Launch, options: Options, folder: str, where: str) -> tuple[
         arguments = [_side(word, folder, launch.folder) for word in arguments]
     launch = replace(launch, arguments=tuple(arguments))
     if launch.tool is not None:
-        return _of_tool(launch.tool, launch, options)
+        given = {} if launch.tool.defaults is None else _typed(launch.options, PLAIN)
+        raise other_tool(launch.tool, plain_values(given, launch.tool.defaults), options)
     if launch.script is not None:
-        return _of_script(launch, options, folder, where)
+        return _of_script(launch, options, folder, where, dropped)
     if launch.trainer:
         options = replace(options, trainer=options.trainer or launch.trainer)
     if launch.config is None:
@@ -203,17 +212,15 @@ def _of_config(launch: Launch, options: Options, folder: str, where: str) -> tup
     return found or launch.config, options
 
 
-def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tuple[Source, Options]:
+def _of_script(
+    launch: Launch, options: Options, folder: str, where: str, dropped: Sequence[str]
+) -> tuple[Source, Options]:
     """Return the script that a command starts, or what its options describe if it is not here or trains elsewhere."""
     assert launch.script is not None
     script = launch.files.get(launch.script)
     found = None if options.text_alone else _place(launch.script, folder, launch.folder)
-    words = shlex.join(launch.arguments)
-    args = " ".join(filter(None, (words, options.script_args)))
-    source: Source = launch.script if found is None else found
-    if script is not None:
-        source = Text(script)
-    said = replace(options, script_args=args)
+    source: Source = Text(script) if script is not None else found or launch.script
+    said = replace(options, script_args=f"{shlex.join(launch.arguments)} {options.script_args}".strip())
     is_there = script is not None or found is not None
     if is_there and launch.is_own and _is_followed(source, said):
         return source, said
@@ -230,6 +237,8 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
         note = f"{reason}): {named}, which it is given, is read as the config of the training"
         return config, replace(options, notes=(*options.notes, note))
     given = _typed(launch.options, PLAIN) if any(word.startswith("--") for word in launch.arguments) else {}
+    if any(word.split()[0].lstrip("-") in LORA_RANKS for word in dropped):  # whose value only the shell knows
+        given.setdefault("use_lora", True)
     plain = plain_values(given)
     name = Path(launch.script).name.lower()
     meant = {"use_lora": True} if "lora" in name and not plain.get("use_peft") else {}
@@ -248,12 +257,6 @@ def _of_script(launch: Launch, options: Options, folder: str, where: str) -> tup
     if not is_there and where != _LINE:
         raise _absent(launch.script, launch, where)
     return source, said
-
-
-def _of_tool(tool: Tool, launch: Launch, options: Options) -> tuple[Source, Options]:
-    """Raise NotOurs for the command of another tool, with the plain fine-tune that it describes, if it does."""
-    values = {} if tool.defaults is None else plain_values(_typed(launch.options, PLAIN), tool.defaults)
-    raise other_tool(tool, values, options)
 
 
 def _is_followed(source: Source, options: Options) -> bool:

@@ -16,7 +16,15 @@ from vramwise.errors import ConfigError
 from vramwise.opening.files import is_shell_script, read_config_bytes
 from vramwise.opening.options import Command, Options, Text
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.other_tools import PLAIN, Tool, named_by, plain_file, predict_line, tool_of_values
+from vramwise.trainers.other_tools import (
+    PLAIN,
+    Tool,
+    named_by,
+    plain_file,
+    predict_line,
+    tool_of_imports,
+    tool_of_values,
+)
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document
@@ -25,6 +33,14 @@ from vramwise.types.actions import action
 TEXT = "<text>"
 _IMPORT = re.compile(rb"^(?:import|from)[ \t]+[A-Za-z_]", re.MULTILINE)
 Source = str | Path | Mapping[str, Any]
+
+
+class Given(dict[str, Any]):
+    """The options of a command as values. `where`: what errors name as their place, for they are in no file."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        super().__init__(values)
+        self.where = where
 
 
 class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
@@ -95,6 +111,8 @@ def read_document(source: Source, options: Options | None = None) -> Document:
             return _read_source(path, data, options)
         try:
             document = parse_document(path, data)
+            if isinstance(source, Given):
+                document = replace(document, given_at=source.where)
             return _with_settings(document, options.settings) if options.settings else document
         except ConfigError:
             foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
@@ -126,8 +144,9 @@ def _read_source(path: str, data: bytes, options: Options) -> Document:
     try:
         return read_training(path, data, options)
     except NoTraining as nothing:
-        what = Foreign(kind="python", what="Python source that calls no known trainer")
-        raise NotOurs(what, nothing.message) from None
+        tool = tool_of_imports(nothing.imports)
+        what = f"a script for {tool.title}" if tool else "Python source that calls no known trainer"
+        raise NotOurs(Foreign(kind="python", what=what), "" if tool else nothing.message) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:

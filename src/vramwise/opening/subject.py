@@ -290,7 +290,7 @@ def target_of(document: Document, trainer: Trainer, options: Options) -> Target:
     """Return the target of a document, with the releases that it was written for where nothing else names any."""
     pinned = () if document.script is None or options.stack is not None else tuple(document.script.versions.items())
     target = target_for(document.path, options, trainer.name, pinned)
-    dated = () if target.launcher == "module" else trainer.dated(document, target.stack)  # which drops what is unknown
+    dated = () if target.launcher == "module" and trainer.drops_unknown else trainer.dated(document, target.stack)
     return target_for(document.path, options, trainer.name, pinned, dated) if dated else target
 
 

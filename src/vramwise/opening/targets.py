@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, cast
 
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.variables import VARIABLES
@@ -46,7 +47,7 @@ def make_target(
         raise VramwiseError(f"--gpus {gpus}: must be at least 1")
     if gpus is not None and gpus > _MOST_GPUS:
         raise VramwiseError(f"--gpus: at most {_MOST_GPUS:,} are supported")
-    if launcher not in ("cli", "module"):
+    if launcher not in ("cli", "torchrun", "module"):
         raise VramwiseError(f"launcher '{launcher}' is neither cli nor module")
     card, count = _card(gpu, gpus, look_around)
     env = os.environ if env is None else env
@@ -56,7 +57,7 @@ def make_target(
         stack=stack,
         alloc_env={name: env[name] for name in VARIABLES if name in env},
         alloc_conf=alloc_conf,
-        launcher="cli" if launcher == "cli" else "module",
+        launcher=cast(Literal["cli", "torchrun", "module"], launcher),
         accelerate=dict(accelerate or {}),
     )
 

@@ -27,7 +27,7 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
     if report.run is not None and report.findings and (versions := versions_line(report.run)):
-        lines += [*fold(f"{style(report.path, bold=True)}: {versions}", width), ""]
+        lines += [*fold(f"{style(_place_name(report), bold=True)}: {versions}", width), ""]
     for found in sorted(report.findings, key=lambda found: (not found.comes_first, -found.severity.rank)):
         lines += [*_finding(report, found, width), ""]
     return lines
@@ -120,11 +120,15 @@ def _error(report: FileReport) -> str:
     return f"{style(report.path + place, bold=True)} {style('error', fg='red', bold=True)}: {error.message}"
 
 
+def _place_name(report: FileReport) -> str:
+    return report.path if report.document is None else report.document.place_name
+
+
 def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]:
     line = found.line if found.line is None or report.document is None else report.document.label(found.line)
     at = "" if line is None else f":{line}:{found.place.column}"
     # A path without a line needs its own colon.
-    place = style(f"{report.path}{at or ':'}", bold=True)
+    place = style(f"{_place_name(report)}{at or ':'}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))

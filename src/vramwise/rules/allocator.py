@@ -89,7 +89,7 @@ def _reason(run: RunSpec) -> str:
         return f"--alloc-conf '{run.allocator.settings}' does not turn expandable segments on"
     variable = _variable(run)
     if variable is not None:
-        wins = f" and overrides what {run.trainer_title} sets" if target.launcher == "cli" else ""
+        wins = f" and overrides what {run.trainer_title} sets" if target.launcher != "module" else ""
         return f"{variable}='{run.allocator.settings}' in the environment does not turn expandable segments on{wins}"
     if GENERIC_VARIABLE in _environment(run):
         whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"

@@ -80,6 +80,8 @@ class Trainer:
     closed_blocks: Callable[[str], frozenset[str]] = _no_blocks
     # Returns the values of a config for these wishes.
     compose: Callable[[Wishes], Mapping[str, Any]] | None = None
+    # Its scripts drop unknown keys if a launcher other than its command starts them, so that these date no file.
+    drops_unknown: bool = False
     # Return the modules that write new configs and scripts.
     starter: Callable[[], Starter] | None = None
     script_writer: Callable[[], ScriptWriter] | None = None

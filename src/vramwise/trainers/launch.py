@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vramwise.documents.shell import Shell
+from vramwise.documents.shell import Command, Shell
 from vramwise.errors import ConfigError
 from vramwise.limits.meter import Meter, metered
 from vramwise.trainers.other_tools import PLAIN, Tool, tool_of_command
@@ -91,6 +91,9 @@ class Launch:
     is_own: bool = True
     # Whether a launcher starts its processes, not the trainer's own command.
     distributed: bool = False
+    # The variable by which its command is told to start torchrun on one card too, and whether that is set.
+    forced_by: str = ""
+    forced: bool = False
     # How many cards CUDA_VISIBLE_DEVICES shows to a launcher that uses all of them.
     visible: int | None = None
     arguments: tuple[str, ...] = ()
@@ -175,12 +178,18 @@ def read_shell(
         raise ConfigError(f"this shell script has more than {_MOST_CHARACTERS:,} characters")
     meter = Meter()
     listed: list[Launch] = []
+    unread: list[Command] = []
     with metered(meter, "shell script"):
         shell = Shell(meter=meter, name=name, arguments=list(arguments), load=load)
         for one in shell.commands(text):
             found = _launch(one.words, one.line, shell)
             if found is not None and len(listed) < _MOST_LAUNCHES:
                 listed.append(replace(found, folder=one.folder, notes=one.notes, files=shell.files))
+            elif found is None and any(word.startswith("--model") for word in one.words):
+                unread.append(one)
+    if not listed and unread:
+        program = unread[0].words[0]
+        raise ConfigError(f"{program} is a program that vramwise does not know", line=unread[0].line)
     if not listed:
         raise ConfigError("this shell script contains no known training command")
     return listed
@@ -213,6 +222,9 @@ def _launch(words: list[str], line: int, shell: Shell | None = None) -> Launch |
             found = replace(found, gpus=count)
         elif program.startswith("accelerate"):
             found = replace(found, visible=count)
+    said = own.get(found.forced_by) or (shell.value(found.forced_by) if shell else None)
+    if found.forced_by and str(said).lower() in ("true", "y", "1"):
+        found = replace(found, forced=True)
     early = own.get(EARLY) or (shell.value(EARLY) if shell else None)
     return replace(found, line=line, environment={} if early is None else {EARLY: early})
 
@@ -249,7 +261,8 @@ def _of_llamafactory(words: list[str]) -> Launch | None:
         return None
     named = words[1] if len(words) > 1 and words[1].endswith(_CONFIGS) else None
     rest = tuple(words[2 if named else 1 :])
-    return Launch(program="llamafactory", trainer="" if named else "llamafactory", config=named, arguments=rest)
+    trainer = "" if named else "llamafactory"
+    return Launch(program="llamafactory", trainer=trainer, config=named, arguments=rest, forced_by="FORCE_TORCHRUN")
 
 
 def _of_python(words: list[str]) -> Launch | None:

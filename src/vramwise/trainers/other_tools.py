@@ -18,11 +18,13 @@ from vramwise.trainers.huggingface.recognise import IDENTITY
 PLAIN = IDENTITY.name
 _MODEL = "model_name_or_path"
 _BATCH, _STEPS, _LENGTH = "per_device_train_batch_size", "gradient_accumulation_steps", "max_length"
+_RANKS = ("lora_rank", "lora_dim", "lora_dimension", "rank")
+LORA_RANKS = frozenset({"lora_r", *_RANKS})
 # Names of the same setting in scripts and tools → the name in TrainingArguments, or in a script's own classes.
 _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("model", "base_model", "model_id_or_path", "model_id", "model_path", "pretrain"), _MODEL),
     **dict.fromkeys(("pretrained_model_name_or_path", "model_name", "model_type", "hf_model_path"), _MODEL),
-    **dict.fromkeys(("lora_rank", "lora_dim", "rank"), "lora_r"),
+    **dict.fromkeys(_RANKS, "lora_r"),
     **dict.fromkeys(("target_modules", "lora_target", "lora_targets"), "lora_target_modules"),
     **dict.fromkeys(("micro_batch_size", "micro_train_batch_size", "batch_size_training"), _BATCH),
     **dict.fromkeys(("model_max_length", "max_seq_length", "max_len", "cutoff_len", "block_size"), _LENGTH),
@@ -34,11 +36,13 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("num_epochs", "epochs"), "num_train_epochs"),
     "lr": "learning_rate",
     "evaluation_strategy": "eval_strategy",
-    "lora_dimension": "lora_r",
-    "enable_activation_checkpointing": "gradient_checkpointing",
+    **dict.fromkeys(("enable_activation_checkpointing", "use_gradient_checkpointing"), "gradient_checkpointing"),
 }
 _USES_LORA = ("use_lora", "lora_enable", "use_peft", "lora", "enable_lora", "lora_training", "use_lora_training")
-_METHODS = ("train_type", "tuner_type", "sft_type", "finetuning_type", "training_type", "fine_tune_type", "train_mode")
+_METHODS = (
+    *("train_type", "tuner_type", "sft_type", "finetuning_type", "training_type", "fine_tune_type", "train_mode"),
+    *("adapter_name", "adapter", "peft_type"),
+)
 _KINDS = frozenset({"lora", "qlora", "full", "freeze", "longlora", "adalora"})
 _FOUR_BITS = ("load_in_4bit", "q_lora", "qlora", "use_qlora", "use_4bit", "load_4bit")
 _BITS = ("quantization_bit", "quant_bits", "bits")
@@ -203,8 +207,14 @@ def plain_values(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
     if isinstance(found.get("lora_target_modules"), str) and "," in found["lora_target_modules"]:
         found["lora_target_modules"] = re.findall(r"[\w.-]+", found["lora_target_modules"])
     stage = _STAGE.fullmatch(str(found.get("deepspeed", "")).lower())
+    if _is_true(found.get("deepspeed")):  # the switch of DeepSpeed's own launcher, which names no file
+        stage = re.fullmatch("([0-3])", str(found.pop("deepspeed") and given.get("zero_stage")))
     if stage is not None:
         found["deepspeed"] = {"zero_optimization": {"stage": int(stage[1])}}
+    if _is_true(given.get("enable_fsdp")):
+        found["fsdp"] = "full_shard auto_wrap"
+    if _is_true(given.get("pure_bf16")):
+        found |= {"bf16": True, "dtype": "bfloat16"}
     if _is_true(given.get("fp16")) and not _is_true(given.get("bf16")):
         found |= {"bf16": False, "dtype": own.get("dtype") and found["dtype"]}
     if found.get("use_peft"):

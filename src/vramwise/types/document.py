@@ -139,6 +139,13 @@ class Document:
     spans: Mapping[KeyPath, Span]
     duplicates: tuple[DuplicateKey, ...] = ()
     script: Script | None = None
+    # The command whose options these are (`run.sh:12`): nobody wrote the text, so no line of it is shown.
+    given_at: str = ""
+
+    @property
+    def place_name(self) -> str:
+        """What messages name as its place: its path, or the command whose options it holds."""
+        return self.given_at or self.path
 
     @property
     def file_text(self) -> str:
@@ -221,7 +228,7 @@ class Config:
 
     def place(self, key: str) -> Place | None:
         """Return where the key is written, or None."""
-        span = self.document.spans.get(self.path(key))
+        span = None if self.document.given_at else self.document.spans.get(self.path(key))
         return None if span is None else place_of(self.document.text, span.key_start, span.value_end)
 
 

@@ -153,7 +153,8 @@ class Target:
     alloc_env: Mapping[str, str]
     # Settings forced by --alloc-conf, which override the trainer and the environment. None: not forced.
     alloc_conf: str | None = None
-    launcher: Literal["cli", "module"] = "cli"
+    # "torchrun": the trainer's own command starts it even on one card (LLaMA-Factory's FORCE_TORCHRUN).
+    launcher: Literal["cli", "torchrun", "module"] = "cli"
     # The options of `accelerate launch`: `config_file`, `use_fsdp`, `fsdp_version`… Empty: another launcher.
     accelerate: Mapping[str, str] = field(default_factory=dict)
 

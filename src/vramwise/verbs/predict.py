@@ -236,7 +236,7 @@ def _refuse_wrong_types(subject: Subject, start: str) -> None:
             raise VramwiseError(f"{start}{sentence}")
         place = subject.run.config.place(key)
         line, column = (place.line, place.column) if place else (None, None)
-        raise ConfigError(sentence, line=line, column=column, path=subject.document.path)
+        raise ConfigError(sentence, line=line, column=column, path=subject.document.place_name)
 
 
 def read_lengths(name: str | None) -> Lengths | None:

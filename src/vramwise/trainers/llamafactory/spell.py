@@ -165,7 +165,7 @@ def _fsdp(run: RunSpec) -> tuple[Edit, ...] | None:
     choose the matching form of checkpointing.
     """
     against = ("use_galore", "use_apollo", "use_badam", "use_unsloth", "use_kt", "quantization_bit", "pissa_init")
-    if any(run.config.get(key) for key in (*against, "fsdp", "deepspeed")) or run.target.launcher != "cli":
+    if any(run.config.get(key) for key in (*against, "fsdp", "deepspeed")) or run.target.launcher == "module":
         return None
     was = run.savings.recompute and run.savings.checkpointing_reentrant
     reentrant = (_reentrant(run, False) or ()) if was else ()

@@ -69,7 +69,9 @@ def plain_arguments() -> Vocabulary:
 
 
 class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
-    """Raised for source that calls no known trainer."""
+    """Raised for source that calls no known trainer. `imports`: the modules that it imports."""
+
+    imports: tuple[str, ...] = ()
 
 
 def may_train(data: bytes) -> bool:
@@ -108,10 +110,12 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
         listed = [loop]
     elif not listed:
         remedy = action("predict a loop" if is_loop(found) else "name the call")
-        raise NoTraining(
+        nothing = NoTraining(
             f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one; "
             f"{remedy}"
         )
+        nothing.imports = tuple(found.module.imports.values())
+        raise nothing
     chosen = _chosen(listed, reading.call, evaluator)
     kind = Training if loop is None else Loop
     training = kind(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said, load=reading.load)

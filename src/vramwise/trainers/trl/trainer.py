@@ -117,6 +117,7 @@ def _trainer(kind: str | None) -> ArgumentsTrainer:
         strange_keys=_strange_keys,
         refused=lambda document, stack: _refused(document, stack, kind),
         unknown_keys=_unknown_keys,
+        drops_unknown=True,
         rules=lambda: (
             *rules_below("vramwise.trainers.trl.rules"),
             *rules_below(ARGUMENT_RULES),

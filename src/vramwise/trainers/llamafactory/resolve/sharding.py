@@ -71,8 +71,9 @@ def inline_zero(stage: int) -> dict[str, Any]:
 
 
 def under_torchrun(target: Target, values: Mapping[str, Any]) -> bool:
-    """Return whether the command starts torchrun: for several cards, or for DeepSpeed, which needs it."""
-    return target.launcher == "cli" and (target.gpus > 1 or bool(values.get("deepspeed"))) and not values.get("use_kt")
+    """Return whether the command starts torchrun: if told to, for several cards, or for DeepSpeed, which needs it."""
+    needed = target.launcher == "cli" and (target.gpus > 1 or bool(values.get("deepspeed")))
+    return (needed or target.launcher == "torchrun") and not values.get("use_kt")
 
 
 def added_variables(target: Target, values: Mapping[str, Any]) -> dict[str, str]:

@@ -298,6 +298,7 @@ def _fp8_refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str
 @rule(
     id="fp8-without-compile",
     severity=Severity.WARNING,
+    figured="fast numbers",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
 )

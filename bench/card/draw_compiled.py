@@ -1,6 +1,8 @@
 """Draws runs of Axolotl with torch.compile and fp8 by chance.
 
-python bench/card/draw_compiled.py > bench/card/compiled_cases.json
+python bench/card/draw_compiled.py first > bench/card/compiled_cases.json
+python bench/card/draw_compiled.py second > bench/card/compiled_cases_second.json
+python bench/card/draw_compiled.py pairs > bench/card/compiled_pairs.json
 python tests/measured/axolotl_memory.py --foretell bench/card/compiled_cases.json    # writes the predictions
 """
 
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from typing import Any
 
-COUNT, SEED = 24, 20261120
+SEED = 20261120
 MODELS = ("llama1b", "llama8b8", "llama3b", "mistral7b8")
 LORA = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "lora_target_linear": True}
 PLAIN = dict.fromkeys(("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"), False)
@@ -30,10 +33,46 @@ def case(draw: random.Random) -> dict[str, Any]:
     return {"model": draw.choice(MODELS), "axolotl": "0.21.0", "alloc": "expandable_segments:True", "config": config}
 
 
+def second(draw: random.Random) -> dict[str, Any]:
+    """Return one case of the second lot: also FlashAttention, packed rows, dropout and quantised bases."""
+    found = case(draw)
+    config = found["config"]
+    if config.get("adapter") and draw.random() < 0.4:
+        config |= {"adapter": "qlora", "load_in_4bit": True}
+    if config.get("adapter") and draw.random() < 0.3:
+        config |= {"lora_dropout": 0.05, **PLAIN}
+    if draw.random() < 0.4:
+        config["attn_implementation"] = "flash_attention_2"
+    if draw.random() < 0.3:
+        config["sample_packing"] = True
+    found["model"] = draw.choice((*MODELS, "qwen25_15b", "qwen3_06b"))
+    return found
+
+
+def pairs(draw: random.Random, count: int) -> dict[str, Any]:
+    """Return pairs for speed: a run, and the same in bf16 or uncompiled. The first of a pair is the plain one."""
+    found = {}
+    for number in range(count):
+        fast = case(draw)
+        fast["config"] |= {"torch_compile": True, "gradient_accumulation_steps": 1}
+        key = "fp8" if "fp8" in fast["config"] else "torch_compile"
+        plain = {**fast, "config": {name: value for name, value in fast["config"].items() if name != key}}
+        found |= {f"pair_{number:02d}_plain": plain, f"pair_{number:02d}_{key}": fast}
+    return found
+
+
 def main() -> None:
-    """Print the cases."""
-    draw = random.Random(SEED)
-    print(json.dumps({f"compiled_{number:02d}": case(draw) for number in range(COUNT)}, indent=1))
+    """Print the cases of a lot."""
+    lot = sys.argv[1]
+    if lot == "first":
+        draw = random.Random(SEED)
+        cases = {f"compiled_{number:02d}": case(draw) for number in range(24)}
+    elif lot == "second":
+        draw = random.Random(SEED + 1)
+        cases = {f"compiled_{number:02d}": second(draw) for number in range(24, 40)}
+    else:
+        cases = pairs(random.Random(SEED + 2), 12)
+    print(json.dumps(cases, indent=1))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ storage's end is found by the layer in which it begins.
 from __future__ import annotations
 
 import re
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, count
 from math import prod
 from typing import Any
 
@@ -22,6 +22,7 @@ WHOLE = {"T": "B*S", "Q": "D*N", "K": "D*M"}
 LAYER = re.compile(r"layers_modules_(\d+)_")
 SKIPPED = r"#|def |args\.clear|with |torch\.cuda|assert_|raw_stream|.* = args$|.*copy_if_misaligned|.*workspace"
 Event = tuple[Any, ...]
+NUMBERS = count()  # of wrappers: what one makes sorts before what a later one makes
 
 
 class Wrapper:
@@ -43,6 +44,7 @@ class Wrapper:
         self.results: dict[str, str] = {}
         self.own: set[Any] = set()  # allocated by a library's kernel, not by the wrapper
         self.count = 0
+        self.number = next(NUMBERS)
         head = next(line for line in self.lines if line.endswith(" = args"))
         self.arguments = [one.strip() for one in head.removesuffix(" = args").split(",") if one.strip()]
         for name in self.arguments:
@@ -83,7 +85,7 @@ class Wrapper:
         return [*found, *[("free", one) for one in made if one[0] == "in" and one[1].startswith("tangents")]]
 
     def _new(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
-        storage = ("s", id(self), self.count)
+        storage = ("s", self.number, self.count)
         self.count += 1
         self.at[name], self.forms[storage] = storage, (shape, dtype)
         self.events.append(("new", storage))
@@ -208,8 +210,8 @@ class Dims:
 
     def __init__(self, known: dict[str, int]) -> None:
         self.words: dict[int, str] = {}
-        for count in (1, 2, 3):
-            for names in combinations_with_replacement(sorted(known), count):
+        for many in (1, 2, 3):
+            for names in combinations_with_replacement(sorted(known), many):
                 for factor in (1, 2):
                     value = factor * prod(known[name] for name in names)
                     word = "*".join([*([str(factor)] if factor > 1 else []), *names])

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import pytest
 
@@ -220,7 +221,7 @@ def test_what_is_not_modelled_gets_a_range_and_never_a_bare_verdict(vramwise, co
     assert document["fits"] is None
     assert document["verdict"]["kind"] == "may_fit"
     assert document["expected_error"]["outside"] == ["torch.compile"]
-    roomy = predicted(vramwise, config, "--gpu", "h100")
+    roomy = predicted(vramwise, config, "--gpu", "a100-80gb")
     assert roomy["fits"] is True, "the most it can take fits"
     assert "at most" in roomy["verdict"]["text"]
     config.write_text(CONFIG + "torch_compile: true\n")
@@ -349,3 +350,57 @@ def test_the_table_shows_the_moment_that_the_verdict_names(vramwise, config):
     held = shown.split("Peak while loading, with ")[1].split(" allocated")[0]
     table = shown.split("At the peak (loading)")[1]
     assert held in table.splitlines()[1]
+
+
+def second_line(result) -> str:
+    return result.stdout.splitlines()[1].strip()
+
+
+def on_h200(vramwise, config, verb: str, text: str):
+    config.write_text(CONFIG + "sdp_attention: true\n" + text)
+    return vramwise(verb, config, "--gpu", "h200", "--torch", "2.13")
+
+
+COMPARED = re.compile(r"ith (\S+) it trains about (\d\.\d\d) × as fast as (.+), and reserves (.+)")
+
+
+def test_compile_and_fp8_are_compared_with_the_run_without_them(vramwise, config):
+    for text, name, plain in (
+        ("torch_compile: true\n", "torch.compile", "uncompiled"),
+        ("torch_compile: true\nfp8: true\n", "fp8", "in bf16"),
+        ("fp8: true\n", "fp8", "in bf16"),
+    ):
+        found = [COMPARED.search(second_line(on_h200(vramwise, config, verb, text))) for verb in ("predict", "fit")]
+        assert found[0] is not None
+        assert found[1] is not None
+        assert found[0].groups() == found[1].groups()
+        assert found[0][1] == name
+        assert found[0][3] == plain
+
+
+def test_the_comparison_is_that_of_two_predictions(vramwise, config):
+    said = COMPARED.search(second_line(on_h200(vramwise, config, "predict", "fp8: true\n")))
+    rate = {}
+    for name, text in (("fp8", "fp8: true\n"), ("bf16", "")):
+        config.write_text(CONFIG + "sdp_attention: true\n" + text)
+        result = vramwise("predict", config, "--gpu", "h200", "--torch", "2.13", "--format", "json")
+        rate[name] = json.loads(result.stdout)["speed"]["tokens_per_second"]
+    assert float(said[2]) == pytest.approx(rate["fp8"] / rate["bf16"], abs=0.006)
+
+
+def test_a_range_is_said_to_be_one(vramwise, config):
+    result = on_h200(vramwise, config, "predict", "torch_compile: true\nsample_packing: true\n")
+    assert second_line(result).startswith(
+        "What torch.compile costs and brings against the same run uncompiled is not known"
+    )
+
+
+def test_a_plain_run_is_compared_with_nothing(vramwise, config):
+    assert "as fast as" not in on_h200(vramwise, config, "predict", "").stdout
+
+
+def test_check_says_what_uncompiled_fp8_costs(vramwise, config):
+    said = on_h200(vramwise, config, "check", "fp8: true\n").stdout
+    assert re.search(
+        r"fp8-without-compile: .*; predicted: with fp8 it trains about \d\.\d\d × as fast as in bf16", said
+    )

@@ -162,11 +162,15 @@ def foretell(file: Path) -> None:
             continue
         row = {"model": MODELS[case["model"]], "config": config_of(name, case), "axolotl": case["axolotl"]}
         row |= {"torch": "2.11.0", "alloc_conf": case["alloc"], "widths": [], "eval_widths": []}
-        guess, _ = predicted({**row, "steps": range(row["config"]["max_steps"])})
+        guess, found = predicted({**row, "steps": range(row["config"]["max_steps"])})
+        with tempfile.TemporaryDirectory() as folder:
+            speed = subject_of(row, Path(folder)).speed()
         case["foretold"] = {
             "load_reserved_mib": round(guess.load_reserved),
             "allocated_mib": round(guess.allocated, 1),
             "reserved_mib": round(guess.reserved),
+            "a_range": not found,
+            "step_seconds": speed and round(speed.step_seconds, 4),
         }
         print(name, case["foretold"], flush=True)
     file.write_text(json.dumps(cases, indent=1) + "\n")

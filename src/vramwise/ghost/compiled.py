@@ -274,9 +274,10 @@ def _launch(t: Tape, launch: Launch, sides: Mapping[str, int]) -> None:
     if name in _PRODUCTS:
         batch, *rest = launch.dims
         product = t.work.product(None, *rest, batch=batch, dtype=_PRODUCTS[name])
-        product.adds, product.by = False, "triton"
+        product.adds, product.by = False, "forward"
     elif name.startswith(_ATTENTION):
         q = Tensor(None, (sides["B"], sides["N"], sides["S"], sides["D"]), sides["T"] * sides["Q"], BF16)
         t.work.attention((), q, q, backward=backward, causal=False, cudnn=True)
     else:
-        t.work.stream(launch.read, launch.written, "triton").by = "triton"
+        # Inductor's own launcher: a call from Python, without Triton's
+        t.work.stream(launch.read, launch.written, "triton").by = "forward"

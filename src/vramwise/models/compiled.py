@@ -72,8 +72,9 @@ def compiled_program(run: RunSpec, model: ModelSpec) -> Program | None:
     trained = _adapter(run)
     if not one_graph or trained is None or model.trace is not None or model.sliding_window:
         return None
-    # keys are repeated for groups of heads, and no layer has a bias
-    if model.num_attention_heads == model.num_key_value_heads or any(one.kind == "bias" for one in parameters(model)):
+    # keys are repeated for groups of heads, and only qwen2's layers have biases
+    biased = model.model_type != "qwen2" and any(one.kind == "bias" for one in parameters(model))
+    if model.num_attention_heads == model.num_key_value_heads or biased:
         return None
     all_wide = run.precision.weights_dtype == "fp32" or (run.loading.trains_in_fp32 and not trained)
     wide = "wide" if all_wide else "fp32 ends" if run.precision.fp32_embeddings else "half"

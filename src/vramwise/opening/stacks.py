@@ -26,14 +26,14 @@ from vramwise.variants.versions import NEWEST
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
-    "unsloth-zoo",
+    *("unsloth-zoo", "torchao"),
     # kernels for linear attention and state spaces, which transformers uses if they are installed
     *("fla-core", "mamba-ssm"),
     # only their presence matters, not their version
     *("flash-attn", "xformers"),
 )
 # Packages with names like theirs.
-OTHERS = frozenset({"unsloth-zoo", "pytorch", "torchao", "liger"})
+OTHERS = frozenset({"unsloth-zoo", "pytorch", "liger"})
 # A name and a version, as packaging allows them, with a limit on their length.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
 _SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)

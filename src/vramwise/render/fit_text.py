@@ -32,7 +32,8 @@ def headline(report: FitReport) -> str:
 def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
     """Return every line, folded to `width`, except the diff and commands, which are meant to be copied."""
     fit = report.fit
-    prose = [headline(report), *(f"  {reason}" for reason in words.reasons(report))]
+    plain = [f"In your file, {report.against_plain}"] if report.against_plain else []
+    prose = [headline(report), *(f"  {reason}" for reason in (*plain, *words.reasons(report)))]
     parts = [
         fold_all(prose, width),
         fold_all(_effects(fit), width),

@@ -35,6 +35,7 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None, *, v
     out = ways_out(answer) if answer else []
     return [
         headline(prediction, verdict),
+        *([f"  {_sentence(answer.against_plain)}"] if answer and answer.against_plain else []),
         *(f"  {reason}" for reason in reasons(prediction, verdict)),
         *(f"  {line}" for line in _speed(answer)),
         *(["", *out] if out else []),
@@ -85,7 +86,11 @@ def _speed(answer: Answer | None) -> Iterator[str]:
         said = speed_line(answer.speed, answer.duration)
         yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.memory_fits is False else said
     elif answer is not None and answer.no_speed:
-        yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
+        yield _sentence(answer.no_speed)
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}"
 
 
 def describe(prediction: Prediction) -> str:

@@ -68,7 +68,8 @@ class Rule:
     # It only costs memory: if the card has room to spare, it is only an info.
     costs_memory: bool = False
     # `check` predicts the run with its remedy and reports both; "fixed segments": only without expandable segments.
-    figured: Literal["no", "yes", "fixed segments"] = "no"
+    # "fast numbers": it says what fp8 or torch.compile costs and brings as the file has it.
+    figured: Literal["no", "yes", "fixed segments", "fast numbers"] = "no"
     # What happens to a finding whose remedy is predicted to save nothing.
     without_gain: Literal["stays", "lighter", "dropped"] = "stays"
     # An info if the run fits even with full rows; the data's rows may be shorter.

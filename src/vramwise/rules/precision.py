@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.facts.attention import uses_flash_library
 from vramwise.rules.base import Hit, as_written, rule
+from vramwise.rules.rows import row
 from vramwise.timeline import MemoryReport
 from vramwise.types import GpuSpec, RunSpec, Severity
 from vramwise.variants import changes
@@ -298,6 +299,7 @@ def _fp8_refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str
 @rule(
     id="fp8-without-compile",
     severity=Severity.WARNING,
+    figured="fast numbers",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
 )
@@ -319,3 +321,32 @@ def fp8_without_compile(run: RunSpec, memory: MemoryReport | None) -> Iterator[H
         "slower than bf16 (0.65 times the speed in a measured run)"
     )
     yield Hit(field="precision", message=message, change=changes.compile_model(run))
+
+
+fp8_nan = row(
+    id="fp8-torchao-nan",
+    severity=Severity.WARNING,
+    text="""Compiled fp8 with torch 2.14 or newer and torchao before 0.18 can make gradients NaN.
+
+    Triton miscompiles a minimum or maximum in the backward pass that Inductor writes for torchao's casts. torchao 0.18
+    replaces those two operations (read in its source); earlier releases do not.
+
+    Upgrade torchao to 0.18. State its version with `--with torchao==…` or `--stack FILE`: without one, nothing is
+    reported.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\n",
+    options="--with torchao==0.17.0 --torch 2.14",
+    beyond_trainer="No trainer compares the two versions.",
+    when=lambda run: (
+        run.precision.compute == "fp8"
+        and run.kernels.torch_compile
+        and run.target.torch >= (2, 14)
+        and run.target.stack.older_than("torchao", "0.18")
+    ),
+    field="precision",
+    message=lambda run: (
+        f"compiled fp8 with torchao {run.target.stack.releases['torchao'].meant} and torch 2.14 or newer can make "
+        "gradients NaN: torchao 0.18 works around the miscompiled kernel"
+    ),
+)

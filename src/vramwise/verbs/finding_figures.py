@@ -18,6 +18,7 @@ from vramwise.variants.batches import varied_lengths
 from vramwise.variants.effort import FIGURES, is_large
 from vramwise.variants.verdict import NAMES
 from vramwise.verbs.check import lighter
+from vramwise.verbs.fast_numbers import against_plain
 
 # Smaller differences are not reported.
 _WORTH_SAYING = 0.03
@@ -112,7 +113,7 @@ def _can_be_figured(rule: Rule, run: RunSpec) -> bool:
     """Return whether a rule's findings get figures. Padding has no effect with expandable segments."""
     if rule.figured == "fixed segments":
         return EXPANDABLE not in run.allocator.settings
-    return rule.figured == "yes"
+    return rule.figured != "no"
 
 
 def _varies(run: RunSpec) -> bool:
@@ -121,6 +122,9 @@ def _varies(run: RunSpec) -> bool:
 
 
 def _figured(finding: Finding, rule: Rule, subject: Subject, as_written: Callable[[], int | None]) -> Finding | None:
+    if rule.figured == "fast numbers":
+        said = against_plain(subject)
+        return replace(finding, message=f"{finding.message}; predicted: {said}") if said else finding
     other = _remedied(finding, rule, subject)
     if other is None:
         return finding

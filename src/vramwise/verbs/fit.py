@@ -18,6 +18,7 @@ from vramwise.types import Document, Finding, split_key
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import no_speed
+from vramwise.verbs.fast_numbers import against_plain
 from vramwise.verbs.fitting.fastest import fit_subject
 from vramwise.verbs.fitting.over_cards import Strategy, fastest, strategies
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
@@ -34,6 +35,7 @@ class FitReport(Displayed):
     written: str = ""  # the file that was written
     strategies: tuple[Strategy, ...] = ()  # ways to use several GPUs, all else as the file has it
     file: Document | None = None  # the document as read, before errors in it were fixed
+    against_plain: str = ""  # what fp8 or torch.compile costs and brings in the file, as a sentence
 
     @property
     def best(self) -> Attempt | None:
@@ -93,6 +95,7 @@ def fit_source(
         file=subject.document,
         asked=ask.maximise,
         strategies=() if ask.maximise else strategies(start, ask.limit_bytes),
+        against_plain=against_plain(start),
     )
 
 

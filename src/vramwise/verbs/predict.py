@@ -26,6 +26,7 @@ from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fast_numbers import against_plain
 from vramwise.verbs.fitting.shorter_rows import judged
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Answer(Displayed):
     speed: Speed | None = None
     duration: Duration | None = None
     no_speed: str = ""  # why there is no speed, as a sentence
+    against_plain: str = ""  # what fp8 or torch.compile costs and brings, as a sentence
 
     @property
     def fits(self) -> bool | None:
@@ -161,6 +163,7 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
         speed=speed,
         no_speed=no_speed(subject.run, subject.model) if speed is None and subject.target.gpu is not None else "",
         duration=None if speed is None else subject.duration(speed),
+        against_plain=against_plain(subject),
     )
 
 

@@ -148,6 +148,7 @@ fp8_checkpointing_slow = row(
 fp8_lora_kernels = row(
     id="fp8-lora-kernels",
     severity=Severity.WARNING,
+    figured="fast numbers",
     text="""fp8 has no effect on layers that Axolotl's LoRA kernels have taken over.
 
     The kernels read the base weights themselves and multiply in bf16, so torchao's fp8 layers are never called. Axolotl

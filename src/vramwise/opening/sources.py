@@ -9,26 +9,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
 from vramwise.opening.files import is_shell_script, read_config_bytes
 from vramwise.opening.options import Command, Options, Text
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.other_tools import (
-    PLAIN,
-    Tool,
-    named_by,
-    plain_file,
-    predict_line,
-    tool_of_imports,
-    tool_of_values,
-)
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document
 from vramwise.types.actions import action
+
+if TYPE_CHECKING:
+    from vramwise.trainers.other_tools import Tool
 
 TEXT = "<text>"
 _IMPORT = re.compile(rb"^(?:import|from)[ \t]+[A-Za-z_]", re.MULTILINE)
@@ -56,6 +50,8 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
 
 def other_tool(tool: Tool, values: Mapping[str, Any], options: Options, *, runs: bool = True) -> NotOurs:
     """Return the refusal of another tool's command or file, with the plain fine-tune that it describes, if any."""
+    from vramwise.trainers.other_tools import PLAIN, named_by, predict_line  # late: configs do not need it
+
     named = named_by(tool, runs=runs)
     error = NotOurs(
         Foreign(kind=tool.title.lower(), what=f"{'a command' if runs else 'a file'} of {tool.title}"), named
@@ -89,6 +85,8 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
         return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
     found = recognise(document.values)
     if isinstance(found, Foreign):
+        from vramwise.trainers.other_tools import plain_file, tool_of_values  # late: configs do not need it
+
         tool = tool_of_values(document.values)
         values = {} if tool is None else plain_file(tool, document.values)
         error = NotOurs(found) if tool is None else other_tool(tool, values, Options(), runs=False)
@@ -139,7 +137,8 @@ def is_source(path: str, data: bytes) -> bool:
 
 
 def _read_source(path: str, data: bytes, options: Options) -> Document:
-    from vramwise.opening.scripts import NoTraining, read_training  # late: configs do not need it
+    from vramwise.opening.scripts import NoTraining, read_training  # late: configs do not need them
+    from vramwise.trainers.other_tools import tool_of_imports
 
     try:
         return read_training(path, data, options)

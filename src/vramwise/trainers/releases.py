@@ -20,6 +20,9 @@ from typing import Any, cast
 from vramwise.bundled import bundled_json
 from vramwise.types import version_parts
 
+# The module beside which the releases of transformers are, without loading it.
+TRANSFORMERS = str(PurePath(__file__).parent / "arguments" / "vocabulary.py")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
@@ -56,7 +59,7 @@ def installs(beside: str) -> Mapping[str, dict[str, str]]:
 
 def transformers_versions() -> tuple[str, ...]:
     """Return the known releases of transformers, oldest first, without loading what reads their facts."""
-    return known_versions(str(PurePath(__file__).parent / "arguments" / "vocabulary.py"))
+    return known_versions(TRANSFORMERS)
 
 
 def nearest(version: str, known: tuple[str, ...]) -> str:

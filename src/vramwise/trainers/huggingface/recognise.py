@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers import arguments
-from vramwise.trainers.releases import installs
+from vramwise.trainers.releases import TRANSFORMERS, installs
 from vramwise.trainers.signs import Identity, words
 
 # Keys that every dump of TrainingArguments has and that are rarely used elsewhere.
@@ -43,7 +42,7 @@ IDENTITY = Identity(
     name="hf-trainer",
     title="transformers' Trainer",
     package="transformers",
-    releases=lambda: installs(arguments.__file__),
+    releases=lambda: installs(TRANSFORMERS),
     recognises=is_arguments,
     might_be=lambda keys: False,  # dumps are written by programs, so an unreadable text is not one
 )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal, cast
 
-from vramwise.trainers.axolotl.schema import loading
+from vramwise.trainers import axolotl
+from vramwise.trainers.releases import releases_of, versioned_facts
 
 _INTEGRATIONS = "axolotl.integrations."
 
@@ -34,7 +35,7 @@ class Schema:
 
     def __init__(self, version: str) -> None:
         self.version = version
-        self._facts = loading.facts(version)
+        self._facts = _facts(version)
         self._types: dict[str, str | None] = {}
 
     def __repr__(self) -> str:
@@ -53,17 +54,17 @@ class Schema:
     @property
     def released(self) -> str:
         """The release date, as 2026-10-16."""
-        return cast(str, loading.releases()[self.version]["released"])
+        return cast(str, _releases()[self.version]["released"])
 
     @property
     def python(self) -> str:
         """The supported Python versions, as `>=3.12`."""
-        return cast(str, loading.releases()[self.version]["python"])
+        return cast(str, _releases()[self.version]["python"])
 
     @property
     def pins(self) -> Mapping[str, str]:
         """Package → the required versions, as `==5.20.1` or `>=2.13.0,<2.15.0`."""
-        return cast(Mapping[str, str], loading.releases()[self.version]["pins"])
+        return cast(Mapping[str, str], _releases()[self.version]["pins"])
 
     def keys(self) -> frozenset[str]:
         """Return every top-level key without plugins, including aliases (`model_type`…)."""
@@ -251,11 +252,21 @@ def _texts(value: Any) -> list[str]:
 @cache
 def schema_of_version(version: str) -> Schema:
     """Return the schema of a version such as "0.21.0"; raises KeyError for an unknown version."""
-    if version not in loading.releases():
+    if version not in _releases():
         raise KeyError(version)
     return Schema(version)
 
 
 def known_releases() -> tuple[str, ...]:
     """Return every known version, oldest first."""
-    return tuple(loading.releases())
+    return tuple(_releases())
+
+
+def _releases() -> Mapping[str, Mapping[str, Any]]:
+    """Return version → released, python, pins; oldest first."""
+    return releases_of(axolotl.__file__)
+
+
+def _facts(version: str) -> Mapping[str, Any]:
+    """Return everything known about one version. Read-only: versions share what they have in common."""
+    return versioned_facts(version, axolotl.__file__)

@@ -22,7 +22,7 @@ ROOMS = {
     "api": 356,
     "bundled": 26,
     "cli": 2_195,
-    "diagnosis": 5_680,
+    "diagnosis": 5_820,
     "documents": 6_561,
     "errors": 69,
     "facts": 949,

@@ -16,6 +16,8 @@ from vramwise.diagnosis.read.phases import in_eager_attention
 
 _EIGHT_BIT = re.compile(r"8bit|8_bit|adalomo|galore", re.IGNORECASE)
 _LOG_PROBS = re.compile(r"log_?p(?:s|rob|olicy)?|selective_log_softmax")
+# The least that weights, gradients and AdamW's values of a trained parameter take.
+_STATE_BYTES = 8
 _TRUE = ("true", "True", "1", "yes", "enabled")
 _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly died|num_proc", re.IGNORECASE)
 
@@ -97,7 +99,11 @@ def _sharding(case: Case) -> Iterator[str]:
         yield "fsdp"
     if case.symptom.kind.startswith("fsdp") and not zero:
         yield "fsdp"
-    if setup.offload or (run is not None and (run.sharding.offload_optimizer or run.sharding.offload_params)):
+    if (
+        setup.offload
+        or _must_offload(case)
+        or (run is not None and (run.sharding.offload_optimizer or run.sharding.offload_params))
+    ):
         yield "offloading"
     if "ray" in case.log.libraries:
         yield "ray"
@@ -107,6 +113,16 @@ def _sharding(case: Case) -> Iterator[str]:
         yield case.speaker.trainer.name
     if case.vision:
         yield "vision"
+
+
+def _must_offload(case: Case) -> bool:
+    """Whether the RAM that is said to fill up is what the offloaded state of all weights would take."""
+    return (
+        case.symptom.kind.startswith("host-")
+        and case.log.setup.method == "full"
+        and case.symptom.phase not in ("load", "save", "resume")
+        and 0 < (case.log.stated.host_bytes or 0) < _STATE_BYTES * case.parameters
+    )
 
 
 def _settings(case: Case) -> Iterator[str]:

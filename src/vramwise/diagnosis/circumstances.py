@@ -24,7 +24,9 @@ _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly d
 
 def circumstances(case: Case) -> frozenset[str]:
     """Return the words that hold for this failure."""
-    return frozenset((*_machine(case), *_moment(case), *_sharding(case), *_settings(case), *case.log.setup.named))
+    return frozenset(
+        (*_machine(case), *_moment(case), *_sharding(case), *_settings(case), *(case.log.setup.named - {"one-card"}))
+    )
 
 
 def _machine(case: Case) -> Iterator[str]:
@@ -42,6 +44,8 @@ def _machine(case: Case) -> Iterator[str]:
         yield "before-ampere"
     if case.cards:
         yield "several-cards" if case.cards > 1 else "one-card"
+    elif "one-card" in case.log.setup.named:
+        yield "one-card"
 
 
 def _moment(case: Case) -> Iterator[str]:

@@ -233,7 +233,7 @@ def growing(case: Case) -> Iterator[Cause]:
     climbs = shape([reading.size_bytes for reading in readings])
     said = stated.grows_steadily or stated.grows_at_save or stated.grows
     if said is not None and climbs != "steady" and _ABOUT_MEMORY.search(said.text):
-        when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
+        when = "with every checkpoint or evaluation" if said is stated.grows_at_save else "at every step"
         if said is not stated.grows_at_save and (case.vision or not _EACH_STEP.search(said.text)):
             yield from _said_to_grow(case, said)
             return

@@ -22,8 +22,9 @@ from failure_logs import (
     traceback,
 )
 from vramwise.bundled import bundled_json
-from vramwise.diagnosis import circumstances
+from vramwise.diagnosis import advice, circumstances
 from vramwise.diagnosis.read.phases import stages
+from vramwise.diagnosis.read.said import said
 from vramwise.diagnosis.reading import read_all
 from vramwise.opening.options import Options
 from vramwise.trainers.registry import TRAINER_NAMES
@@ -136,11 +137,11 @@ def test_a_weak_cause_is_called_a_guess_with_two_facts_that_would_settle_it(vram
 
 
 def test_conditions_are_words_that_circumstances_gives():
-    source = Path(circumstances.__file__).read_text("utf-8")
+    source = "".join(Path(module.__file__).read_text("utf-8") for module in (circumstances, advice))
     stored = bundled_json("remedies.json", circumstances.__file__)
     rows = [row for cause in stored["causes"].values() for row in cause["remedies"] if isinstance(row, dict)]
     used = {
         word for row in (*rows, *stored["changes"].values()) for word in (*row.get("when", ()), *row.get("unless", ()))
     }
-    elsewhere = {"longer-batch", "windows", "wsl", *stages(), *TRAINER_NAMES}
+    elsewhere = {"longer-batch", "windows", "wsl", *stages(), *said("named"), *TRAINER_NAMES}
     assert [word for word in sorted(used - elsewhere) if f'"{word}"' not in source] == []

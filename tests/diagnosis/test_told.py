@@ -182,3 +182,61 @@ def test_sizes_in_chinese_and_what_works_is_not_what_failed(text, fields):
 
 def test_what_a_program_says_of_host_memory_is_no_failure():
     assert not told("Unsloth: Will use up to 24.38 out of 50.99 RAM for saving.\nUnsloth: Saving model...").failed
+
+
+def first_remedies(text, count=2):
+    return " | ".join(remedy.title for remedy in told(text).causes[0].remedies[:count])
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "first", "never"),
+    [
+        ("LoRA fine-tuning of a 34B model in bf16 with torchrun on 2 cards, RTX 3090: OOM", "holds a whole copy", "ZeRO-3", "micro"),
+        ("LoRA of a 34B model on one 3090, bf16: out of memory, even with a batch size of 1", "before any activation", "4 bits", "checkpointing"),
+        ("QLoRA (load_in_4bit=True) of a 70B model, 2 cards, each a 4090. CUDA out of memory.", "whole copy", "FSDP with QLoRA", "in 4 bits"),
+        ("OOM: QLoRA of a 34B model, load_in_4bit=True, on one 3090\ntrainable params: 500,000,000 || all params: 17,000,000,000 || trainable%: 2.9", "the adapter is large", "lower rank", "Shard"),
+        ("My Mac with an M3 runs out of memory in mlx_lm.lora", "the Mac's memory", "max_seq_length", "bits: QLoRA"),
+        ("LoRA of a 34B model, FSDP on 4 cards, A100 80G: OOM", "memory was used up", "Halve the micro-batch", "Shard"),
+    ],
+)  # fmt: skip
+def test_remedies_change_what_fills_the_card(text, says, first, never):
+    diagnosis = told(text)
+    offered = " | ".join(remedy.title for remedy in diagnosis.causes[0].remedies)
+    assert says in diagnosis.sentence
+    assert first in first_remedies(text)
+    assert never not in offered
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "guess"),
+    [
+        ("OOM on my A100.\nVRAM usage keeps increasing during training until it crashes.", "long-tail", False),
+        ("Qwen2.5-VL-7B: GPU memory grows a little every step until OOM", "long-tail", False),
+        ("GPU memory grows by 20 MB each step with constant shapes, then OOM.", "leak", False),
+    ],
+)
+def test_told_growth_is_a_leak_only_with_support(text, cause, guess):
+    first = told(text).causes[0]
+    assert (first.id, first.is_guess) == (cause, guess)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("CUDA OOM when saving with FSDP: trying to allocate 2 EB", "absurd-size"),
+        ("OOM while saving. There are 3 other processes on GPU 0, 500 MB each.", "rank-contexts"),
+        ("I load in 8 bit and get out of memory at batch size 64", "capacity"),
+        ("NCCL OOM in save_checkpoint", "save-gather"),
+    ],
+)
+def test_a_place_is_a_cause_only_if_said_as_a_moment(text, cause):
+    assert told(text).causes[0].id == cause
+
+
+def test_ram_that_fills_up_in_full_training_is_the_offloaded_state():
+    diagnosis = told("Full fine-tuning of a 30B model: the system RAM goes up to 200 GB, then it crashes.")
+    assert diagnosis.causes[0].id == "host-memory"
+    assert "the offloaded optimizer state" in " ".join(diagnosis.causes[0].evidence)
+    offered = " | ".join(remedy.title for remedy in diagnosis.causes[0].remedies)
+    assert offered.startswith("Offload less")
+    assert "data loader" not in offered

@@ -16,13 +16,17 @@ from vramwise.diagnosis.read.phases import in_eager_attention
 
 _EIGHT_BIT = re.compile(r"8bit|8_bit|adalomo|galore", re.IGNORECASE)
 _LOG_PROBS = re.compile(r"log_?p(?:s|rob|olicy)?|selective_log_softmax")
+# The least that weights, gradients and AdamW's values of a trained parameter take.
+_STATE_BYTES = 8
 _TRUE = ("true", "True", "1", "yes", "enabled")
 _PREPARING = re.compile(r"tokeniz|preprocess|\bmap\b|subprocesses has abruptly died|num_proc", re.IGNORECASE)
 
 
 def circumstances(case: Case) -> frozenset[str]:
     """Return the words that hold for this failure."""
-    return frozenset((*_machine(case), *_moment(case), *_sharding(case), *_settings(case), *case.log.setup.named))
+    return frozenset(
+        (*_machine(case), *_moment(case), *_sharding(case), *_settings(case), *(case.log.setup.named - {"one-card"}))
+    )
 
 
 def _machine(case: Case) -> Iterator[str]:
@@ -40,6 +44,8 @@ def _machine(case: Case) -> Iterator[str]:
         yield "before-ampere"
     if case.cards:
         yield "several-cards" if case.cards > 1 else "one-card"
+    elif "one-card" in case.log.setup.named:
+        yield "one-card"
 
 
 def _moment(case: Case) -> Iterator[str]:
@@ -97,7 +103,11 @@ def _sharding(case: Case) -> Iterator[str]:
         yield "fsdp"
     if case.symptom.kind.startswith("fsdp") and not zero:
         yield "fsdp"
-    if setup.offload or (run is not None and (run.sharding.offload_optimizer or run.sharding.offload_params)):
+    if (
+        setup.offload
+        or _must_offload(case)
+        or (run is not None and (run.sharding.offload_optimizer or run.sharding.offload_params))
+    ):
         yield "offloading"
     if "ray" in case.log.libraries:
         yield "ray"
@@ -107,6 +117,16 @@ def _sharding(case: Case) -> Iterator[str]:
         yield case.speaker.trainer.name
     if case.vision:
         yield "vision"
+
+
+def _must_offload(case: Case) -> bool:
+    """Whether the RAM that is said to fill up is what the offloaded state of all weights would take."""
+    return (
+        case.symptom.kind.startswith("host-")
+        and case.log.setup.method == "full"
+        and case.symptom.phase not in ("load", "save", "resume")
+        and 0 < (case.log.stated.host_bytes or 0) < _STATE_BYTES * case.parameters
+    )
 
 
 def _settings(case: Case) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
-from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
+from vramwise.diagnosis.causes.ranking import ON_CARD, OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
 from vramwise.diagnosis.causes.told import told_lines
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Symptom
 from vramwise.diagnosis.read.factor import other_vocabulary
@@ -27,8 +27,6 @@ RECORD_LINES = (
     "torch.cuda.memory._record_memory_history(max_entries=200_000)",
     'torch._C._cuda_attach_out_of_memory_observer(lambda *_: torch.cuda.memory._dump_snapshot("snapshot.pickle"))',
 )
-# Parts of a run that use the card: a text that says that RAM ran out speaks of another failure there.
-_ON_CARD = ("forward", "loss", "backward", "clip", "optimizer")
 _HOST_FACTS = (
     "what the kernel wrote (run `dmesg -T | grep -iE 'killed process|oom-kill'` and paste it); how host memory rose "
     "(run `free -m -s 5` beside it and paste the last lines)"
@@ -100,7 +98,7 @@ def _next_steps(case: Case) -> tuple[str, ...]:
         return (f"two facts would settle it: {_HOST_FACTS}",)
     if case.symptom.kind not in OUT_OF_MEMORY:
         return other_steps(case.symptom.kind)
-    recordable = case.memory.wording != "mps"
+    recordable = case.memory.wording != "mps" and "mlx" not in case.log.setup.named
     steps = next_steps(
         has_config=case.ghost is not None, has_snapshot=case.snapshot is not None or not recordable, failed=True
     )
@@ -167,7 +165,7 @@ def _where(symptom: Symptom) -> str:
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
-    on_card = symptom.told and symptom.kind.startswith("host-") and symptom.phase in _ON_CARD
+    on_card = symptom.told and symptom.kind.startswith("host-") and symptom.phase in ON_CARD
     stage = stages()[symptom.stage].words if symptom.stage and not on_card else ""
     return " ".join(filter(None, (what, stage, _step(symptom), rank)))
 

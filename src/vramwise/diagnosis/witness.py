@@ -159,7 +159,7 @@ def summon_told(setup: Setup, memory: MemoryText | None, options: Options | None
 
 
 def known_card(setup: Setup) -> str | None:
-    """Return the catalogue's name of the card that a text names, without a size it does not come in; None if unknown."""
+    """Return the card that a text names, without a size it does not come in; None if it is unknown."""
     for name in (setup.gpu, (setup.gpu or "").partition("-")[0]):
         with contextlib.suppress(VramwiseError):
             if name and find_gpu(name):

@@ -21,8 +21,9 @@ _WHOLE = {
 _ABOUT_MEMORY = re.compile(r"memory|vram|\bram\b|usage|leak|\bg(?:i?b|pu)\b|oom|显存|内存|泄", re.IGNORECASE)
 # Growth that rows of different length do not explain.
 _EACH_STEP = re.compile(
-    r"\b(?:a (?:little|bit|few \w+)|slightly|\d+ ?[MG]i?B)\b.{0,30}\b(?:every|each|per)\b|\bconstant (?:shape|length)"
-    r"|\bslowly\b.{0,40}\b(?:every|each) step|\b(?:every|each) step\b.{0,30}\b(?:a little|slightly|\d+ ?[MG]i?B)|每(?:一)?步.{0,10}[MG]B",
+    r"\b(?:a (?:little|bit|few \w+)|slightly|\d+ ?[MG]i?B)\b.{0,30}\b(?:every|each|per)\b"
+    r"|\b(?:every|each) step\b.{0,30}\b(?:a little|slightly|\d+ ?[MG]i?B)"
+    r"|\bconstant (?:shape|length)|\bslowly\b.{0,40}\b(?:every|each) step|每(?:一)?步.{0,10}[MG]B",
     re.IGNORECASE,
 )
 # Adam keeps two values of up to four bytes per trained parameter.
@@ -232,7 +233,7 @@ def growing(case: Case) -> Iterator[Cause]:
     climbs = shape([reading.size_bytes for reading in readings])
     said = stated.grows_steadily or stated.grows_at_save or stated.grows
     if said is not None and climbs != "steady" and _ABOUT_MEMORY.search(said.text):
-        when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
+        when = "with every checkpoint or evaluation" if said is stated.grows_at_save else "at every step"
         if said is not stated.grows_at_save and (case.vision or not _EACH_STEP.search(said.text)):
             yield from _said_to_grow(case, said)
             return
@@ -265,8 +266,8 @@ def _said_to_grow(case: Case, said: Quote) -> Iterator[Cause]:
     yield Cause(
         id="long-tail",
         sentence=(
-            f"memory is said to grow. First suspect {rows} than those before: activations grow with batch × length, and "
-            "torch keeps each new maximum reserved"
+            f"memory is said to grow. First suspect {rows} than those before: activations grow with batch × length, "
+            "and torch keeps each new maximum reserved"
         ),
         confidence=0.62,
         has_rule=False,

@@ -37,6 +37,8 @@ OUT_OF_MEMORY = frozenset(
         *("vllm-share", "vllm-cache", "vllm-cumem"),
     )
 )
+# Parts of a run that use the card: a text that says that RAM ran out tells of a second failure there.
+ON_CARD = ("forward", "loss", "backward", "clip", "optimizer")
 # Those whose text already states the cause.
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
 # With equal confidence, the earlier one goes first.
@@ -95,6 +97,10 @@ def rank_causes(case: Case) -> list[Cause]:
     if known is not None and known.id == "host-memory":
         known = replace(known, evidence=(*known.evidence, *host_budget(case)))
     causes = [known] if known else []
+    if case.symptom.told and case.symptom.kind == "host-told" and case.symptom.phase in ON_CARD:
+        beside = (*moment.optimizer_state(case), *figures.capacity(case))[0]
+        second = "the text tells of a second failure there, of the GPU's memory"
+        causes.append(replace(beside, confidence=min(beside.confidence, 0.6), evidence=(second,)))
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
         causes += [_with_ghost(case, cause) for witness in _WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()

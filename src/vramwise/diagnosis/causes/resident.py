@@ -25,12 +25,18 @@ class Resident:
     state_bytes: int  # gradients and optimizer state, and an adapter
     card_bytes: int
     cards: int
+    adapter: bool
     whole: bool  # each process holds the whole model
 
     @property
     def too_large(self) -> bool:
         """Whether no room is left for activations, however small."""
-        return self.weights_bytes + self.state_bytes > _NO_ROOM * self.card_bytes
+        return not self.large_adapter and self.weights_bytes + self.state_bytes > _NO_ROOM * self.card_bytes
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether it is more than the card has."""
+        return self.weights_bytes + self.state_bytes > self.card_bytes
 
     @property
     def weights_too_large(self) -> bool:
@@ -40,8 +46,8 @@ class Resident:
     @property
     def large_adapter(self) -> bool:
         """Whether the adapter's own state is a large part of the card, beside weights that nearly fill it."""
-        there = self.weights_bytes + self.state_bytes
-        return self.weights_bytes > 0 and self.state_bytes > _LARGE_ADAPTER * self.card_bytes < there / 3
+        much = self.adapter and self.state_bytes > _LARGE_ADAPTER * self.card_bytes
+        return much and not self.weights_too_large and self.weights_bytes > _LARGE_ADAPTER * self.card_bytes
 
     @property
     def sentence(self) -> str:
@@ -67,17 +73,20 @@ def resident_of(case: Case) -> Resident | None:
     )
     if (offloads and all_sharded) or (all_sharded and case.cards < 2):
         return None  # what stays on the card then is a setting
-    share = case.cards if all_sharded else 1
+    state = _ADAPTER_BYTES * case.number("trainable_params")
+    # What a split run needs in all is what it would need on one card.
+    alone = "split" in setup.named and setup.method != "full" and state > _LARGE_ADAPTER * capacity
+    share = case.cards if all_sharded and not alone else 1
     if setup.method == "full":
         weights, state = int(_SIXTEEN_BITS * count), int((_TRAINED - _SIXTEEN_BITS) * count)
         state = 0 if offloads else state // (case.cards if stage in (1, 2) else 1)
     else:
         weights = int((_FOUR_BITS if four_bits else _SIXTEEN_BITS) * count)
-        state = _ADAPTER_BYTES * case.number("trainable_params")
     return Resident(
         weights_bytes=weights // share,
         state_bytes=state // share,
         card_bytes=capacity,
-        cards=case.cards,
-        whole=case.cards > 1 and share == 1 and stage not in (1, 2),
+        adapter=setup.method != "full",
+        cards=1 if alone else case.cards,
+        whole=case.cards > 1 and share == 1 and stage not in (1, 2) and not alone,
     )

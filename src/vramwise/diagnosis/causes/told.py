@@ -12,31 +12,40 @@ from vramwise.diagnosis.circumstances import circumstances
 from vramwise.diagnosis.evidence import Cause, Setup
 from vramwise.units import gib
 
+_TOO_LARGE = (
+    "the run as described leaves no room for activations",
+    "the run as described needs more memory than the card has, before any activation",
+)
+
 
 def capacity(case: Case) -> Iterator[Cause]:
     """Yield capacity: the run as described does not fit, or else what the message's figures say."""
     prediction = case.told.prediction if case.told is not None else None
-    there = resident_of(case)
-    if there is not None and there.too_large and not (case.memory.allocated_bytes and not case.symptom.told):
-        whole = ". Nothing shards it: each process holds a whole copy, and the cards' memory does not add up"
+    resident = resident_of(case)
+    if resident is not None and resident.too_large and not (case.memory.allocated_bytes and not case.symptom.told):
+        whole = (
+            ". As described, nothing shards it: each process holds a whole copy, and the cards' memory does not add up"
+            if resident.whole
+            else ""
+        )
         yield Cause(
             id="capacity",
-            sentence=f"the model leaves no room for training: {there.sentence}{whole if there.whole else ''}",
+            sentence=f"{_TOO_LARGE[resident.exceeds]}: {resident.sentence}{whole}",
             confidence=0.8,
-            evidence=("before any activation, so a smaller batch or shorter rows cannot help", *told_lines(case)),
+            evidence=("a smaller batch, shorter rows or checkpointing change nothing of that", *told_lines(case)),
         )
         return
-    if there is not None and there.large_adapter:
+    if resident is not None and resident.large_adapter:
         yield Cause(
             id="capacity",
-            sentence=f"the adapter is large ({case.number('trainable_params'):,} trained parameters): {there.sentence}",
+            sentence=f"the adapter is large ({case.number('trainable_params'):,} parameters): {resident.sentence}",
             confidence=0.65,
             evidence=("an adapter's weights, gradients and AdamW's state take 16 bytes for each parameter",),
         )
         return
     if prediction is None or prediction.memory_fits is not False or case.memory.allocated_bytes is not None:
         for cause in figures.capacity(case):
-            yield replace(cause, evidence=(*cause.evidence, *_copies(case)))
+            yield replace(cause, evidence=(*cause.evidence, *_beside(case)))
         return
     needed, there = gib(prediction.needs.highest_reserved_bytes), gib(prediction.capacity_bytes or 0)
     yield Cause(
@@ -47,12 +56,12 @@ def capacity(case: Case) -> Iterator[Cause]:
     )
 
 
-def _copies(case: Case) -> tuple[str, ...]:
-    if not case.symptom.told or not {"zero3", "fsdp", "several-cards"} & circumstances(case) == {"several-cards"}:
-        return ()
-    return (
-        "unless the model is sharded, each process holds a whole copy: more cards leave no more room on any of them",
-    )
+def _beside(case: Case) -> Iterator[str]:
+    words = circumstances(case)
+    if case.symptom.told and {"zero3", "fsdp", "split", "several-cards"} & words == {"several-cards"}:
+        yield "unless the model is sharded, each process holds a whole copy: more cards leave no more room on each"
+    if case.symptom.told and "quantised" in words:
+        yield "4 bits shrink the frozen weights only: activations grow with batch × length, and take as much as before"
 
 
 def told_lines(case: Case) -> tuple[str, ...]:

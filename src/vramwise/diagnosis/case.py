@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symptom
+from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Setting, Symptom
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import place_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
@@ -26,6 +26,8 @@ _VISION = re.compile(
     r"|paligemma|pixtral|idefics|internvl|minicpm-v|smolvlm",
     re.IGNORECASE,
 )
+# Weights that take so much of a card leave no room to train.
+_FULL_OF_WEIGHTS = 0.85
 STEP_PARTS = ("forward", "loss", "backward", "clip", "optimizer", "train", "")
 
 
@@ -118,7 +120,7 @@ class Case:
     def pins_memory(self) -> bool:
         """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
         symptom = self.symptom
-        return symptom.kind == "driver-oom" and (
+        return (symptom.kind == "driver-oom" or "CUDA error: invalid argument" in symptom.quote.text) and (
             not {symptom.stage, symptom.inner}.isdisjoint(("pin-memory", "offload"))
             or any(".pin_memory(" in frame.code for frame in symptom.frames[-3:])
         )
@@ -148,6 +150,17 @@ class Case:
         printed = self.number("base_parameters") or self.number("all_params")
         told = None if printed or self.log.setup.model is None else by_name(self.log.setup.model)
         return printed or (parameter_count(told) if told is not None else 0)
+
+    @property
+    def weights_alone(self) -> int:
+        """The bytes of the base's weights, if a whole copy of them fills a card that is to hold one; else 0."""
+        setup, figures = self.log.setup, self.memory.allocated_bytes is not None
+        sharded = setup.fsdp or setup.zero_stage == 3 or self.run is not None
+        if self.card is None or sharded or figures:
+            return 0
+        packed = setup.method == "qlora" or self.log.settings.get("load_in_4bit", Setting("", 0)).value in ("true", "True")
+        size = self.parameters * 2 // (4 if packed else 1)
+        return size if size >= _FULL_OF_WEIGHTS * self.card.memory_bytes else 0
 
     @property
     def steps_passed(self) -> int | None:

@@ -39,7 +39,7 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
             quotes=(said,),
         )
         return
-    if memory.wording != "torch" or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
+    if not memory.wording.startswith("torch") or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
         return
     free = memory.free_bytes
     if free < 2 * requested or free < requested + _PLENTY:
@@ -254,7 +254,7 @@ def capacity(case: Case) -> Iterator[Cause]:
             id="capacity",
             sentence="the card's memory was used up",
             confidence=0.5,
-            evidence=("the message gives no figures",),
+            evidence=("the message gives no figures", *_states(case), *_images(case)),
         )
         return
     bound = case.capacity

@@ -225,11 +225,20 @@ def growing(case: Case) -> Iterator[Cause]:
     said = stated.grows_steadily or stated.grows_at_save
     if said is not None and _ABOUT_MEMORY.search(said.text):
         when = "at every step" if stated.grows_steadily else "with every checkpoint or evaluation"
+        surely = stated.grows_steadily is None
         yield Cause(
             id="leak",
-            sentence=f"memory is said to grow a little {when}: something is kept that should be freed",
-            confidence=0.82,
-            evidence=("growth that never stops is a leak, not a lack of memory at one step",),
+            sentence=(
+                f"memory is said to grow {when}: something is kept that should be freed"
+                if surely
+                else f"memory is said to grow {when}: longer batches{' or larger images' if case.vision else ''} raise what "
+                "torch keeps, or something is kept that should be freed (a leak)"
+            ),
+            confidence=0.82 if surely else 0.55,
+            evidence=(
+                "torch.cuda.memory_allocated() after each step tells: only a leak makes it rise steadily; what the driver "
+                "shows never falls",
+            ),
             quotes=(said,),
         )
         return

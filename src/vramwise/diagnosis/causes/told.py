@@ -13,6 +13,17 @@ from vramwise.units import gib
 def capacity(case: Case) -> Iterator[Cause]:
     """Yield capacity: the run as described does not fit, or else what the message's figures say."""
     prediction = case.told.prediction if case.told is not None else None
+    if case.weights_alone and case.card is not None:
+        yield Cause(
+            id="capacity",
+            sentence=(
+                f"the weights alone take {gib(case.weights_alone)}, and the card has {gib(case.card.memory_bytes)}: several "
+                "cards do not pool their memory, each process holds a whole copy unless the model is sharded"
+            ),
+            confidence=0.75,
+            evidence=(f"{case.parameters:,} parameters", *told_lines(case)),
+        )
+        return
     if prediction is None or prediction.memory_fits is not False or case.memory.allocated_bytes is not None:
         yield from figures.capacity(case)
         return

@@ -76,9 +76,9 @@ _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _MOST_MENTIONS = 8
 _LONGEST_QUOTE = 600
-_AFTER = ("aftermath", "nccl-timeout")
+_AFTER = ("aftermath", "nccl-timeout", "launcher-kill")
 _OF_MEMORY = ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom")
-_TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
+_TELLS_LITTLE = ("exception", *_AFTER)
 # Failures whose text says where they happened.
 _STAGES = {
     "fsdp-clone-oom": Place("save", "save-gather"),
@@ -87,6 +87,10 @@ _STAGES = {
     "vllm-share": Place("load", "vllm-start"),
     "vllm-cache": Place("load", "vllm-cache"),
 }
+# A signal of compiled code, which the kernel does not send for lack of memory.
+_CRASHED = re.compile(r"code\)?\s{0,4}[:=]\s{0,4}-(?:11|6|4)\b")
+# Warnings of settings; in a run that goes on they are none of its failures.
+_WARNINGS = ("exception", "flex-uncompiled")
 # Texts that belong to a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
@@ -166,7 +170,7 @@ class _LogReader:
             self.symptoms.append(self._symptom(found, raw, rank, text))
         self._add_calls()
         symptoms = self.symptoms
-        if all(symptom.kind in _AFTER for symptom in symptoms):
+        if not any(symptom.kind not in _AFTER or _CRASHED.search(symptom.quote.text) for symptom in symptoms):
             symptoms = self._unreported(prose) or symptoms
         return LogFacts(
             name=name,
@@ -210,7 +214,12 @@ class _LogReader:
         That is one that a sentence names, one that a person states, or a traceback whose end was cut off. A run that
         went on, or that ended well, has none.
         """
-        mentioned = [one for one, done in self.mentions if done == self.progress.steps_done]
+        went_on = self.finished or self.progress.steps_done is not None
+        mentioned = [
+            one
+            for one, done in self.mentions
+            if done == self.progress.steps_done and not (went_on and one.kind in _WARNINGS)
+        ]
         left = [tuple(frames) for frames in self._frames.values() if frames]
         frames = max(left, key=_tells, default=())
         stated = prose.symptom
@@ -291,6 +300,8 @@ class _LogReader:
                 self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
+        if raw.number == 1:
+            text = text.removeprefix("# ")  # the title of an issue
         # The text that follows is only read if needed, as for calls.
         found = reported(text, lambda: raw.following)
         if found is None:

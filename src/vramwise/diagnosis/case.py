@@ -21,6 +21,8 @@ from vramwise.units import readable, whole_number
 
 # A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
+# The size that a model's name states.
+_BILLIONS = re.compile(r"(?i)(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)b\b")
 _VISION = re.compile(
     r"vision|visual|image|pixel|modeling_\w*(?:vl|llava|paligemma|pixtral|idefics|mllama|internvl)\b|\bllava|[-_.\d]VL\b"
     r"|paligemma|pixtral|idefics|internvl|minicpm-v|smolvlm",
@@ -149,7 +151,10 @@ class Case:
         # A 4-bit base is counted as it is packed where the digits have no separators: then it is at least this many.
         printed = self.number("base_parameters") or self.number("all_params")
         told = None if printed or self.log.setup.model is None else by_name(self.log.setup.model)
-        return printed or (parameter_count(told) if told is not None else 0)
+        if printed or told is not None:
+            return printed or parameter_count(told)
+        named = _BILLIONS.search(self.log.setup.model or "")
+        return int(float(named[1]) * 1e9) if named else 0
 
     @property
     def weights_alone(self) -> int:

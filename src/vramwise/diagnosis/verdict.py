@@ -162,6 +162,8 @@ def _where(symptom: Symptom) -> str:
         what = "Probably out of memory (the message is cut off)"
     elif symptom.kind in OUT_OF_MEMORY:
         what = "Out of memory"
+    elif symptom.kind == "growth":
+        what = "Memory grows"
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""

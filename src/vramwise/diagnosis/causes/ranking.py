@@ -97,7 +97,7 @@ def rank_causes(case: Case) -> list[Cause]:
     known = next(outside.pinned_memory(case)) if pinned else known_cause(case) or failure_beside_memory(case)
     if known is not None and known.id == "host-memory":
         known = replace(known, evidence=(*known.evidence, *host_budget(case)))
-    causes = [known] if known else []
+    causes = list(moment.growing(case)) if case.symptom.kind == "growth" else [known] if known else []
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
         causes += [_with_ghost(case, cause) for witness in _WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()

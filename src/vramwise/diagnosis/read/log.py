@@ -235,6 +235,9 @@ class _LogReader:
             if _tells(frames) or not stated.stage:
                 stated = self._placed(stated, frames)
             return [replace(stated, step=step, resumed=self.progress.resumed_at is not None)]
+        grows = prose.stated.grows_steadily or prose.stated.grows_at_save
+        if grows is not None and not frames and not self.symptoms and self.progress.steps_done is None:
+            return [Symptom(kind="growth", quote=grows, told=True)]
         if not frames or self.symptoms:
             return []
         last = frames[-1]
@@ -300,8 +303,6 @@ class _LogReader:
                 self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
-        if raw.number == 1:
-            text = text.removeprefix("# ")  # the title of an issue
         # The text that follows is only read if needed, as for calls.
         found = reported(text, lambda: raw.following)
         if found is None:
@@ -324,6 +325,8 @@ class _LogReader:
 
     def _mention(self, raw: RawLine, rank: int | None, text: str) -> None:
         """Keep a failure that a sentence or a quotation names, in case the log reports none."""
+        if raw.number == 1:
+            text = text.removeprefix("# ")  # the title of an issue
         found = mentioned(text) if len(self.mentions) < _MOST_MENTIONS else None
         if found is not None:
             self.mentions.append((self._symptom(found, raw, rank, text), self.progress.steps_done))

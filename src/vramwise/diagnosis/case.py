@@ -21,6 +21,7 @@ from vramwise.units import readable, whole_number
 
 # A failure from this step on is late: earlier steps needed the same memory.
 LATE_STEP = 5
+_SIZED = re.compile(r"-\d{1,3}gb$")
 # The size that a model's name states.
 _BILLIONS = re.compile(r"(?i)(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)b\b")
 _VISION = re.compile(
@@ -86,10 +87,13 @@ class Case:
             return self.said_card[1]
         if self.ghost is not None and self.ghost.run.target.gpu is not None:
             return self.ghost.run.target.gpu
-        try:
-            return find_gpu(self.log.setup.gpu) if self.log.setup.gpu else None
-        except VramwiseError:
-            return None  # a card's name that is not in the catalogue
+        told = self.log.setup.gpu or ""
+        for name in filter(None, dict.fromkeys((told, _SIZED.sub("", told)))):
+            try:
+                return find_gpu(name)
+            except VramwiseError:
+                continue  # a card's name that is not in the catalogue, perhaps with a size that is
+        return None
 
     @cached_property
     def cards(self) -> int:
@@ -163,7 +167,10 @@ class Case:
         sharded = setup.fsdp or setup.zero_stage == 3 or self.run is not None
         if self.card is None or sharded or figures:
             return 0
-        packed = setup.method == "qlora" or self.log.settings.get("load_in_4bit", Setting("", 0)).value in ("true", "True")
+        packed = setup.method == "qlora" or self.log.settings.get("load_in_4bit", Setting("", 0)).value in (
+            "true",
+            "True",
+        )
         size = self.parameters * 2 // (4 if packed else 1)
         return size if size >= _FULL_OF_WEIGHTS * self.card.memory_bytes else 0
 

@@ -39,7 +39,12 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
             quotes=(said,),
         )
         return
-    if not memory.wording.startswith("torch") or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
+    if (
+        not memory.wording.startswith("torch")
+        or memory.allowed_bytes is not None
+        or not requested
+        or memory.free_bytes is None
+    ):
         return
     free = memory.free_bytes
     if free < 2 * requested or free < requested + _PLENTY:

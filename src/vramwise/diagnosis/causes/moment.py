@@ -231,13 +231,13 @@ def growing(case: Case) -> Iterator[Cause]:
             sentence=(
                 f"memory is said to grow {when}: something is kept that should be freed"
                 if surely
-                else f"memory is said to grow {when}: longer batches{' or larger images' if case.vision else ''} raise what "
-                "torch keeps, or something is kept that should be freed (a leak)"
+                else f"memory is said to grow {when}: longer batches{' or larger images' if case.vision else ''} raise "
+                "what torch keeps, or something is kept that should be freed (a leak)"
             ),
             confidence=0.82 if surely else 0.55,
             evidence=(
-                "torch.cuda.memory_allocated() after each step tells: only a leak makes it rise steadily; what the driver "
-                "shows never falls",
+                "torch.cuda.memory_allocated() after each step tells: only a leak makes it rise steadily; what the "
+                "driver shows never falls",
             ),
             quotes=(said,),
         )

@@ -17,8 +17,8 @@ def capacity(case: Case) -> Iterator[Cause]:
         yield Cause(
             id="capacity",
             sentence=(
-                f"the weights alone take {gib(case.weights_alone)}, and the card has {gib(case.card.memory_bytes)}: several "
-                "cards do not pool their memory, each process holds a whole copy unless the model is sharded"
+                f"the weights alone take {gib(case.weights_alone)}, and the card has {gib(case.card.memory_bytes)}: "
+                "several cards do not pool their memory, each process holds a whole copy unless the model is sharded"
             ),
             confidence=0.75,
             evidence=(f"{case.parameters:,} parameters", *told_lines(case)),

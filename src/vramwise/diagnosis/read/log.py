@@ -32,6 +32,10 @@ _FAILURE_WORDS = (
     *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
     *(
         b"Watchdog caught",
+        b"watchdog got stuck",
+        b"transport/shm",
+        b"_dynamo hit",
+        b"flex_attention called",
         b"closing signal SIG",
         b"failed with OOM",
         b"warming up sampler",

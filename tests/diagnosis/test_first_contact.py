@@ -70,3 +70,8 @@ def test_an_unknown_exception_is_not_said_to_be_no_memory_failure():
     found = diagnose("my.lib.StrangeError: it went wrong\n")
     assert found.verdict == "unexplained"
     assert not any("not a memory failure" in step for step in found.next_steps)
+
+
+def test_weights_that_let_steps_pass_did_fit():
+    said = diagnose("LoRA of Llama-3-70B on 2x A100 80GB is out of memory at step 300\n")
+    assert "weights alone" not in said.sentence

@@ -165,7 +165,9 @@ class Case:
         """The bytes of the base's weights, if a whole copy of them fills a card that is to hold one; else 0."""
         setup, figures = self.log.setup, self.memory.allocated_bytes is not None
         sharded = setup.fsdp or setup.zero_stage == 3 or self.run is not None
-        if self.card is None or sharded or figures:
+        stated = self.log.stated
+        trained = self.steps_passed or stated.late or stated.works_with_smaller_batch or stated.works_with_shorter_rows
+        if self.card is None or sharded or figures or trained:
             return 0
         packed = setup.method == "qlora" or self.log.settings.get("load_in_4bit", Setting("", 0)).value in (
             "true",

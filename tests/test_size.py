@@ -22,7 +22,7 @@ ROOMS = {
     "api": 407,
     "bundled": 26,
     "cli": 2_195,
-    "diagnosis": 5_935,
+    "diagnosis": 5_990,
     "documents": 6_561,
     "errors": 69,
     "facts": 949,

@@ -115,7 +115,7 @@ class Case:
     def pins_memory(self) -> bool:
         """Whether the driver failed to pin host memory, for a copy to the CPU or a batch."""
         symptom = self.symptom
-        return symptom.kind == "driver-oom" and (
+        return (symptom.kind == "driver-oom" or "CUDA error: invalid argument" in symptom.quote.text) and (
             not {symptom.stage, symptom.inner}.isdisjoint(("pin-memory", "offload"))
             or any(".pin_memory(" in frame.code for frame in symptom.frames[-3:])
         )

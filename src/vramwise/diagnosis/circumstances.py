@@ -78,6 +78,10 @@ def _moment(case: Case) -> Iterator[str]:
         yield "checkpointing"
     if case.pins_memory:
         yield "pinning"
+    if case.symptom.kind.startswith("nccl"):
+        yield "nccl"
+    if case.symptom.kind == "flex-uncompiled":
+        yield "uncompiled"
     if phase in ("load", "resume"):
         yield "host-loading"
     elif phase == "save" or case.symptom.after == "save":
@@ -138,6 +142,14 @@ def _settings(case: Case) -> Iterator[str]:
         yield "eval-batch-1"
     if case.expandable:
         yield "expandable"
+    if case.told is not None and case.told.prediction is not None and case.told.prediction.memory_fits is False:
+        yield "described-run-fails"
+    if log.stated.grows_at_save is not None:
+        yield "grows-at-save"
+    if case.number("trainable_params") > 0.1 * case.number("base_parameters") > 0:
+        yield "much-trained"
+    if case.symptom.kind == "driver-oom" and not case.pins_memory:
+        yield "driver-refused"
     if run is not None:
         return  # the changes know what a config sets
     shown = {key: setting.value for key, setting in log.settings.items()}

@@ -38,7 +38,7 @@ _OTHER_FAILURES = {
         "run again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: torch then records what "
         "each rank was waiting for",
     ),
-    "exception": ("read the traceback above it: this is not a memory failure, so a snapshot would not help",),
+    "exception": ("read the traceback above it: its message does not speak of memory",),
 }
 
 
@@ -162,6 +162,8 @@ def _where(symptom: Symptom) -> str:
         what = "Probably out of memory (the message is cut off)"
     elif symptom.kind in OUT_OF_MEMORY:
         what = "Out of memory"
+    elif symptom.kind == "growth":
+        what = "Memory grows"
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""

@@ -12,7 +12,7 @@ from vramwise.units import MIB, gib, readable
 _LONGEST = 240
 _HOLDERS = 6
 # How many remedies of the first cause are shown.
-_REMEDIES = 6
+_REMEDIES = 7
 
 
 def render_diagnosis(diagnosis: Diagnosis) -> list[str]:

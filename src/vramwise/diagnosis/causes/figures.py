@@ -39,7 +39,12 @@ def not_a_shortage(case: Case) -> Iterator[Cause]:
             quotes=(said,),
         )
         return
-    if memory.wording != "torch" or memory.allowed_bytes is not None or not requested or memory.free_bytes is None:
+    if (
+        not memory.wording.startswith("torch")
+        or memory.allowed_bytes is not None
+        or not requested
+        or memory.free_bytes is None
+    ):
         return
     free = memory.free_bytes
     if free < 2 * requested or free < requested + _PLENTY:
@@ -281,7 +286,7 @@ def capacity(case: Case) -> Iterator[Cause]:
             id="capacity",
             sentence=f"{'the Mac' if 'mlx' in case.log.setup.named else 'the card'}'s memory was used up",
             confidence=0.5,
-            evidence=("the message gives no figures",),
+            evidence=("the message gives no figures", *_states(case), *_images(case)),
         )
         return
     bound = case.capacity
@@ -328,9 +333,19 @@ def _images(case: Case) -> list[str]:
 
 def _states(case: Case) -> list[str]:
     """Return what the trained parameters alone take, if the log prints their number."""
-    trained, everything = case.number("trainable_params"), case.number("base_parameters")
-    if not trained or case.run is not None:
-        return []
+    trained, everything = case.number("trainable_params"), case.number("all_params")
+    if case.run is not None:
+        off = not case.run.savings.recompute and case.run.savings.activation_offloading == "off"
+        return ["gradient checkpointing is off in this config: every layer keeps its activations"] if off else []
+    if not trained:
+        frames = case.symptom.frames
+        with_adapter = case.log.setup.method in ("lora", "qlora") or any("peft" in frame.file for frame in frames)
+        if with_adapter or case.symptom.phase not in ("backward", "optimizer") or case.steps_passed:
+            return []
+        return [
+            "no adapter is in sight: the weights, gradients and AdamW's state of a full fine-tune take 16 bytes a "
+            f"parameter ({readable(16 * 7 * 10**9)} for 7B), whatever the batch"
+        ]
     share = f", {trained / everything:.0%} of the model" if everything and trained <= everything else ""
     return [
         f"{trained:,} parameters are trained{share}: weights, gradients and AdamW's state take "

@@ -11,7 +11,7 @@ _WHO = {
     "nccl-oom": "NCCL could not allocate its buffers",
     "cublas-oom": "cuBLAS or cuDNN could not allocate its handle or workspace",
     "bnb-oom": "a bitsandbytes allocation failed",
-    "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
+    "driver-oom": "the driver refused an allocation outside torch's allocator, of the card or of pinned host memory",
 }
 _VLLM = {
     "vllm-start": "vLLM, starting, found too little free memory for its share of the card",

@@ -80,12 +80,14 @@ def failure_of(symptoms: Sequence[Symptom]) -> Symptom | None:
 
 def _class(symptom: Symptom) -> int:
     """Return the rank of a kind of symptom: the first symptom of the lowest class is the failure."""
-    if symptom.kind in ("auto-batch-exhausted", "bnb-8bit-save"):
+    if symptom.kind in ("auto-batch-exhausted", "bnb-8bit-save", "nccl-pinned"):
         return 0  # says what earlier failures led to
     if symptom.kind in ("host-killed", "exception"):
         return 3
     if symptom.kind in ("aftermath", "nccl-timeout"):
         return 4
+    if symptom.kind == "launcher-kill":
+        return 5
     if symptom.kind in ("saved-metadata", "recompute-metadata", "cuda-oom-warning"):
         return 2
     return 1
@@ -93,10 +95,11 @@ def _class(symptom: Symptom) -> int:
 
 def rank_causes(case: Case) -> list[Cause]:
     """Return all causes worth reporting, likeliest first."""
-    known = known_cause(case) or failure_beside_memory(case)
+    pinned = case.pins_memory and case.symptom.kind == "exception"
+    known = next(outside.pinned_memory(case)) if pinned else known_cause(case) or failure_beside_memory(case)
     if known is not None and known.id == "host-memory":
         known = replace(known, evidence=(*known.evidence, *host_budget(case)))
-    causes = [known] if known else []
+    causes = list(moment.growing(case)) if case.symptom.kind == "growth" else [known] if known else []
     if case.symptom.told and case.symptom.kind == "host-told" and case.symptom.phase in ON_CARD:
         beside = (*moment.optimizer_state(case), *figures.capacity(case))[0]
         second = "the text tells of a second failure there, of the GPU's memory"

@@ -32,6 +32,10 @@ _FAILURE_WORDS = (
     *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
     *(
         b"Watchdog caught",
+        b"watchdog got stuck",
+        b"transport/shm",
+        b"_dynamo hit",
+        b"flex_attention called",
         b"closing signal SIG",
         b"failed with OOM",
         b"warming up sampler",
@@ -76,9 +80,9 @@ _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _MOST_MENTIONS = 8
 _LONGEST_QUOTE = 600
-_AFTER = ("aftermath", "nccl-timeout")
+_AFTER = ("aftermath", "nccl-timeout", "launcher-kill")
 _OF_MEMORY = ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom")
-_TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
+_TELLS_LITTLE = ("exception", *_AFTER)
 # Failures whose text says where they happened.
 _STAGES = {
     "fsdp-clone-oom": Place("save", "save-gather"),
@@ -87,6 +91,10 @@ _STAGES = {
     "vllm-share": Place("load", "vllm-start"),
     "vllm-cache": Place("load", "vllm-cache"),
 }
+# A signal of compiled code, which the kernel does not send for lack of memory.
+_CRASHED = re.compile(r"code\)?\s{0,4}[:=]\s{0,4}-(?:11|6|4)\b")
+# Warnings of settings; in a run that goes on they are none of its failures.
+_WARNINGS = ("exception", "flex-uncompiled")
 # Texts that belong to a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
@@ -166,7 +174,7 @@ class _LogReader:
             self.symptoms.append(self._symptom(found, raw, rank, text))
         self._add_calls()
         symptoms = self.symptoms
-        if all(symptom.kind in _AFTER for symptom in symptoms):
+        if not any(symptom.kind not in _AFTER or _CRASHED.search(symptom.quote.text) for symptom in symptoms):
             symptoms = self._unreported(prose) or symptoms
         return LogFacts(
             name=name,
@@ -210,7 +218,12 @@ class _LogReader:
         That is one that a sentence names, one that a person states, or a traceback whose end was cut off. A run that
         went on, or that ended well, has none.
         """
-        mentioned = [one for one, done in self.mentions if done == self.progress.steps_done]
+        went_on = self.finished or self.progress.steps_done is not None
+        mentioned = [
+            one
+            for one, done in self.mentions
+            if done == self.progress.steps_done and not (went_on and one.kind in _WARNINGS)
+        ]
         left = [tuple(frames) for frames in self._frames.values() if frames]
         frames = max(left, key=_tells, default=())
         stated = prose.symptom
@@ -226,6 +239,9 @@ class _LogReader:
             if _tells(frames) or not stated.stage:
                 stated = self._placed(stated, frames)
             return [replace(stated, step=step, resumed=self.progress.resumed_at is not None)]
+        grows = prose.stated.grows_steadily or prose.stated.grows_at_save
+        if grows is not None and not frames and not self.symptoms and self.progress.steps_done is None:
+            return [Symptom(kind="growth", quote=grows, told=True)]
         if not frames or self.symptoms:
             return []
         last = frames[-1]
@@ -313,6 +329,8 @@ class _LogReader:
 
     def _mention(self, raw: RawLine, rank: int | None, text: str) -> None:
         """Keep a failure that a sentence or a quotation names, in case the log reports none."""
+        if raw.number == 1:
+            text = text.removeprefix("# ")  # the title of an issue
         found = mentioned(text) if len(self.mentions) < _MOST_MENTIONS else None
         if found is not None:
             self.mentions.append((self._symptom(found, raw, rank, text), self.progress.steps_done))

@@ -56,7 +56,7 @@ _LAST_WORDS = re.compile(
 )
 # All processes on the card, if torch can see them; one is the run's own.
 _PROCESS = re.compile(rf"Process (\d{{1,12}}) has {_SIZE} memory in use")
-_CPP = re.compile(r"while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
+_CPP = re.compile(r"while trying to (?:allocate|map) (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)")
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")
 _LONGEST = 2000
 _MOST_LISTED = 64

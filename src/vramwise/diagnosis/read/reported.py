@@ -40,12 +40,12 @@ _SAME_AS = {"half": "float16", "float": "float32", "double": "float64"}
 
 
 class FailureText(NamedTuple):
-    """One text. The pattern is tried only if `word` is on the line; `anywhere`: it may be inside a sentence."""
+    """One text. The pattern is tried only if `word` is on the line; `where`: as in the file."""
 
     kind: str
     word: str
     pattern: re.Pattern[str]
-    anywhere: bool = False
+    where: str = "reported"
 
 
 class Found(NamedTuple):
@@ -61,7 +61,7 @@ def _read() -> Iterator[FailureText]:
     for line in bundled_text("failures.txt", __file__).splitlines():
         if line and not line.startswith("#"):
             kind, where, word, *pattern = line.split("\t")
-            yield FailureText(kind, word, re.compile(pattern[0] if pattern else re.escape(word)), where == "anywhere")
+            yield FailureText(kind, word, re.compile(pattern[0] if pattern else re.escape(word)), where)
 
 
 FAILURES = tuple(_read())
@@ -73,7 +73,7 @@ def find_failures(text: str) -> Iterator[Found]:
         if entry.word not in text:
             continue
         match = entry.pattern.search(text)
-        if match and (entry.anywhere or reports(text, match.start())):
+        if match and (entry.where == "anywhere" or (entry.where == "reported" and reports(text, match.start()))):
             details = {name: value for name, value in match.groupdict().items() if value is not None}
             yield Found(entry.kind, match.start(), details)
 

@@ -33,6 +33,7 @@ _ANNOUNCED = (
     (re.compile(r"trainable params: ([\d,]{1,20}) \|\| all params"), "trainable_params"),
     (re.compile(r"trainable params: [\d,]{1,20} \|\| all params: ([\d,]{1,20})"), "all_params"),
     (re.compile(r"Trainable parameters = ([\d,]{1,20})"), "trainable_params"),
+    (re.compile(r"Trainable parameters = [\d,]{1,20} of ([\d,]{1,20})"), "all_params"),
     (
         re.compile(
             r"\b(?:num_local_procs|dist_world_size|Num GPUs|num_processes|nproc_per_node|WORLD_SIZE) ?[=:] ?(\d{1,5})\b"

@@ -415,6 +415,7 @@ VERSIONS_LOOKED_AT = {
     "rules/judge.py": "what a trainer's rules say is uncertain with an unknown release",
     "variants/versions.py": "what is unknown of a release has a margin; no byte depends on it",
     "rules/attention.py": "attention-torch-too-old is about the target's torch",
+    "rules/precision.py": "fp8-torchao-nan is about the target's torch and torchao",
     "rules/optimizer.py": "optimizer-torch-too-old is about the target's torch",
 }
 

@@ -4,7 +4,8 @@ import pytest
 
 import import_graph
 
-MOST_LATE_IMPORTS = 20
+# The last one came with `%load_ext vramwise`, which looks for its function in the package itself.
+MOST_LATE_IMPORTS = 21
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vramwise.documents.document import parse_document
@@ -50,18 +51,24 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
 
 def other_tool(tool: Tool, values: Mapping[str, Any], options: Options, *, runs: bool = True) -> NotOurs:
     """Return the refusal of another tool's command or file, with the plain fine-tune that it describes, if any."""
-    from vramwise.trainers.other_tools import PLAIN, named_by, predict_line  # late: configs do not need it
-
-    named = named_by(tool, runs=runs)
+    tools = _other_tools()
+    named = tools.named_by(tool, runs=runs)
     error = NotOurs(
         Foreign(kind=tool.title.lower(), what=f"{'a command' if runs else 'a file'} of {tool.title}"), named
     )
     if values:
-        line = predict_line(values)
+        line = tools.predict_line(values)
         error.message = f"{named}. It describes a plain fine-tune: {line}"
         said = f"{named}: predicted is the plain fine-tune that it describes ({line})"
-        error.plain = values, replace(options, trainer=PLAIN, notes=(*options.notes, said))
+        error.plain = values, replace(options, trainer=tools.PLAIN, notes=(*options.notes, said))
     return error
+
+
+def _other_tools() -> ModuleType:
+    """Return what is known of other tools; configs of ours do not need it."""
+    from vramwise.trainers import other_tools  # late: most files are ours
+
+    return other_tools
 
 
 def started(source: Source, options: Options) -> tuple[Source, Options]:
@@ -85,10 +92,9 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
         return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
     found = recognise(document.values)
     if isinstance(found, Foreign):
-        from vramwise.trainers.other_tools import plain_file, tool_of_values  # late: configs do not need it
-
-        tool = tool_of_values(document.values)
-        values = {} if tool is None else plain_file(tool, document.values)
+        tools = _other_tools()
+        tool = tools.tool_of_values(document.values)
+        values = {} if tool is None else tools.plain_file(tool, document.values)
         error = NotOurs(found) if tool is None else other_tool(tool, values, Options(), runs=False)
         error.path = document.path
         raise error
@@ -137,13 +143,12 @@ def is_source(path: str, data: bytes) -> bool:
 
 
 def _read_source(path: str, data: bytes, options: Options) -> Document:
-    from vramwise.opening.scripts import NoTraining, read_training  # late: configs do not need them
-    from vramwise.trainers.other_tools import tool_of_imports
+    from vramwise.opening.scripts import NoTraining, read_training  # late: configs do not need it
 
     try:
         return read_training(path, data, options)
     except NoTraining as nothing:
-        tool = tool_of_imports(nothing.imports)
+        tool = _other_tools().tool_of_imports(nothing.imports)
         what = f"a script for {tool.title}" if tool else "Python source that calls no known trainer"
         raise NotOurs(Foreign(kind="python", what=what), "" if tool else nothing.message) from None
 

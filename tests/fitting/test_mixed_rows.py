@@ -168,9 +168,11 @@ def test_padding_that_flash_attention_skips_follows_the_data_at_one_width():
 
 def test_the_answer_of_fit_fits_whatever_the_rows():
     """Full rows of the fastest variant would leave 6.8 GiB, but mixed ones need the whole card."""
-    subject = open_subject(Text(PLAIN_ROWS), Options(gpu="rtx-4090"))
-    found = fit_subject(subject)
+    found = fit_subject(open_subject(Text(PLAIN_ROWS), Options(gpu="rtx-4090")))
     assert found.best is not None
+    assert found.best.commands == ("export PYTORCH_ALLOC_CONF=expandable_segments:True",)
+    with_it = Options(gpu="rtx-4090", alloc_conf="expandable_segments:True")
+    subject = open_subject(Text(PLAIN_ROWS), with_it)
     assert subject.with_document(found.best.document).prediction().verdict().kind == "fits"
     for one in (found.original, *found.alternatives):
         shown = subject.with_document(one.document).prediction()

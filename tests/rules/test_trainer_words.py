@@ -46,6 +46,7 @@ FILES = [
     ("llamafactory", f"{_LF}flash_attn: disabled\nval_size: 0.1\n{_EVAL}", "--gpu h100"),
     ("llamafactory", f"{_FULL.replace('sft', 'dpo')}pref_beta: 0.1\n", "--gpu rtx-4090"),
     ("llamafactory", f"{_FULL}fp8: true\ndisable_gradient_checkpointing: true\npacking: true\n", "--gpu a100-80gb"),
+    ("llamafactory", f"{_FULL}fp8: true\ntorch_compile: true\n", "--gpu h100 --with torchao==0.17.0 --torch 2.14"),
     ("llamafactory", f"{_FULL}pure_bf16: true\n", "--gpu t4"),
     ("llamafactory", f"{_LF}bf16: true\nval_size: 0.1\n{_EVAL}", "--gpu rtx-4090 --predict"),
     ("hf-trainer", f"{_HF}bf16: true\n{_EVAL}attn_implementation: eager\nmax_seq_length: 4096\n", "--gpu t4"),

@@ -71,7 +71,7 @@ def test_other_trainers_words_are_told_by_the_name_they_have_here():
     )
     told = {found.key: found.message for found in report.findings if found.rule == "unknown-argument"}
     assert "max_length" in told["cutoff_len"]
-    assert "per_device_train_batch_size" in told["micro_batch_size"]
+    assert "removed in TRL 0.22" in told["micro_batch_size"]
 
 
 def test_the_words_lead_to_fields_of_a_run():

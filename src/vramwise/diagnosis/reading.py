@@ -25,7 +25,7 @@ from vramwise.diagnosis.witness import Ghost, summon, summon_told
 from vramwise.errors import VramwiseError
 from vramwise.limits import ceilings, parse_json
 from vramwise.limits.json_values import OverBudget
-from vramwise.opening.options import Options
+from vramwise.opening.options import Options, Text
 from vramwise.opening.subject import Subject, open_subject
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording, calls_of
@@ -69,10 +69,11 @@ def read_all(
             subject = open_subject(config, options, model=model)
             unused = _of_another_trainer(subject, facts)
         except VramwiseError as error:
-            if not Path(config).is_file():
-                raise
+            if isinstance(config, str | Path) and not isinstance(config, Text):
+                if not Path(config).is_file():
+                    raise
+                facts = replace(facts, setup=_completed(facts.setup, config))
             unused = str(error)
-            facts = replace(facts, setup=_completed(facts.setup, config))
         if not unused:
             if (stated := facts.settings.get("base_parameters")) is not None:
                 subject = subject.with_parameters(int(stated.value))
@@ -98,7 +99,7 @@ def _of_another_trainer(subject: Subject, facts: LogFacts) -> str:
     return f"it is a config of {subject.trainer.title}, and the log is from {' and '.join(sorted(named))}"
 
 
-def _completed(setup: Setup, config: str) -> Setup:
+def _completed(setup: Setup, config: str | Path) -> Setup:
     """Return a set-up with what the text of an unreadable config adds to it."""
     with Path(config).open("rb") as stream:
         told = read_setup(stream.read(_MOST_CONFIG_BYTES).decode("utf-8", "replace"))

@@ -109,7 +109,7 @@ def _next_steps(case: Case) -> tuple[str, ...]:
 def _missing(case: Case) -> Iterator[str]:
     """Yield the facts that the text lacks, those that tell most first."""
     if not case.symptom.frames:
-        yield "the whole traceback (paste it from `Traceback` to its last line), which says what asked for the memory"
+        yield "the whole traceback (paste it from its first line to its last), which says what asked for the memory"
     if case.memory.allocated_bytes is None:
         yield "the figures of the message: how much was allocated, reserved and free (paste the whole line)"
     if case.symptom.step is None and not case.symptom.stage:

@@ -50,10 +50,12 @@ _HOPPER, _CUDNN = (9, 0), (2, 9)
 
 def compiled_program(run: RunSpec, model: ModelSpec) -> Program | None:
     """Return the program of a run whose whole model is one compiled graph; None if there is none, or it is not."""
-    kernels, savings, gpu = run.kernels, run.savings, run.target.gpu
+    kernels, savings = run.kernels, run.savings
+    if not kernels.torch_compile:
+        return None
+    gpu = run.target.gpu
     one_graph = (
-        kernels.torch_compile
-        and kernels.compile_mode == "default"
+        kernels.compile_mode == "default"
         and kernels.attn_implementation == "sdpa"
         and kernels.loss_kernel == "stock"
         and not kernels.liger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.signs import Identity
-from vramwise.types import Change, Document, Edit, RunSpec, Schedule, Stack, Target
+from vramwise.types import Change, Document, Edit, RunSpec, Schedule, Stack, Target, version_parts
 
 if TYPE_CHECKING:
     from vramwise.trainers.starting import ScriptWriter, Starter
@@ -109,9 +109,15 @@ class Trainer:
         return ()
 
     def oldest_for(self, document: Document, stack: Stack) -> Stack | None:
-        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None."""
-        version, installs = next(iter(self.releases().items()))
-        return stack.at(self.package, version, installs)
+        """Return the stack with the oldest known release that takes as much of a file as the stack's own, or None.
+
+        What a file's keys say of its age is not known here: older than today's transformers, it is taken for no guess.
+        """
+        today = stack.releases.get("transformers")
+        for version, installs in self.releases().items():
+            if today is None or version_parts(installs.get("transformers", ""))[:1] == today.parts[:1]:
+                return stack.at(self.package, version, installs)
+        return None
 
     def taken_by(self, document: Document, stack: Stack, key: str) -> str:
         """Return the newest known release that takes the value of a key which this stack's refuses; "" if none does."""

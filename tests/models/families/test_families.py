@@ -111,7 +111,7 @@ def test_families_are_found_in_a_zip(tmp_path):
 
 
 # transformers' and Liger's own lists of what takes which kernel
-LISTED_ELSEWHERE = (SOURCE / "facts" / "attention.py", SOURCE / "facts" / "liger.py")
+LISTED_ELSEWHERE = tuple(SOURCE / name for name in ("facts/attention.py", "facts/liger.py", "models/compiled.py"))
 
 
 def test_a_family_is_named_in_its_own_room_alone():

@@ -122,7 +122,9 @@ def bits_of(run: RunSpec, parameter: Described) -> str | None:
 def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     run, model = weights.run, weights.model
     base = BY_NAME[run.precision.weights_dtype]
-    if run.loading.expert_quantization is None and run.loading.warms_up:
+    # Older releases of transformers quantise experts as they do all weights: a dense model is read as ever.
+    apart = run.loading.expert_quantization is not None and bool(model.num_experts or not run.loading.warms_up)
+    if not apart and run.loading.warms_up:
         _warm_up(t, weights, _bytes_on_card(weights, base))
     reader = _Reader(t, weights, trainable=trainable)
     for parameter in checkpoint_order(model):
@@ -130,7 +132,7 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
     if weights.block.scaled_embeddings == "inside":
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
-    if run.loading.expert_quantization is not None:
+    if apart:
         t.empty_cache()
 
 

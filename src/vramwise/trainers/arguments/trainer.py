@@ -56,15 +56,19 @@ class ArgumentsTrainer(Trainer):
                 return f"transformers {version}"
         return ""
 
+    def _packages(self) -> dict[str, tuple[str, ...]]:
+        """Return the known releases of the packages whose newer ones a run may get: its own, and transformers."""
+        newer = {} if self.caps_transformers else {"transformers": tuple(argument_versions())}
+        return {self.package: tuple(self.releases()), **newer}
+
     def stopping(self, run: RunSpec) -> Sequence[str]:
         """Return the arguments that a later release refuses, in order, if the run's own is assumed and takes them.
 
         Not those that a script passes to a trainer itself: a rule of their own reports them.
         """
         document, stack = run.config.document, run.target.stack
-        newest = {self.package: tuple(self.releases())[-1], "transformers": argument_versions()[-1]}
         later = stack
-        for package, version in newest.items():
+        for package, version in ((one, versions[-1]) for one, versions in self._packages().items()):
             release = stack.releases.get(package)
             if release is not None and release.origin.kind == "assumed" and release.version != version:
                 later = later.at(package, version)
@@ -79,7 +83,7 @@ class ArgumentsTrainer(Trainer):
         document, stack, refused = run.config.document, run.target.stack, self.refused
         if refused is None:
             return ""
-        known = {self.package: tuple(self.releases()), "transformers": argument_versions()}
+        known = self._packages()
         assumed = [one for one in known if one in stack.releases and stack.releases[one].origin.kind == "assumed"]
         stops = ((one, stops_from(document, stack, one, known[one], refused, key)) for one in assumed)
         return next((f"{package} {version}" for package, version in stops if version), "")

@@ -41,9 +41,9 @@ def diagnose(text):
         ("x's\n watchdog got stuck for 480 seconds without making progress\n", "nccl-timeout", "timed out"),
         ("# RuntimeError: expected scalar type Half but found Float, why?\n\nno idea\n", "mixed-operands", "Half and Float"),
         ("# Training was killed\n\nThere was only 'exits with return code = -11'.\n", "native-crash", "Nothing says"),
-        ("# Memory leaks\n\nGPU memory keeps increasing at each step.\n", "leak", "Memory grows. A guess"),
+        ("# Memory leaks\n\nGPU memory keeps increasing at each step.\n", "long-tail", "Memory grows"),
         ("ValueError: The requested device for vllm (cuda:1) is not available.\n", "vllm-device", "second card"),
-        ("LoRA of Llama-3-70B on 2x A100 80GB is out of memory\n", "capacity", "weights alone"),
+        ("LoRA of Llama-3-70B on 2x A100 80GB is out of memory\n", "capacity", "the weights take at least"),
     ],
 )  # fmt: skip
 def test_what_the_text_shows_decides(text, cause, says):

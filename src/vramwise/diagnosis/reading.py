@@ -69,11 +69,10 @@ def read_all(
             subject = open_subject(config, options, model=model)
             unused = _of_another_trainer(subject, facts)
         except VramwiseError as error:
-            if isinstance(config, str | Path) and not isinstance(config, Text):
-                if not Path(config).is_file():
-                    raise
-                facts = replace(facts, setup=_completed(facts.setup, config))
+            if isinstance(config, Text) or not Path(config).is_file():
+                raise
             unused = str(error)
+            facts = replace(facts, setup=_completed(facts.setup, config))
         if not unused:
             if (stated := facts.settings.get("base_parameters")) is not None:
                 subject = subject.with_parameters(int(stated.value))

@@ -25,7 +25,7 @@ _TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 
 
 class Adapted(NamedTuple):
-    """The modules that have an adapter, as PEFT is told of them, its rank, and whether ranks differ."""
+    """The modules that have an adapter, as they are given to PEFT, its rank, and whether ranks differ."""
 
     targets: tuple[str, ...]
     rank: int
